@@ -1,0 +1,156 @@
+"""The local program: what one client does in a round, written once.
+
+A program is pure functions on the tensors of ONE client. Every function is written over the *last* dimensions only,
+so the same lines run
+
+- for one client (`One`: tensors as they are),
+- for a shard of clients of similar size (`Padded`: one leading client dimension, short batches padded and weighted 0),
+- for a shard of clients of any size (`Flat`: all clients' examples in one list; for programs without dense layers),
+
+and are traced into the ONNX graphs that a device runs. A batch object stands between the program and the layout: the
+program asks it for the rows of its items, for the client's own vectors beside each example, and for the mean over a
+client's examples. Clients' tensors are disjoint, so the gradient of the summed losses is each client's own gradient.
+
+Owns: the contract between methods and everything that runs them. Does not own: sampling, optimisers, who trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named tensor of a program.
+
+    `shape` is one client's, without the client dimension; for `rows` it is (items, width) of the whole table.
+    `place`: "shared" tensors travel, "private" ones never leave the device.
+    `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows its examples touch.
+    """
+
+    shape: tuple[int, ...]
+    place: Literal["shared", "private"]
+    kind: Literal["dense", "rows"] = "dense"
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        out = 1
+        for n in self.shape:
+            out *= n
+        return out
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stage of local work: which tensors it trains, for how many epochs, with what optimiser and learning rates.
+
+    `when`: "round" phases run in every federated round, "final" ones once after the last round (local training).
+    """
+
+    name: str
+    trains: tuple[str, ...]
+    epochs: int
+    optimiser: Literal["sgd", "adam"]
+    lr: Mapping[str, float]
+    when: Literal["round", "final"] = "round"
+
+
+@dataclass(frozen=True)
+class One:
+    """The examples of one client: `items`, `label`, `weight` are [n]; `Padded` adds a leading client dimension.
+
+    `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue
+    (they index `frozen` tables); `weight` is 1/n for examples, 0 for padding; `history` is the client's own past
+    positives as another batch (None where the program does not ask for it).
+    """
+
+    items: Tensor
+    catalogue: Tensor
+    label: Tensor
+    weight: Tensor
+    history: One | None = None
+
+    def rows(self, table: Tensor) -> Tensor:
+        """Rows of a `rows` tensor for these items: [..., n, width]."""
+        return torch.nn.functional.embedding(self.items, table)
+
+    def frozen(self, table: Tensor) -> Tensor:
+        """Rows of a frozen catalogue table (text vectors, item vectors) for these items: [..., n, width]."""
+        return torch.nn.functional.embedding(self.catalogue, table)
+
+    def own(self, tensor: Tensor) -> Tensor:
+        """A client's own vector beside each of its examples: [..., width] -> [..., 1, width] (broadcasts over n)."""
+        return tensor.unsqueeze(-2)
+
+    def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """A client's own dense layer: x [..., n, in] @ weight [..., in, out] + bias [..., out]."""
+        return torch.matmul(x, weight) + bias.unsqueeze(-2)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over each client's examples, summed over clients (a scalar)."""
+        return (values * self.weight).sum()
+
+
+@dataclass(frozen=True)
+class Flat(One):
+    """The examples of many clients in one list: every field is [N], `client` says whose example it is.
+
+    `counts` [C] are the clients' numbers of examples, in order.
+    """
+
+    client: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def own(self, tensor: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(self.client, tensor)
+
+    def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        raise TypeError("a program with dense layers per client runs in the padded layout; set pointwise = False")
+
+
+@runtime_checkable
+class LocalProgram(Protocol):
+    """What the engine, the exporter and the device need of a method.
+
+    `specs`: every tensor by name. `frozen`: tables that never change and every client can read (may be empty), e.g.
+    {"text": [items, 312]}. `phases`: local work in order. `pointwise`: no dense layers, so `Flat` batches work.
+    `needs_history`: batches carry the client's own past positives.
+    """
+
+    name: str
+    specs: Mapping[str, TensorSpec]
+    frozen: dict[str, Tensor]
+    phases: tuple[Phase, ...]
+    pointwise: bool
+    needs_history: bool
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        """The first broadcast: every shared tensor, whole."""
+        ...
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        """Private tensors of these clients before they ever trained: [C, *shape]."""
+        ...
+
+    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+        """Item vectors from the SHARED side alone: [..., n, d]. A device may cache them for the whole catalogue."""
+        ...
+
+    def user(self, tensors: Tensors, batch: One, vectors: Tensor | None = None) -> Tensor:
+        """The user's vector: [..., 1, d] or beside each example [..., n, d]; `vectors` are the history's, if needed."""
+        ...
+
+    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+        """One score (a logit) per example from item vectors and the user's vector, personal layers included."""
+        ...
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+        """The client's loss on a batch, summed over clients."""
+        ...

@@ -1,0 +1,56 @@
+"""Files that are either wholly there or not there at all."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from privacy.errors import InputError
+
+
+def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], object]) -> Path:
+    """Write `content` beside `path`, flush it to the disk, then rename it into place.
+
+    A kill or a full disk at any moment leaves the old file as it was. `content` is bytes, text, or a function that
+    writes to the open binary file it is given. Raises `InputError` when the disk is full or not writable.
+
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     write_atomic(pathlib.Path(d) / "a" / "note.txt", "hello").read_text()
+    'hello'
+    """
+    path = Path(path)
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def write_json(path: str | Path, value: Any) -> Path:
+    """`write_atomic` of `value` as indented JSON. NaN is refused; keys keep their order."""
+    return write_atomic(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def sha256_of(path: str | Path) -> str:
+    """Hex digest of a file's bytes, read in blocks."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
