@@ -1,0 +1,112 @@
+"""Federated averaging of updates as one streaming sum. Owns the sum and the step; not who takes part, nor their clip.
+
+An update is a client's tensors after local work minus the broadcast. Nobody's update is kept: each is added to a
+float64 sum per tensor, whole tensors or touched rows alone. Partial sums (of shards, of workers) are merged in the
+order in which the caller merges them, so keep that order fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from privacy.errors import InputError
+
+
+class AggregationSettings(BaseModel):
+    """How the server turns a cohort's updates into the next broadcast."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weights: Literal["uniform", "size"] = Field(
+        "uniform", description="a client's weight: 1, or its number of training interactions"
+    )
+    server_lr: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="learning rate of the server on the mean update; 1 is plain FedAvg"
+    )
+
+
+class Accumulator:
+    """The weighted sum of a cohort's updates.
+
+    `shared` gives the tensors' names and shapes; sums are float64 on `device`. The caller multiplies a client's update
+    by its weight before adding it, and tells the weight to `add_weight`.
+
+    >>> shared = {"w": torch.zeros(2)}
+    >>> total = Accumulator(shared)
+    >>> total.add_dense("w", torch.tensor([2.0, 4.0]))
+    >>> total.add_weight(2.0, clients=2)
+    >>> total.apply(shared, AggregationSettings())["w"].tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(self, shared: Mapping[str, Tensor], device: torch.device | str = "cpu") -> None:
+        self.sums = {
+            name: torch.zeros(tensor.shape, dtype=torch.float64, device=device) for name, tensor in shared.items()
+        }
+        self.weight = 0.0
+        self.clients = 0
+
+    def add_dense(self, name: str, total: Tensor) -> None:
+        """Add updates of a whole tensor, already summed over clients: the tensor's shape."""
+        into = self.sums[name]
+        if total.shape != into.shape:
+            raise ValueError(f"update of {name} has shape {tuple(total.shape)}, not {tuple(into.shape)}")
+        into += total.to(into)
+
+    def add_rows(self, name: str, rows: Tensor, values: Tensor) -> None:
+        """Add updates of some rows: `rows` int64 [k], repeats allowed; `values` [k, width].
+
+        Repeated rows are added one after the other in their order on a CPU and on a GPU alike (a plain scatter on a GPU
+        would not keep an order, and then not the last bits either).
+        """
+        into = self.sums[name]
+        if values.shape != (len(rows), *into.shape[1:]):
+            raise ValueError(f"rows of {name} have shape {tuple(values.shape)}, not ({len(rows)}, *{into.shape[1:]})")
+        if into.device.type == "cpu":
+            into.index_add_(0, rows.to(into.device), values.to(into))
+        else:
+            into.index_put_((rows.to(into.device),), values.to(into), accumulate=True)
+
+    def add_weight(self, weight: float, clients: int) -> None:
+        """Count `clients` more clients, whose weights add up to `weight`."""
+        self.weight += weight
+        self.clients += clients
+
+    def noise(self, name: str, array: npt.NDArray[np.float64]) -> None:
+        """Add noise to the sum of a tensor: the tensor's shape."""
+        self.add_dense(name, torch.from_numpy(np.ascontiguousarray(array)))
+
+    def merge(self, other: Accumulator) -> None:
+        """Add another partial sum over the same tensors."""
+        if other.sums.keys() != self.sums.keys():
+            raise ValueError(f"partial sums of {sorted(other.sums)} and {sorted(self.sums)} do not belong together")
+        for name in self.sums:
+            self.add_dense(name, other.sums[name])
+        self.add_weight(other.weight, other.clients)
+
+    def apply(self, shared: Mapping[str, Tensor], settings: AggregationSettings) -> dict[str, Tensor]:
+        """The next broadcast: shared + server_lr * sum / weight, in the tensors' own dtype and place.
+
+        With an empty cohort nothing changes. The update is the negative of the uploaded gradient in TransFR Eq. 5, and
+        a uniform weight is its 1 / |U_p|. Raises `InputError` when an update is not finite.
+        """
+        if self.weight == 0:
+            return dict(shared)
+        out = {}
+        for name, tensor in shared.items():
+            mean = self.sums[name] / self.weight
+            if not bool(torch.isfinite(mean).all()):
+                raise InputError(
+                    f"the mean update of {name} over {self.clients} clients is not finite: "
+                    "lower the local learning rate, or set privacy.clip so that diverged clients are dropped"
+                )
+            step = tensor.to(mean) + settings.server_lr * mean  # TransFR Eq. 5
+            out[name] = step.to(tensor)
+        return out

@@ -1,0 +1,264 @@
+"""Hierarchical knowledge distillation: a small BERT that attends and embeds as a large one does (TransFR §3.2.2).
+
+Owns: the student, from texts to a transformers folder with a report. Does not own: what clients make of its vectors.
+
+    student = distill(texts, DistillSettings(layers=2, hidden=156, layer_map=[3, 6]), Path("cache"))
+    AutoModel.from_pretrained(student.path)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from cloud import quality
+from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
+from cloud.encode import encode
+from cloud.folder import digest, open_config, open_model, open_tokenizer, save, usable_device
+from cloud.losses import attention_loss, state_loss
+from cloud.settings import DistillSettings, EncodeSettings
+from cloud.student import drawn_from, layer_map, new_student, start_from_teacher, student_config
+from cloud.teacher import resolve
+from cloud.train import Plan, Progress, train
+from privacy import keyed
+from privacy.errors import InputError
+from privacy.files import write_atomic, write_json
+
+RECIPE = 1  # raise it when the same settings would give another student: it is part of the cache's key
+KEPT_BYTES = 2**30  # teacher outputs kept in memory between passes over the texts
+JUDGED_TEXTS = 1000  # texts on which the report compares student and teacher
+
+
+@dataclass(frozen=True)
+class Student:
+    """A distilled encoder: its transformers folder, the digest of that, what was kept of the teacher, and whether it
+    was there already."""
+
+    path: Path
+    digest: str
+    report: dict[str, Any]
+    cached: bool
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the teacher says of one batch: embeddings and last states [texts, L, f'], attention of each mapped layer."""
+
+    ids: Tensor
+    mask: Tensor
+    embedding: Tensor
+    attention: tuple[Tensor, ...]
+    last_hidden: Tensor
+
+
+def distill(
+    texts: Sequence[str],
+    settings: DistillSettings,
+    cache_dir: Path,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Student:
+    """Distil the teacher into a smaller BERT on `texts` (TransFR Eq. 1-3).
+
+    Empty and repeated texts are left out. The student lies in `cache_dir` under the digest of teacher, texts and
+    settings: a second call returns it at once, a killed one goes on from its last checkpoint. Raises `InputError` for
+    settings that do not fit the teacher, no text, an unusable teacher or device, a full disk.
+    """
+    started, teacher_folder = time.monotonic(), resolve(settings.teacher)
+    distinct = corpus(texts)
+    config = student_config(settings, open_config(teacher_folder))
+    layers = layer_map(settings, open_config(teacher_folder).num_hidden_layers)
+    final = _place(cache_dir, teacher_folder, settings, digest_of(distinct))
+    if final.exists():
+        return _kept(final)
+    working = final.with_name(final.name + ".part")
+    teacher = open_model(teacher_folder, usable_device(device), attention="eager")
+    tokenizer = open_tokenizer(teacher_folder)
+    student, projections = _start(config, settings, teacher)
+    student.to(device)
+    tokens = tokenise(tokenizer, distinct, settings.max_tokens)
+    batches = by_length(tokens.lengths, settings.batch_size)
+    lesson = _lessons(teacher, tokens, batches, layers, device)
+    terms = _terms(student, projections, settings, device)
+
+    def loss(number: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return terms(lesson(visit(len(batches), number, settings.seed, "distillation order")))
+
+    plan = Plan(settings.steps, settings.lr, settings.warmup, settings.accumulate)
+    first = train("distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress)
+    with torch.no_grad():
+        ends = [terms(lesson(i))[1] for i in range(0, len(batches), max(1, len(batches) // 20))]
+    report: dict[str, Any] = {"layer_map": layers, "texts": len(distinct), "resumed_at_step": first}
+    report["loss"] = {name: float(np.mean([float(end[name]) for end in ends])) for name in ends[0]}
+    _save_student(working, student, projections, tokenizer)
+    report |= _sizes(student, teacher) | _judged(working, teacher_folder, distinct, settings, device)
+    report["seconds"] = round(time.monotonic() - started, 2)
+    return _finish(working, final, report)
+
+
+def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
+    """The same student with random weights from the seed, never trained: the ablation's "Random"."""
+    teacher_folder = resolve(settings.teacher)
+    teacher = open_model(teacher_folder)
+    config = student_config(settings, teacher.config)
+    final = _place(cache_dir, teacher_folder, settings, "untrained")
+    if final.exists():
+        return _kept(final)
+    working = final.with_name(final.name + ".part")
+    student = new_student(config, settings.seed)
+    _save_student(working, student, {}, open_tokenizer(teacher_folder))
+    return _finish(working, final, _sizes(student, teacher))
+
+
+def _place(cache_dir: Path, teacher: Path, settings: DistillSettings, corpus_digest: str) -> Path:
+    named = [RECIPE, digest(teacher), corpus_digest, settings.model_dump(exclude={"teacher"})]
+    return Path(cache_dir) / f"student-{hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]}"
+
+
+def _kept(folder: Path) -> Student:
+    try:
+        record = json.loads((folder / "report.json").read_text())
+        intact = record["digest"] == digest(folder)
+    except (OSError, ValueError, KeyError):
+        intact = False
+    if not intact:
+        raise InputError(f"the kept student in {folder} is damaged; delete that folder and run again")
+    return Student(folder, record["digest"], record["report"], cached=True)
+
+
+def _start(config: Any, settings: DistillSettings, teacher: nn.Module) -> tuple[nn.Module, dict[str, nn.Parameter]]:
+    """The student before its first step, and the learnable W of each state it compares, [f, f']."""
+    student = new_student(config, settings.seed)
+    full = teacher.config.hidden_size  # type: ignore[union-attr]
+    if settings.init == "teacher":
+        first = start_from_teacher(student, teacher)
+    else:
+        with drawn_from(settings.seed, "projection"):
+            first = torch.randn(config.hidden_size, full) * config.hidden_size**-0.5  # type: ignore[call-overload]
+    names = ["embedding", "last_hidden"] if settings.last_hidden_weight else ["embedding"]
+    device = next(teacher.parameters()).device
+    return student, {name: nn.Parameter(first.clone().to(device)) for name in names}
+
+
+def _trained(student: nn.Module, projections: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+    """What learns: all but the pooler, which no term reaches."""
+    of_student = {f"student.{n}": p for n, p in student.named_parameters() if not n.startswith("pooler.")}
+    return of_student | {f"projection.{name}": p for name, p in projections.items()}
+
+
+def _lessons(
+    teacher: nn.Module, tokens: Tokens, batches: list[Ints], layers: list[int], device: str
+) -> Callable[[int], Lesson]:
+    """The teacher's outputs for a batch, computed once and kept while they fit into `KEPT_BYTES`."""
+    kept: dict[int, Lesson] = {}
+    free = KEPT_BYTES
+
+    def lesson(batch: int) -> Lesson:
+        nonlocal free
+        if batch in kept:
+            return kept[batch]
+        ids, mask = padded(tokens, batches[batch], device)
+        with torch.no_grad(), _half(device):
+            out = teacher(input_ids=ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
+        attention = tuple(out.attentions[layer - 1] for layer in layers[1:])
+        made = Lesson(ids, mask, out.hidden_states[0], attention, out.last_hidden_state)
+        size = sum(t.nbytes for t in (made.embedding, made.last_hidden, *attention))
+        if size <= free:
+            kept[batch], free = made, free - size
+        return made
+
+    return lesson
+
+
+def _terms(
+    student: nn.Module, projections: Mapping[str, Tensor], settings: DistillSettings, device: str
+) -> Callable[[Lesson], tuple[Tensor, dict[str, Tensor]]]:
+    """The loss of a batch and its terms, by name: `embedding`, `attention` (their sum over layers), `last_hidden`."""
+    weights = settings.layer_weights or [1.0] * (settings.layers + 1)
+
+    def terms(lesson: Lesson) -> tuple[Tensor, dict[str, Tensor]]:
+        with _half(device):
+            out = student(
+                input_ids=lesson.ids, attention_mask=lesson.mask, output_attentions=True, output_hidden_states=True
+            )
+        mask, named = lesson.mask, {}
+        projected = out.hidden_states[0].float() @ projections["embedding"]
+        named["embedding"] = state_loss(projected, lesson.embedding.float(), mask)
+        pairs = zip(out.attentions, lesson.attention, strict=True)
+        by_layer = [attention_loss(mine.float(), its.float(), mask) for mine, its in pairs]
+        weighted = [w * value for w, value in zip(weights[1:], by_layer, strict=True)]
+        total = weights[0] * named["embedding"] + torch.stack(weighted).sum()  # TransFR Eq. 1
+        named["attention"] = torch.stack(by_layer).sum()
+        if "last_hidden" in projections:
+            projected = out.last_hidden_state.float() @ projections["last_hidden"]
+            named["last_hidden"] = state_loss(projected, lesson.last_hidden.float(), mask)
+            total = total + settings.last_hidden_weight * named["last_hidden"]
+        return total, {name: value.detach() for name, value in named.items()}
+
+    return terms
+
+
+def _half(device: str) -> torch.autocast:
+    """bfloat16 on a GPU, float32 elsewhere."""
+    kind = torch.device(device).type
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
+
+
+def _save_student(folder: Path, student: nn.Module, projections: Mapping[str, Tensor], tokenizer: Any) -> None:
+    save(folder, student.cpu(), tokenizer)
+    if projections:
+        kept = {name: value.detach().cpu().contiguous() for name, value in projections.items()}
+        write_atomic(folder / "projections.safetensors", safetensors.torch.save(kept))
+
+
+def _sizes(student: nn.Module, teacher: nn.Module) -> dict[str, Any]:
+    mine, its = (sum(p.numel() for p in model.parameters()) for model in (student, teacher))
+    return {"parameters": mine, "teacher_parameters": its, "size_ratio": mine / its}
+
+
+def _judged(
+    folder: Path, teacher: Path, texts: list[str], settings: DistillSettings, device: str
+) -> dict[str, float | int | str | None]:
+    """What the student kept, on mean-pooled vectors of at most `JUDGED_TEXTS` keyed texts of the corpus."""
+    rows = keyed.choose(keyed.key(settings.seed, "judged texts"), np.arange(len(texts)), JUDGED_TEXTS)
+    sample = [texts[row] for row in rows]
+    how = EncodeSettings(pooling="mean", max_tokens=settings.max_tokens)
+    vectors, seconds = [], []
+    for model in (folder, teacher):
+        encode(model, sample[:1], how, device)
+        started = time.perf_counter()
+        vectors.append(encode(model, sample, how, device))
+        seconds.append(time.perf_counter() - started)
+    return {
+        "judged_texts": len(sample),
+        "pooling": "mean",
+        "encoding_speedup": seconds[1] / seconds[0],
+        "cosine_after_fit": quality.cosine_after_fit(vectors[0], vectors[1], settings.seed),
+        "neighbours_overlap_10": quality.neighbours_overlap(vectors[0], vectors[1], 10),
+    }
+
+
+def _finish(working: Path, final: Path, report: dict[str, Any]) -> Student:
+    """Make the working folder the kept one, in one move."""
+    whole = digest(working)
+    write_json(working / "report.json", {"digest": whole, "report": report})
+    (working / "checkpoint.safetensors").unlink(missing_ok=True)
+    try:
+        os.replace(working, final)
+    except OSError as error:
+        if not final.exists():
+            raise InputError(f"cannot write {final}: {error.strerror or error}") from error
+        shutil.rmtree(working, ignore_errors=True)  # another process made the same student meanwhile
+    return Student(final, whole, report, cached=False)

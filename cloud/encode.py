@@ -1,0 +1,87 @@
+"""Texts to vectors: each text once, batched by length, kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+import torch
+from torch import Tensor
+
+from cloud.batches import by_length, checked, digest_of, padded, tokenise
+from cloud.folder import digest, open_model, open_tokenizer, usable_device
+from cloud.settings import EncodeSettings
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+Vectors = npt.NDArray[np.float32]
+Progress = Callable[[str, int, int, str], None]
+
+BATCH = 64
+
+
+def encode(
+    folder: Path,
+    texts: Sequence[str],
+    settings: EncodeSettings | None = None,
+    device: str = "cpu",
+    cache_dir: Path | None = None,
+    progress: Progress | None = None,
+) -> Vectors:
+    """One vector per text from the BERT in `folder`: float32 [n, hidden]; an empty text has the zero vector.
+
+    With `cache_dir`, vectors are kept under the digest of model, texts and settings. Raises `InputError` for a folder
+    that is no usable model, a text that is no string, a damaged cache or an unusable device.
+
+    >>> encode(student.path, ["red wool", ""], EncodeSettings(pooling="mean")).shape  # doctest: +SKIP
+    (2, 312)
+    """
+    settings = settings or EncodeSettings()
+    folder, texts = Path(folder), checked(texts)
+    if cache_dir is None:
+        return _encode(folder, texts, settings, device, progress)
+    named = json.dumps([digest(folder), digest_of(texts), settings.model_dump()], sort_keys=True)
+    path = Path(cache_dir) / f"vectors-{hashlib.sha256(named.encode()).hexdigest()[:24]}.safetensors"
+    if path.exists():
+        try:
+            return safetensors.numpy.load_file(path)["vectors"]
+        except (OSError, KeyError, safetensors.SafetensorError) as error:
+            raise InputError(f"the kept vectors in {path} are damaged; delete the file and run again") from error
+    vectors = _encode(folder, texts, settings, device, progress)
+    write_atomic(path, safetensors.numpy.save({"vectors": vectors}))
+    return vectors
+
+
+def _encode(
+    folder: Path, texts: list[str], settings: EncodeSettings, device: str, progress: Progress | None
+) -> Vectors:
+    model = open_model(folder, usable_device(device))
+    limit = model.config.max_position_embeddings  # type: ignore[union-attr]
+    if settings.max_tokens > limit:  # type: ignore[operator]
+        raise InputError(f"max_tokens {settings.max_tokens} is more than the {limit} positions of the model in {folder}")
+    filled = np.array([i for i, text in enumerate(texts) if text], dtype=np.int64)
+    tokens = tokenise(open_tokenizer(folder), [texts[i] for i in filled], settings.max_tokens)
+    out = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)  # type: ignore
+    batches = by_length(tokens.lengths, BATCH)
+    with torch.inference_mode():
+        for number, rows in enumerate(batches):
+            ids, mask = padded(tokens, rows, device)
+            states = model(input_ids=ids, attention_mask=mask).last_hidden_state
+            out[filled[rows]] = pool(states, mask, settings.pooling).float().cpu().numpy()
+            if progress is not None:
+                progress("encode", number + 1, len(batches), f"{int(filled[rows].size)} texts")
+    return out
+
+
+def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """One vector per text from its token states [texts, L, f]: [texts, f]. `mask` [texts, L] is 0 at padding."""
+    if pooling == "cls":
+        return states[:, 0]  # TransFR Eq. 11
+    weight = mask.unsqueeze(-1).to(states.dtype)
+    return (states * weight).sum(1) / weight.sum(1)

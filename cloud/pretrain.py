@@ -1,0 +1,119 @@
+"""Masked-language-model training of a BERT from scratch, for those who want no ready-made teacher."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cloud.batches import by_length, corpus, digest_of, tokenise, visit
+from cloud.folder import check, open_tokenizer, save, usable_device
+from cloud.settings import PretrainSettings
+from cloud.student import drawn_from
+from cloud.train import Plan, Progress, train
+from privacy.errors import InputError
+from privacy.files import write_json
+
+RECIPE = 1  # raise it when the same settings would give another model
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def pretrain(
+    texts: Sequence[str],
+    settings: PretrainSettings,
+    out: Path,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """Train a WordPiece tokenizer and a BERT on `texts`; returns `out`, an ordinary transformers folder.
+
+    A killed run goes on from its last checkpoint; the same call on a finished `out` returns at once. Raises
+    `InputError` for no text, an `out` that holds anything else, an unusable device, a full disk.
+
+    >>> pretrain(texts, PretrainSettings(layers=2, hidden=128, heads=2), Path("bert"))  # doctest: +SKIP
+    PosixPath('bert')
+    """
+    out, distinct = Path(out), corpus(texts)
+    named = json.dumps([RECIPE, digest_of(distinct), settings.model_dump()], sort_keys=True)
+    identity = hashlib.sha256(named.encode()).hexdigest()
+    if _state(out, identity) == "done":
+        return check(out)
+    usable_device(device)
+    write_json(out / "pretrain.json", {"identity": identity, "done": False})
+    tokenizer = _tokenizer(distinct, settings, out)
+    model = _model(settings, len(tokenizer)).to(device)
+    tokens = tokenise(tokenizer, distinct, settings.max_tokens)
+    batches = by_length(tokens.lengths, settings.batch_size)
+    collator = _collator(tokenizer, settings)
+
+    def loss(number: int) -> tuple[Tensor, dict[str, Tensor]]:
+        rows = batches[visit(len(batches), number, settings.seed, "pre-training order")]
+        examples = [{"input_ids": tokens.values[tokens.offsets[i] : tokens.offsets[i + 1]].tolist()} for i in rows]
+        kind = torch.device(device).type
+        with drawn_from(settings.seed, "masks and dropout", number):
+            batch = collator(examples).to(device)
+            with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
+                value = model(**batch).loss
+        return value, {"masked tokens": value.detach()}
+
+    checkpoint = out / "checkpoint.safetensors"
+    plan = Plan(settings.steps, settings.lr, settings.warmup)
+    train("pretrain", dict(model.named_parameters()), loss, plan, checkpoint, progress)
+    save(out, model.cpu(), tokenizer)
+    write_json(out / "pretrain.json", {"identity": identity, "done": True})
+    checkpoint.unlink(missing_ok=True)
+    return out
+
+
+def _state(out: Path, identity: str) -> str:
+    """"new", "begun" or "done". Raises `InputError` when `out` belongs to something else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return "new"
+    try:
+        record = json.loads((out / "pretrain.json").read_text())
+        mine, done = record["identity"] == identity, bool(record["done"])
+    except (OSError, ValueError, KeyError, TypeError):
+        mine, done = False, False
+    if not mine:
+        raise InputError(f"{out} holds something else than this training run; choose another folder")
+    return "done" if done else "begun"
+
+
+def _tokenizer(texts: list[str], settings: PretrainSettings, out: Path) -> Any:
+    """A lower-casing WordPiece tokenizer trained on the texts; the one in `out` when a run goes on."""
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertTokenizerFast
+
+    if (out / "tokenizer.json").is_file() and (out / "config.json").is_file():
+        return open_tokenizer(out)
+    trained = BertWordPieceTokenizer(lowercase=True)
+    trained.train_from_iterator(
+        texts, vocab_size=settings.vocabulary, min_frequency=2, special_tokens=SPECIAL, show_progress=False
+    )
+    return BertTokenizerFast(tokenizer_object=trained._tokenizer, model_max_length=settings.max_tokens)
+
+
+def _model(settings: PretrainSettings, vocabulary: int) -> Any:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=settings.hidden,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        intermediate_size=4 * settings.hidden,
+    )
+    with drawn_from(settings.seed, "pre-training"):
+        return BertForMaskedLM(config).train()
+
+
+def _collator(tokenizer: Any, settings: PretrainSettings) -> Any:
+    from transformers import DataCollatorForLanguageModeling
+
+    return DataCollatorForLanguageModeling(tokenizer, mlm=True, mlm_probability=settings.mask_probability)

@@ -1,0 +1,115 @@
+"""One resumable training loop, for distillation and for pre-training.
+
+A step's result depends on nothing but the parameters, the optimiser's state and the number of the step, so a run that
+was killed and resumed ends with the same weights as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+Progress = Callable[[str, int, int, str], None]
+Loss = Callable[[int], tuple[Tensor, Mapping[str, Tensor]]]
+
+CHECKPOINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train: `steps` of Adam, `accumulate` batches each; `lr` rises for `warmup` steps, then falls to 0."""
+
+    steps: int
+    lr: float
+    warmup: int
+    accumulate: int = 1
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of a step (0, 1, ..., steps - 1)."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / (self.warmup + 1)
+        return self.lr * (self.steps - step) / max(1, self.steps - min(self.warmup, self.steps - 1))
+
+
+def train(
+    stage: str,
+    parameters: Mapping[str, nn.Parameter],
+    loss: Loss,
+    plan: Plan,
+    checkpoint: Path,
+    progress: Progress | None = None,
+) -> int:
+    """Train `parameters` in place, from `checkpoint` if it exists; returns the step it started from.
+
+    `loss(i)` gives the loss of the i-th batch of the run and its terms by name. A checkpoint is written every
+    `CHECKPOINT_SECONDS`. Raises `InputError` when the loss is no longer a number or the checkpoint is damaged.
+    """
+    optimiser = torch.optim.Adam(list(parameters.values()), lr=plan.lr, fused=True)
+    first = _restore(checkpoint, parameters, optimiser) if checkpoint.exists() else 0
+    saved = time.monotonic()
+    for step in range(first, plan.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = plan.lr_at(step)
+        total, terms = 0.0, {}
+        for part in range(plan.accumulate):
+            value, terms = loss(step * plan.accumulate + part)
+            (value / plan.accumulate).backward()  # type: ignore[no-untyped-call]
+            total += float(value.detach())
+        if not math.isfinite(total):
+            raise InputError(f"{stage}: the loss is no longer a number after {step} steps; use a lower learning rate")
+        nn.utils.clip_grad_norm_(list(parameters.values()), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        if progress is not None:
+            progress(stage, step + 1, plan.steps, note(terms))
+        if time.monotonic() - saved >= CHECKPOINT_SECONDS and step + 1 < plan.steps:
+            _store(checkpoint, parameters, optimiser, step + 1)
+            saved = time.monotonic()
+    return first
+
+
+def note(terms: Mapping[str, Tensor]) -> str:
+    """Loss terms as one line.
+
+    >>> note({"attention": torch.tensor(0.01234), "embedding": torch.tensor(0.5)})
+    'attention 0.01234  embedding 0.5'
+    """
+    return "  ".join(f"{name} {float(value):.4g}" for name, value in terms.items())
+
+
+def _store(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer, step: int) -> None:
+    """One file, so that weights, optimiser and step can never disagree."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        tensors[f"parameter/{name}"] = parameter.detach().contiguous()
+        for kind in ("exp_avg", "exp_avg_sq"):
+            tensors[f"{kind}/{name}"] = optimiser.state[parameter][kind].contiguous()
+    write_atomic(path, safetensors.torch.save(tensors, {"state": json.dumps({"step": step})}))
+
+
+def _restore(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer) -> int:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            step = int(json.loads(file.metadata()["state"])["step"])
+            for name, parameter in parameters.items():
+                with torch.no_grad():
+                    parameter.copy_(file.get_tensor(f"parameter/{name}"))
+                optimiser.state[parameter] = {
+                    "step": torch.tensor(float(step), device=parameter.device),
+                    **{k: file.get_tensor(f"{k}/{name}").to(parameter.device) for k in ("exp_avg", "exp_avg_sq")},
+                }
+    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"the checkpoint {path} is damaged; delete it and run again") from error
+    return step
