@@ -1,8 +1,8 @@
-"""Federated averaging of updates as one streaming sum. Owns the sum and the step; not who takes part, nor their clip.
+"""Federated averaging of updates as one streaming sum. Owns the sum and the step, not who takes part.
 
-An update is a client's tensors after local work minus the broadcast. Nobody's update is kept: each is added to a
-float64 sum per tensor, whole tensors or touched rows alone. Partial sums (of shards, of workers) are merged in the
-order in which the caller merges them, so keep that order fixed.
+An update is a client's tensors after local work minus the broadcast. Nobody's update is kept: each is added
+to a float64 sum per tensor, whole tensors or touched rows alone. Partial sums (of shards, of workers) are
+merged in the order in which the caller merges them, so keep that order fixed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ class AggregationSettings(BaseModel):
         "uniform", description="a client's weight: 1, or its number of training interactions"
     )
     server_lr: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="learning rate of the server on the mean update; 1 is plain FedAvg"
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="learning rate of the server on the mean update; 1 is plain FedAvg",
     )
 
 
 class Accumulator:
     """The weighted sum of a cohort's updates.
 
-    `shared` gives the tensors' names and shapes; sums are float64 on `device`. The caller multiplies a client's update
-    by its weight before adding it, and tells the weight to `add_weight`.
+    `shared` gives the tensors' names and shapes; sums are float64 on `device`. The caller multiplies a
+    client's update by its weight before adding it, and tells the weight to `add_weight`.
 
     >>> shared = {"w": torch.zeros(2)}
     >>> total = Accumulator(shared)
@@ -48,7 +51,8 @@ class Accumulator:
 
     def __init__(self, shared: Mapping[str, Tensor], device: torch.device | str = "cpu") -> None:
         self.sums = {
-            name: torch.zeros(tensor.shape, dtype=torch.float64, device=device) for name, tensor in shared.items()
+            name: torch.zeros(tensor.shape, dtype=torch.float64, device=device)
+            for name, tensor in shared.items()
         }
         self.weight = 0.0
         self.clients = 0
@@ -63,12 +67,14 @@ class Accumulator:
     def add_rows(self, name: str, rows: Tensor, values: Tensor) -> None:
         """Add updates of some rows: `rows` int64 [k], repeats allowed; `values` [k, width].
 
-        Repeated rows are added one after the other in their order on a CPU and on a GPU alike (a plain scatter on a GPU
-        would not keep an order, and then not the last bits either).
+        Repeated rows are added one after the other in their order on a CPU and on a GPU alike (a plain
+        scatter on a GPU would not keep an order, and then not the last bits either).
         """
         into = self.sums[name]
         if values.shape != (len(rows), *into.shape[1:]):
-            raise ValueError(f"rows of {name} have shape {tuple(values.shape)}, not ({len(rows)}, *{into.shape[1:]})")
+            raise ValueError(
+                f"rows of {name} have shape {tuple(values.shape)}, not ({len(rows)}, *{into.shape[1:]})"
+            )
         if into.device.type == "cpu":
             into.index_add_(0, rows.to(into.device), values.to(into))
         else:
@@ -86,7 +92,9 @@ class Accumulator:
     def merge(self, other: Accumulator) -> None:
         """Add another partial sum over the same tensors."""
         if other.sums.keys() != self.sums.keys():
-            raise ValueError(f"partial sums of {sorted(other.sums)} and {sorted(self.sums)} do not belong together")
+            raise ValueError(
+                f"partial sums of {sorted(other.sums)} and {sorted(self.sums)} do not belong together"
+            )
         for name in self.sums:
             self.add_dense(name, other.sums[name])
         self.add_weight(other.weight, other.clients)
@@ -94,8 +102,8 @@ class Accumulator:
     def apply(self, shared: Mapping[str, Tensor], settings: AggregationSettings) -> dict[str, Tensor]:
         """The next broadcast: shared + server_lr * sum / weight, in the tensors' own dtype and place.
 
-        With an empty cohort nothing changes. The update is the negative of the uploaded gradient in TransFR Eq. 5, and
-        a uniform weight is its 1 / |U_p|. Raises `InputError` when an update is not finite.
+        With an empty cohort nothing changes. The update is the negative of the uploaded gradient in TransFR
+        Eq. 5, and a uniform weight is its 1 / |U_p|. Raises `InputError` when an update is not finite.
         """
         if self.weight == 0:
             return dict(shared)

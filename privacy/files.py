@@ -14,8 +14,9 @@ from privacy.errors import InputError
 def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], object]) -> Path:
     """Write `content` beside `path`, flush it to the disk, then rename it into place.
 
-    A kill or a full disk at any moment leaves the old file as it was. `content` is bytes, text, or a function that
-    writes to the open binary file it is given. Raises `InputError` when the disk is full or not writable.
+    A kill or a full disk at any moment leaves the old file as it was. `content` is bytes, text, or a function
+    that writes to the open binary file it is given. Raises `InputError` when the disk is full or not
+    writable.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as d:

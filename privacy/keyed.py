@@ -1,13 +1,13 @@
 """Keyed randomness: every random number is a pure function of (seed, purpose, path, index).
 
-There is no generator whose state moves along. A *key* is a 64-bit number made from the seed, a purpose such as
-``"negatives"`` and any whole numbers (round, epoch, ...). `fold` gives every client a key of its own, and the i-th
-number of a key is a hash of (key, i). So any client of any round can be re-run alone, in any order and on any
-number of workers, and draws the same numbers.
+There is no generator whose state moves along. A *key* is a 64-bit number made from the seed, a purpose such
+as ``"negatives"`` and any whole numbers (round, epoch, ...). `fold` gives every client a key of its own, and
+the i-th number of a key is a hash of (key, i). So any client of any round can be re-run alone, in any order
+and on any number of workers, and draws the same numbers.
 
 The hash is SplitMix64 (Steele, Lea & Flood, OOPSLA 2014): a Weyl sequence through a mixing function with full
-avalanche. It is for simulation, not for cryptography: releases that must withstand an adversary take their noise
-from the samplers that say so.
+avalanche. It is for simulation, not for cryptography: releases that must withstand an adversary take their
+noise from the samplers that say so.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ def integers(keys: npt.ArrayLike, index: npt.ArrayLike, bound: npt.ArrayLike) ->
 
 def uniform(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
     """Numbers in [0, 1) with 53 random bits."""
-    return (bits(keys, index) >> np.uint64(11)) * 2.0**-53
+    return np.multiply(bits(keys, index) >> np.uint64(11), 2.0**-53, dtype=np.float64)
 
 
 def normal(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
@@ -80,10 +80,18 @@ def normal(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
     return radius * np.cos(2.0 * np.pi * uniform(keys, doubled + np.uint64(1)))
 
 
+def laplace(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
+    """Standard Laplace numbers (b = 1): magnitude from the high 53 bits, sign from the lowest."""
+    drawn = bits(keys, index)
+    magnitude = -np.log1p(-((drawn >> np.uint64(11)) * 2.0**-53))
+    return np.where(drawn & np.uint64(1), -magnitude, magnitude)
+
+
 def choose(base: int, population: npt.ArrayLike, count: int) -> Ints:
     """`count` members of `population` without replacement, uniformly, sorted.
 
-    Every member draws its own 64 bits and the smallest `count` win, so a member's draw does not depend on the others.
+    Every member draws its own 64 bits and the smallest `count` win, so a member's draw does not depend on the
+    others.
     """
     members = np.asarray(population, dtype=np.int64)
     if count >= len(members):
@@ -93,5 +101,5 @@ def choose(base: int, population: npt.ArrayLike, count: int) -> Ints:
 
 
 def generator(seed: int, purpose: str, *path: int) -> np.random.Generator:
-    """A numpy generator for one purpose, where a stream is wanted (bulk noise, generated data): Philox, keyed."""
+    """A numpy generator for one purpose, where a stream is wanted (bulk noise, generated data): Philox."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *path)))

@@ -1,0 +1,186 @@
+"""What a run may say about its privacy: four epsilons that are never mixed, and everything they depend on."""
+
+import math
+from typing import Any
+
+from privacy.accounting import epsilon, nominal_epsilon
+from privacy.mechanism import SAMPLER
+from privacy.plan import Plan
+from privacy.settings import PrivacySettings
+
+WEAK = 10.0
+MEANINGLESS = 50.0
+
+ADVERSARY = {
+    "local": "the server, which sees each noised upload",
+    "central": "whoever sees the broadcasts; the server is trusted, or sums under secure aggregation",
+}
+
+
+def report(
+    settings: PrivacySettings,
+    plan: Plan,
+    releases_per_client_max: int,
+    releases_per_client_median: float,
+    clients: int,
+    p90_norm: float | None = None,
+    clipped_share: float | None = None,
+) -> dict[str, Any]:
+    """The privacy of a finished run, ready for JSON (an infinite epsilon is the word "inf").
+
+    `releases_per_client_*`: in how many rounds a client took part; the guarantee is that of the client with
+    most. `p90_norm`: 90th percentile over uploads of the update's norm before clipping, in `settings.norm`;
+    None if nobody measured it. `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None
+    until an audit fills it.
+
+    >>> from privacy.plan import plan
+    >>> settings = PrivacySettings(mechanism="laplace", trust="local", scale=0.5)
+    >>> out = report(settings, plan(settings, rounds=10, cohort=5, clients=20), 4, 2.5, 20, p90_norm=1.0)
+    >>> out["eps_guaranteed"], out["method"], round(out["eps_nominal"], 2), round(out["eps_hypothetical"], 1)
+    ('inf', 'no clip', 6.85, 68.6)
+    """
+    if releases_per_client_max > plan.rounds:
+        raise ValueError(f"a client cannot release {releases_per_client_max} times in {plan.rounds} rounds")
+    scale = plan.noise.scale if plan.noise else None
+    guaranteed = epsilon(settings, releases_per_client_max, scale)
+    return {
+        "eps_nominal": in_words(_nominal(settings, plan)),
+        "eps_guaranteed": in_words(guaranteed.epsilon),
+        "eps_hypothetical": in_words(_hypothetical(settings, releases_per_client_max, scale, p90_norm)),
+        "eps_lb95": None,
+        "delta": settings.delta,
+        "method": guaranteed.method,
+        "label": label(guaranteed.epsilon),
+        "unit": "client",
+        "adjacency": plan.adjacency,
+        "trust": settings.trust,
+        "adversary": ADVERSARY[settings.trust],
+        "release": "update of all shared tensors as one vector, and taking part",
+        "recipients": "server",
+        "clip": {
+            "norm": plan.norm if plan.clip is not None else None,
+            "bound": plan.clip,
+            "sensitivity": in_words(plan.sensitivity),
+            "clipped_share": clipped_share,
+            "p90_norm": in_words(p90_norm),
+        },
+        "noise": {
+            "mechanism": plan.noise.kind if plan.noise else "none",
+            "scale": scale,
+            "std": plan.noise.std if plan.noise else 0.0,
+            "std_on_mean": plan.std_on_mean,
+            "where": plan.where,
+        },
+        "sampler": SAMPLER,
+        "seed": "known: the guarantee is about the algorithm, not about this transcript",
+        "rounds": plan.rounds,
+        "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
+        "clients": clients,
+        "amplification": "none",
+        "not_covered": _not_covered(settings, plan, clients),
+    }
+
+
+def in_words(value: float | None) -> float | str | None:
+    """A number for JSON: infinity is "inf", never blank; nan (nobody can say) is None.
+
+    >>> in_words(math.inf), in_words(2.5), in_words(None)
+    ('inf', 2.5, None)
+    """
+    if value is None or math.isnan(value):
+        return None
+    return "inf" if math.isinf(value) else value
+
+
+def label(guaranteed: float) -> str:
+    """What an epsilon is worth: "", "weak" above 10, "no meaningful guarantee" above 50."""
+    if guaranteed > MEANINGLESS:
+        return "no meaningful guarantee"
+    return "weak" if guaranteed > WEAK else ""
+
+
+def render(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """The report as rows (name, value) of a table."""
+    clip, noise, releases = report["clip"], report["noise"], report["releases_per_client"]
+    clip_text = "none"
+    if clip["bound"] is not None:
+        share = "" if clip["clipped_share"] is None else f" (clipped {clip['clipped_share']:.0%} of uploads)"
+        clip_text = f"{clip['norm'].upper()} C={clip['bound']:.4g}{share}"
+    noise_text = "none"
+    if noise["mechanism"] != "none":
+        symbol = "b" if noise["mechanism"] == "laplace" else "std"
+        noise_text = (
+            f"{noise['mechanism']} {symbol}={noise['scale']:.4g} on {noise['where']} "
+            f"(std {noise['std_on_mean']:.3g} on the mean) | {report['sampler']}"
+        )
+    assumed = 1.0 if clip["bound"] is None else clip["bound"]
+    worth = ", ".join(part for part in (report["method"], report["label"]) if part)
+    bound = report["eps_lb95"]
+    return [
+        ("Unit / adjacency / trust", f"{report['unit']}, {report['adjacency']}, {report['trust']}"),
+        ("Adversary", report["adversary"]),
+        ("Release / recipients", f"{report['release']} / {report['recipients']}"),
+        ("Clip", clip_text),
+        ("Noise / sampler", noise_text),
+        ("Seed", report["seed"]),
+        (
+            "Rounds / releases per client",
+            f"{report['rounds']} / max {releases['max']}, median {releases['median']:g}; "
+            f"amplification {report['amplification']}",
+        ),
+        (
+            "eps NOMINAL",
+            f"{_shown(report['eps_nominal'])} [1 round, assumed sensitivity {assumed:.4g}] NOT A GUARANTEE",
+        ),
+        (f"eps GUARANTEED (delta={report['delta']:g})", f"{_shown(report['eps_guaranteed'])} ({worth})"),
+        (
+            "eps if clipped at p90",
+            f"{_shown(report['eps_hypothetical'], 'not measured')} (hypothetical, not a guarantee)",
+        ),
+        ("Audit, eps lower bound 95%", "not audited" if bound is None else f">= {_shown(bound)}"),
+        ("Not covered", "; ".join(report["not_covered"])),
+    ]
+
+
+def _nominal(settings: PrivacySettings, plan: Plan) -> float:
+    """The papers' formula for one round; it assumes sensitivity 1, or the clip where there is one."""
+    if plan.noise is None:
+        return math.inf
+    return nominal_epsilon(plan.noise.std, settings.delta, 1.0 if plan.clip is None else plan.clip)
+
+
+def _hypothetical(
+    settings: PrivacySettings, rounds: int, scale: float | None, p90_norm: float | None
+) -> float | None:
+    """What the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms."""
+    if scale is None:
+        return math.inf
+    if p90_norm is None or math.isnan(p90_norm):
+        return None
+    if math.isinf(p90_norm):
+        return math.inf
+    if p90_norm == 0:
+        return 0.0
+    return epsilon(settings.model_copy(update={"clip": p90_norm}), rounds, scale).epsilon
+
+
+def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[str]:
+    """What the guaranteed epsilon does not speak about."""
+    out = [
+        "participation that depends on a client's data (a long history can miss the deadline)",
+        "metrics of the run, early stopping and settings chosen by them",
+        "floating-point rounding of the noise",
+    ]
+    if settings.delta * clients >= 1:
+        out.append(f"delta {settings.delta:g} is not below 1/{clients} clients: set a smaller privacy.delta")
+    if plan.noise is not None and plan.clip is None:
+        out.append("everything: without a clip the noise bounds nothing; set privacy.clip")
+    if plan.noise is None:
+        out.append("everything: no noise was added")
+    return out
+
+
+def _shown(value: float | str | None, missing: str = "none") -> str:
+    if value is None:
+        return missing
+    return value if isinstance(value, str) else f"{value:.4g}"
