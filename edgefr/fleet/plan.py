@@ -1,0 +1,143 @@
+"""What a round would take on each client if nothing interrupted it, and what a part of it has taken."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.fleet import cost
+from edgefr.fleet.clients import Clients
+from edgefr.fleet.spec import Figure, FleetFile
+from edgefr.fleet.work import Work
+from privacy import keyed
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+
+class Figures:
+    """Figures of the fleet's device classes [classes] and networks [networks], and of its runtime."""
+
+    def __init__(self, spec: FleetFile, classes: list[str]) -> None:
+        devices = [spec.devices[name] for name in classes]
+        runtime = spec.runtimes[spec.fleet.stack]
+
+        def column(figures: list[Figure]) -> Floats:
+            return np.array([figure.v for figure in figures])
+
+        self.copy_gbs = column([d.memory.copy_gbs for d in devices])
+        self.app_mb = column([d.memory.app_mb for d in devices])
+        self.active_w = column([d.power.active_w for d in devices])
+        self.battery_j = np.array(
+            [d.power.battery_wh.v * 3600 if d.power.battery_wh else np.inf for d in devices]
+        )
+        self.hot_after_s = np.array([d.throttle.after_s if d.throttle else np.inf for d in devices])
+        self.hot_factor = np.array([d.throttle.factor if d.throttle else 1.0 for d in devices])
+        bandwidths = [n.bandwidth for n in spec.networks.values()]
+        radios = [n.radio for n in spec.networks.values()]
+        self.down_mbps = np.array([b.down_mbps for b in bandwidths])
+        self.up_mbps = np.array([b.up_mbps for b in bandwidths])
+        self.rtt_ms = np.array([b.rtt_ms for b in bandwidths])
+        self.sigma_ln = np.array([b.sigma_ln for b in bandwidths])
+        self.j_per_mb_down = np.array([r.j_per_mb_down for r in radios])
+        self.j_per_mb_up = np.array([r.j_per_mb_up for r in radios])
+        self.tail_j = np.array([r.tail_j for r in radios])
+        self.runtime_mb = runtime.rss_mb.v
+        self.step_overhead_ms = runtime.step_overhead_ms.v
+        self.optimiser_passes = runtime.optimiser_passes.v
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A round on each client, uninterrupted; arrays [C] in cohort order.
+
+    `ends` [C, 3]: seconds from the start at which download, compute and upload end. `work_s`: compute at full
+    speed.
+    """
+
+    ends: Floats
+    work_s: Floats
+    memory_mb: Floats
+    fits: npt.NDArray[np.bool_]
+    bytes_down: Floats
+    bytes_up: Floats
+    active_w: Floats
+    j_per_mb_down: Floats
+    j_per_mb_up: Floats
+    tail_j: Floats
+
+    def spent(self, elapsed: Floats) -> tuple[Floats, Floats, Floats]:
+        """Joules, bytes down and bytes up after `elapsed` seconds [C]; each stage is used up evenly.
+
+        A device that slows down with heat draws less power in proportion, so work keeps its energy.
+        """
+        starts = np.concatenate([np.zeros((len(elapsed), 1)), self.ends[:, :2]], axis=1)
+        length = np.maximum(self.ends - starts, 1e-12)
+        part = np.clip((elapsed[:, None] - starts) / length, 0.0, 1.0)
+        part = np.where(elapsed[:, None] >= self.ends, 1.0, part) * (elapsed[:, None] > 0)
+        down, up = self.bytes_down * part[:, 0], self.bytes_up * part[:, 2]
+        joules = (
+            cost.radio_joules(down, self.j_per_mb_down, self.tail_j)
+            + cost.compute_joules(self.work_s * part[:, 1], self.active_w)
+            + cost.radio_joules(up, self.j_per_mb_up, self.tail_j)
+        )
+        return joules, down, up
+
+
+def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed: int, number: int) -> Plan:
+    """Durations, memory and prices of round `number` for the clients of `cohort`."""
+    device, network = clients.device[cohort], clients.network[cohort]
+
+    def each(amount: npt.ArrayLike) -> Floats:
+        return np.broadcast_to(np.asarray(amount, dtype=np.float64), (len(cohort),))
+
+    work_s = each(work.steps) * _step_seconds(figures, clients, cohort, work)
+    compute_s = cost.throttled_seconds(work_s, figures.hot_after_s[device], figures.hot_factor[device])
+
+    z = keyed.normal(keyed.fold(keyed.key(seed, "network in round", number), cohort), 0)
+    factor = clients.rate_factor[cohort] * np.exp(figures.sigma_ln[network] * z)
+    bytes_down, bytes_up = each(work.bytes_down), each(work.bytes_up)
+    down_s = cost.transfer_seconds(bytes_down, figures.down_mbps[network] * factor, figures.rtt_ms[network])
+    up_s = cost.transfer_seconds(bytes_up, figures.up_mbps[network] * factor, figures.rtt_ms[network])
+
+    memory_mb = each(
+        cost.training_memory_mb(
+            figures.runtime_mb,
+            work.resident_parameters,
+            work.trained_parameters,
+            work.activation_bytes,
+            work.optimiser,
+        )
+    )
+    return Plan(
+        ends=np.cumsum(np.stack([down_s, compute_s, up_s], axis=1), axis=1),
+        work_s=work_s,
+        memory_mb=memory_mb,
+        fits=cost.fits(memory_mb, figures.app_mb[device]),
+        bytes_down=bytes_down,
+        bytes_up=bytes_up,
+        active_w=figures.active_w[device],
+        j_per_mb_down=figures.j_per_mb_down[network],
+        j_per_mb_up=figures.j_per_mb_up[network],
+        tail_j=figures.tail_j[network],
+    )
+
+
+def _step_seconds(figures: Figures, clients: Clients, cohort: Ids, work: Work) -> Floats:
+    """Seconds of one training step on each client at full speed."""
+    copy_gbs = figures.copy_gbs[clients.device[cohort]]
+    gflops = clients.gflops[cohort].astype(np.float64)
+    forward = np.asarray(work.flops_per_example, dtype=np.float64)
+    # A weight in use costs a multiply-add per example, so rows of a resident table that no example
+    # reads cost nothing.
+    weights = np.minimum(np.asarray(work.resident_parameters), forward / 2)
+    compute = cost.compute_seconds(
+        np.asarray(work.examples_per_step) * forward * work.passes,
+        4.0 * work.passes * weights + 2.0 * np.asarray(work.activation_bytes),
+        gflops,
+        copy_gbs,
+        work.width,
+    )
+    passes = figures.optimiser_passes if work.optimiser == "adam" else 1
+    update = cost.optimiser_seconds(np.asarray(work.trained_parameters), copy_gbs, work.optimiser, passes)
+    return cost.step_seconds(compute, update, cost.overhead_seconds(figures.step_overhead_ms, gflops))

@@ -1,0 +1,106 @@
+"""When a client can be reached, and its charge. Per-client state, brought up to date when looked at."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.fleet.spec import Availability, Battery
+from privacy import keyed
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_HOUR = 3600.0
+_DAY = 24 * _HOUR
+
+
+class Presence:
+    """Alternating spells on and off the network, lognormal in length; on ones follow the hour they start in.
+
+    The spell in which the clock starts is cut at a uniformly random point. Virtual time 0 is midnight.
+    """
+
+    def __init__(self, rule: Availability | None, clients: int, seed: int) -> None:
+        self._rule = rule
+        if rule is None:
+            return
+        self._keys = keyed.fold(keyed.key(seed, "availability"), np.arange(clients))
+        first = keyed.fold(keyed.key(seed, "availability at start"), np.arange(clients))
+        share_on = rule.mean_on_h / (rule.mean_on_h + rule.mean_off_h)
+        self._spell = (keyed.uniform(first, 0) < share_on).astype(np.int32)  # odd spells are on
+        zero = np.zeros(clients)
+        self._until = self._length(np.arange(clients), zero) * keyed.uniform(first, 1)
+
+    def online_until(self, clients: Ids, now: float) -> Floats:
+        """When each client's present spell on ends, s; `now` where it is off. [C]"""
+        if self._rule is None:
+            return np.full(len(clients), np.inf)
+        behind = clients[self._until[clients] <= now]
+        while len(behind):
+            self._spell[behind] += 1
+            self._until[behind] += self._length(behind, self._until[behind])
+            behind = behind[self._until[behind] <= now]
+        return np.where(self._spell[clients] % 2 == 1, self._until[clients], now)
+
+    def _length(self, clients: Ids, start: Floats) -> Floats:
+        """Seconds of the spell each client is in, which began at `start`."""
+        assert self._rule is not None
+        rule, spell = self._rule, self._spell[clients]
+        hour = (start // _HOUR % 24).astype(np.int64)
+        mean = np.where(spell % 2 == 1, rule.mean_on_h * np.asarray(rule.by_hour)[hour], rule.mean_off_h)
+        z = keyed.normal(self._keys[clients], spell)
+        return mean * _HOUR * np.exp(rule.sigma_ln * z - rule.sigma_ln**2 / 2)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs."""
+        return {} if self._rule is None else {"spell": self._spell.copy(), "until": self._until.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        if self._rule is not None:
+            self._spell, self._until = state["spell"].copy(), state["until"].copy()
+
+
+class Charge:
+    """State of charge: full once a day at the client's own hour, then drained by its owner and by rounds.
+
+    `capacity_j` [clients] is infinite for devices on mains power.
+    """
+
+    def __init__(self, rule: Battery | None, capacity_j: Floats, seed: int) -> None:
+        self._rule = rule
+        self._capacity = capacity_j
+        keys = keyed.fold(keyed.key(seed, "charging hour"), np.arange(len(capacity_j)))
+        self._full_at = keyed.uniform(keys, 0) * _DAY
+        self._spent = np.zeros(len(capacity_j))  # by rounds since last full, share of the charge
+        self._day = np.full(len(capacity_j), -1, dtype=np.int32)  # the charge that `spent` was taken from
+
+    def level(self, clients: Ids, now: float) -> Floats:
+        """State of charge, 0..1; 1 on mains power. [C]"""
+        if self._rule is None:
+            return np.ones(len(clients))
+        day, since = np.divmod(now - self._full_at[clients], _DAY)
+        spent = np.where(self._day[clients] == day, self._spent[clients], 0.0)
+        level = 1.0 - self._rule.own_use_per_hour * since / _HOUR - spent
+        return np.where(np.isinf(self._capacity[clients]), 1.0, np.maximum(level, 0.0))
+
+    def allows(self, clients: Ids, now: float, joules: Floats) -> npt.NDArray[np.bool_]:
+        """Whether spending `joules` would leave each client at least the least charge. [C]"""
+        if self._rule is None:
+            return np.ones(len(clients), dtype=bool)
+        return self.level(clients, now) - joules / self._capacity[clients] >= self._rule.min_soc
+
+    def spend(self, clients: Ids, now: float, joules: Floats) -> None:
+        """Take `joules` [C] from the clients' present charge."""
+        day = np.floor((now - self._full_at[clients]) / _DAY).astype(np.int32)
+        before = np.where(self._day[clients] == day, self._spent[clients], 0.0)
+        self._spent[clients] = before + joules / self._capacity[clients]
+        self._day[clients] = day
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs."""
+        return {"spent": self._spent.copy(), "day": self._day.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        self._spent, self._day = state["spent"].copy(), state["day"].copy()

@@ -1,0 +1,317 @@
+"""The schema of devices.yaml: device classes, networks, runtimes, the fleet of them, and the round policy."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from edgefr.fleet.document import Document
+from edgefr.fleet.faults import describe
+from privacy.errors import InputError, unknown
+
+Kind = Literal["M", "P", "D", "E"]
+EVIDENCE = {"M": "measured", "P": "proxy", "D": "derived", "E": "estimate"}
+_NUMBER = {"strict": True, "allow_inf_nan": False}
+Positive = Annotated[float, Field(gt=0, **_NUMBER)]
+NotNegative = Annotated[float, Field(ge=0, **_NUMBER)]
+Fraction = Annotated[float, Field(ge=0, le=1, **_NUMBER)]
+Count = Annotated[int, Field(gt=0, strict=True)]
+
+
+def _sums_to_one(shares: dict[str, float]) -> dict[str, float]:
+    total = sum(shares.values())
+    if abs(total - 1.0) > 1e-6:
+        problem = f"the shares sum to {total:.6g}, not 1; change them so that they do"
+        raise PydanticCustomError("shares", "{problem}", {"problem": problem})
+    return shares
+
+
+Shares = Annotated[dict[str, Fraction], AfterValidator(_sums_to_one)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(_Section):
+    """Where figures come from."""
+
+    url: str | None = Field(None, description="address of the page or file")
+    doi: str | None = Field(None, description="digital object identifier of the paper")
+    licence: str | None = Field(None, description="licence of the data, where it states one")
+    note: str | None = Field(None, description="what to know about it")
+
+
+class Evidence(_Section):
+    """How good a figure is: its kind and its source."""
+
+    kind: Kind = Field(
+        description="M measured, P measured on a proxy, D derived by arithmetic from M or P, E estimate"
+    )
+    src: str | None = Field(None, description="key in `sources`; needed unless the kind is E")
+    note: str | None = Field(None, description="what to know about the figure")
+
+    @model_validator(mode="after")
+    def _has_source(self) -> "Evidence":
+        if self.kind != "E" and self.src is None:
+            problem = f"kind {self.kind} needs a source; add src, or say kind: E (estimate)"
+            raise PydanticCustomError("source", "{problem}", {"problem": problem})
+        return self
+
+
+class Figure(Evidence):
+    """One number with its evidence, in the unit its field says. A bare number is an estimate."""
+
+    v: Positive = Field(description="the value")
+    lo: Positive | None = Field(None, description="low end over devices of the class, same unit")
+    hi: Positive | None = Field(None, description="high end over devices of the class, same unit")
+    proxy: str | None = Field(None, description="what was measured in its place, for kind P")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return {"v": value, "kind": "E"} if is_number else value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Figure":
+        if not (self.lo or self.v) <= self.v <= (self.hi or self.v):
+            problem = f"lo <= v <= hi does not hold: {self.lo}, {self.v}, {self.hi}"
+            raise PydanticCustomError("range", "{problem}", {"problem": problem})
+        return self
+
+
+class Runtime(_Section):
+    """What runs the model on the device."""
+
+    rss_mb: Figure = Field(description="resident memory before any model, MB")
+    step_overhead_ms: Figure = Field(description="fixed cost of a training step on the calibration host, ms")
+    optimiser_passes: Figure = Field(
+        description="times the optimiser walks through memory: 1 fused, 4 unfused AdamW"
+    )
+
+
+class Bandwidth(Evidence):
+    """Rates of a network class; medians over clients."""
+
+    down_mbps: Positive = Field(description="download rate, Mbit/s")
+    up_mbps: Positive = Field(description="upload rate, Mbit/s")
+    rtt_ms: NotNegative = Field(description="round-trip time, ms")
+    sigma_ln: NotNegative = Field(
+        description="lognormal spread of a client's median, and of rounds around it"
+    )
+
+
+class Radio(Evidence):
+    """Energy of a network class."""
+
+    j_per_mb_down: NotNegative = Field(description="download energy, J/MB")
+    j_per_mb_up: NotNegative = Field(description="upload energy, J/MB")
+    tail_j: NotNegative = Field(description="energy of the radio staying awake after each transfer, J")
+
+
+class Network(_Section):
+    """A network class."""
+
+    bandwidth: Bandwidth = Field(description="rates and delay")
+    radio: Radio = Field(description="energy of transfers")
+
+
+class Soc(_Section):
+    """The processor."""
+
+    name: str = Field(description="name of the chip")
+    cores: str = Field(description="cores and clock, as text")
+    isa: str = Field(description="instruction set")
+    dotprod: bool = Field(description="has int8 dot products")
+    fp16: bool = Field(description="has half-precision arithmetic")
+    i8mm: bool = Field(False, description="has int8 matrix products")
+
+
+class Memory(_Section):
+    """Memory of a device class."""
+
+    total_mb: Positive = Field(description="RAM of the device, MB")
+    app_mb: Figure = Field(description="RAM that one app may use, MB")
+    copy_gbs: Figure = Field(description="memory copy rate, each byte counted once, GB/s")
+    peak_gbs: Figure | None = Field(
+        None, description="peak memory rate on paper, GB/s; not used by the cost model"
+    )
+
+
+class Compute(_Section):
+    """Sustained rates of a device class on all the cores it may use."""
+
+    fp32_gflops: Figure = Field(description="fp32 matrix products, GFLOP/s")
+    int8_gops: Figure = Field(description="int8 matrix products, GOP/s")
+    fp16_gflops: Figure | None = Field(
+        None, description="fp16 on the CPU, GFLOP/s; not used by the cost model"
+    )
+    gpu_fp16_gflops: Figure | None = Field(
+        None, description="fp16 on the GPU, GFLOP/s; not used by the cost model"
+    )
+    npu_gflops: Figure | None = Field(None, description="effective rate of the NPU, GFLOP/s; not used either")
+
+
+class Power(_Section):
+    """Power of a device class."""
+
+    idle_w: Figure = Field(description="power while doing nothing, W")
+    active_w: Figure = Field(description="power of the whole device while it computes, W")
+    battery_wh: Figure | None = Field(None, description="battery, Wh; null for a device on mains power")
+
+
+class Throttle(Evidence):
+    """Two-state heat model: full speed, then slower."""
+
+    after_s: Positive = Field(description="seconds of work at full speed")
+    factor: Annotated[float, Field(gt=0, le=1, **_NUMBER)] = Field(
+        description="speed after that, of the full speed"
+    )
+
+
+class Device(_Section):
+    """A device class."""
+
+    label: str = Field(description="what people call it")
+    soc: Soc = Field(description="processor")
+    memory: Memory = Field(description="memory")
+    compute: Compute = Field(description="rates")
+    power: Power = Field(description="power and battery")
+    throttle: Throttle | None = Field(None, description="slows down under load; null for never")
+    storage: str = Field(description="storage, as text")
+    networks: Shares = Field(description="share of clients of this class on each network class; sums to 1")
+
+
+class Availability(_Section):
+    """When a client can be reached: spells on and off the network, lognormal in length, through the day."""
+
+    mean_on_h: Annotated[float, Field(ge=0.05, **_NUMBER)] = Field(description="mean spell on, hours")
+    mean_off_h: Annotated[float, Field(ge=0.05, **_NUMBER)] = Field(description="mean spell off, hours")
+    sigma_ln: Annotated[float, Field(ge=0, le=3, **_NUMBER)] = Field(description="lognormal spread of both")
+    by_hour: Annotated[
+        list[Annotated[float, Field(ge=0.01, **_NUMBER)]], Field(min_length=24, max_length=24)
+    ] = Field(
+        description="24 factors, midnight first: a spell on that starts in this hour is so many times as long"
+    )
+
+
+class Battery(_Section):
+    """Devices with a battery: full once a day, drained by their owner and by rounds."""
+
+    min_soc: Fraction = Field(
+        0.2, description="refuse a round that would leave less than this share of the charge"
+    )
+    own_use_per_hour: Fraction = Field(0.03, description="share of the charge that the owner uses per hour")
+
+
+class FleetSection(_Section):
+    """The fleet: which devices, in which numbers, and how they behave."""
+
+    share: Shares = Field(description="share of clients on each device class; sums to 1")
+    stack: str = Field(description="key in `runtimes`: what runs the model")
+    activity_correlation: Annotated[float, Field(ge=-1, le=1, **_NUMBER)] = Field(
+        0.0, description="rank correlation between a device's speed and its user's number of interactions"
+    )
+    networks: Shares | None = Field(
+        None, description="network mix for all devices in place of their own; sums to 1"
+    )
+    availability: Availability | None = Field(
+        None, description="when clients can be reached; null for always"
+    )
+    dropout: Fraction = Field(0.1, description="probability that a client leaves in the middle of a round")
+    battery: Battery | None = Field(None, description="model of the charge; null to ignore batteries")
+
+
+class Rounds(_Section):
+    """The round policy: whom the server waits for."""
+
+    policy: Literal["deadline", "first_k"] = Field(
+        "deadline",
+        description="wait for everyone until the deadline, or only for the first as many as wanted",
+    )
+    deadline_s: Annotated[float, Field(gt=0, le=604800, **_NUMBER)] = Field(
+        600.0, description="seconds after which a round is closed; at most a week"
+    )
+    over_select: Annotated[float, Field(ge=1, le=10, **_NUMBER)] = Field(
+        1.3, description="clients invited for each client wanted"
+    )
+    min_fraction: Fraction = Field(
+        0.8, description="a round with fewer uploads than this share of those wanted is void"
+    )
+
+
+class FleetFile(_Section):
+    """A whole devices.yaml."""
+
+    schema_: Literal["edgefr.devices/1"] = Field(alias="schema", description="version of this layout")
+    sources: dict[str, Source] = Field(description="where figures come from")
+    runtimes: Annotated[dict[str, Runtime], Field(min_length=1)] = Field(
+        description="what runs the model on a device"
+    )
+    networks: Annotated[dict[str, Network], Field(min_length=1)] = Field(description="network classes")
+    devices: Annotated[dict[str, Device], Field(min_length=1)] = Field(description="device classes")
+    fleet: FleetSection = Field(description="the fleet made of them")
+    rounds: Rounds = Field(default_factory=lambda: Rounds.model_validate({}), description="the round policy")
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "FleetFile":
+        named: list[tuple[str, str, Iterable[str], tuple[str, ...]]]
+        named = [("runtime", self.fleet.stack, self.runtimes, ("fleet", "stack"))]
+        named += [("device", name, self.devices, ("fleet", "share", name)) for name in self.fleet.share]
+        named += [("network", n, self.networks, ("fleet", "networks", n)) for n in self.fleet.networks or {}]
+        for device, spec in self.devices.items():
+            named += [
+                ("network", n, self.networks, ("devices", device, "networks", n)) for n in spec.networks
+            ]
+        named += [("source", src, self.sources, at) for src, at in _sources_named(self)]
+        for what, name, known, at in named:
+            if name not in known:
+                problem = {"problem": str(unknown(what, name, known)), "at": at}
+                raise PydanticCustomError("name", "{problem}", problem)
+        return self
+
+
+def _sources_named(model: BaseModel, at: tuple[str, ...] = ()) -> list[tuple[str, tuple[str, ...]]]:
+    """Every `src` under a model with its location."""
+    found = []
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        children = value.items() if isinstance(value, dict) else [(None, value)]
+        if name == "src" and value is not None:
+            found.append((value, (*at, name)))
+        for key, child in children:
+            if isinstance(child, BaseModel):
+                found += _sources_named(child, (*at, name) if key is None else (*at, name, key))
+    return found
+
+
+def load_fleet(path: Path, overrides: dict[str, Any] | None = None) -> FleetFile:
+    """Read and check a devices.yaml.
+
+    `overrides` is laid over the file: a nested mapping in the file's own layout, such as
+    ``{"fleet": {"dropout": 0.2}, "rounds": {"policy": "first_k"}}``. Sections merge; a mapping of shares
+    (`fleet.share`, `networks` of a device or of the fleet) is replaced as a whole, since its parts sum to 1.
+
+    Raises `InputError`, one line: ``FILE:LINE: field.path: what is wrong; how to mend it``.
+
+    >>> load_fleet(Path("devices.yaml"), {"fleet": {"dropout": 0.0}}).fleet.dropout
+    0.0
+    """
+    document = Document(Path(path))
+    overrides = overrides or {}
+    if not isinstance(overrides, dict):
+        raise InputError(f"overrides of {path} must be a mapping such as {{'fleet': {{'dropout': 0.2}}}}")
+    try:
+        return FleetFile.model_validate(_merged(document.value, overrides, ()))
+    except ValidationError as error:
+        raise InputError(describe(error, FleetFile, document, overrides)) from error
+
+
+def _merged(base: Any, over: Any, at: tuple[str, ...]) -> Any:
+    shares = at == ("fleet", "share") or (bool(at) and at[-1] == "networks" and at != ("networks",))
+    if not (isinstance(base, dict) and isinstance(over, dict)) or shares:
+        return over
+    return base | {key: _merged(base.get(key), value, (*at, str(key))) for key, value in over.items()}

@@ -1,0 +1,81 @@
+"""What the rounds of a fleet took, in all and by device class, and how good the figures behind it are."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.fleet.spec import EVIDENCE, FleetFile
+from edgefr.fleet.tally import QUANTITIES, Tally
+
+
+def summarise(
+    spec: FleetFile, classes: list[str], clients: npt.NDArray[np.int64], tally: Tally, kinds: list[str]
+) -> dict[str, Any]:
+    """Counts, spreads (p10/p50/p90 per client and round) and evidence; plain JSON values.
+
+    Seconds, energy and bytes are of the clients that started; memory is of all that were invited.
+    """
+    by_class = {
+        name: {"label": spec.devices[name].label, "clients": int(clients[i])}
+        | _part(tally, kinds, i)
+        | {"evidence": evidence(spec, name)}
+        for i, name in enumerate(classes)
+    }
+    return {
+        "policy": spec.rounds.policy,
+        "stack": spec.fleet.stack,
+        "clients": int(clients.sum()),
+        **_part(tally, kinds, None),
+        "classes": by_class,
+    }
+
+
+def _part(tally: Tally, kinds: list[str], device: int | None) -> dict[str, Any]:
+    """The figures of one class, or of the whole fleet."""
+    outcomes = tally.outcomes.sum(axis=0) if device is None else tally.outcomes[device]
+    totals = tally.totals.sum(axis=0) if device is None else tally.totals[device]
+    summed = {
+        f"total_{name}": float(v) for name, v in zip(QUANTITIES, totals, strict=True) if name != "memory_mb"
+    }
+    return {
+        "invited": int(outcomes.sum()),
+        "contributed": int(outcomes[0]),
+        "failures": {kind: int(n) for kind, n in zip(kinds[1:], outcomes[1:], strict=True) if n},
+        **{name: tally.quantiles(name, device) for name in QUANTITIES},
+        **summed,
+    }
+
+
+def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
+    """For each simulated quantity of a device class, the kinds of figure it rests on.
+
+    A quantity is no better than its weakest input. Bytes are not listed: they are counted, not modelled.
+    """
+    device, runtime = spec.devices[name], spec.runtimes[spec.fleet.stack]
+    mix = spec.fleet.networks or device.networks
+    networks = [spec.networks[n] for n, share in mix.items() if share > 0]
+    seconds = {
+        "fp32_gflops": EVIDENCE[device.compute.fp32_gflops.kind],
+        "copy_gbs": EVIDENCE[device.memory.copy_gbs.kind],
+        "step_overhead_ms": EVIDENCE[runtime.step_overhead_ms.kind],
+        "bandwidth": _joined({n.bandwidth.kind for n in networks}),
+    }
+    if device.throttle:
+        seconds["throttle"] = EVIDENCE[device.throttle.kind]
+    energy = {
+        "active_w": EVIDENCE[device.power.active_w.kind],
+        "radio": _joined({n.radio.kind for n in networks}),
+        "seconds": _weakest(seconds),
+    }
+    memory = {"rss_mb": EVIDENCE[runtime.rss_mb.kind], "app_mb": EVIDENCE[device.memory.app_mb.kind]}
+    return {"seconds": seconds, "energy_j": energy, "memory_mb": memory}
+
+
+def _joined(kinds: set[str]) -> str:
+    return ", ".join(EVIDENCE[kind] for kind in EVIDENCE if kind in kinds)
+
+
+def _weakest(inputs: dict[str, str]) -> str:
+    order = list(EVIDENCE.values())
+    return max((tag for tags in inputs.values() for tag in tags.split(", ")), key=order.index)

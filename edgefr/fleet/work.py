@@ -1,0 +1,53 @@
+"""What a round asks of the clients of a cohort."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.fleet.cost import Optimiser
+from privacy.errors import InputError
+
+Amount = int | float | npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A round's work per client: each amount is one number for the cohort or an array [C], in its order.
+
+    `steps` optimiser steps of `examples_per_step` examples; `flops_per_example` operations of one forward
+    pass; `trained_parameters` change, `resident_parameters` are in memory (trained ones included);
+    `activation_bytes` are kept for the backward pass; `bytes_down` and `bytes_up` travel. `passes` is the
+    cost of forward and backward in forward passes: 3, or 2 where the weights are frozen and only gradients of
+    activations are needed (LoRA). `width` is the hidden width, which decides how near to its peak rate a
+    device computes (small layers: 128).
+
+    Raises `InputError` for a negative amount, one that is not finite, or a `passes` or `width` of zero.
+
+    >>> Work(steps=50, examples_per_step=8, flops_per_example=1e5, trained_parameters=50_000,
+    ...      resident_parameters=200_000, activation_bytes=1e5, bytes_down=4e5, bytes_up=2e5).optimiser
+    'sgd'
+    """
+
+    steps: Amount
+    examples_per_step: Amount
+    flops_per_example: Amount
+    trained_parameters: Amount
+    resident_parameters: Amount
+    activation_bytes: Amount
+    bytes_down: Amount
+    bytes_up: Amount
+    optimiser: Optimiser = "sgd"
+    passes: float = 3.0
+    width: float = 128.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "optimiser":
+                if value not in ("sgd", "adam"):
+                    raise InputError(f"work: optimiser is 'sgd' or 'adam', got {value!r}")
+            elif not (np.all(np.isfinite(value)) and np.all(np.asarray(value) >= 0)):
+                raise InputError(f"work: {field.name} must be finite and not negative")
+        if self.passes == 0 or self.width == 0:
+            raise InputError("work: passes and width must be above 0")
