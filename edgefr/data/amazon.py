@@ -1,0 +1,228 @@
+"""Amazon reviews in the official layout: one ratings or reviews file and one metadata file per category.
+
+Found in the folder `amazon` of the data folder, or in the data folder itself, at any depth:
+`ratings_<Category>.csv` (user, item, rating, unix time; no header), or `reviews_<Category>.json.gz`,
+`reviews_<Category>_5.json.gz`, `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`. Every
+rating is an interaction; every category is a domain. The large files are streamed.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+import re
+import zlib
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefr.data.archive import Archive, Numbering, Progress, Public, check_ids, check_times, read_table
+from edgefr.data.archive import refuse as refuse_row
+from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text, k_core
+from privacy.errors import InputError
+
+AMAZON = Public(
+    "https://cseweb.ucsd.edu/~jmcauley/datasets.html#amazon_reviews",
+    "no licence stated; research use with citation",
+    "every rating is an interaction",
+)
+_LONGEST_LINE = 1 << 22  # bytes
+_LONGEST_TEXT = 4000  # characters of a description: more than 512 tokens ever need
+_ASIN = re.compile(rb"""["']asin["']\s*:\s*["']([^"']{1,64})["']""")
+
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class AmazonOptions(BaseModel):
+    """Which categories are read and how thin users and items are dropped, within each category."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    categories: list[str] = Field(
+        min_length=1,
+        max_length=64,
+        description="category names as in the file names, for example Digital_Music",
+    )
+    user_core: int = Field(
+        20, ge=1, description="interactions a user needs in a category, repeatedly applied (count)"
+    )
+    item_core: int = Field(30, ge=1, description="interactions an item needs, repeatedly applied (count)")
+
+
+def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> Dataset:
+    """The chosen categories as domains, with clock times. Raises `InputError` naming file and line."""
+    archive, names = _find_files(data_dir)
+    users, parts, catalogues, used = Numbering(), [], [], []
+    for number, category in enumerate(options.categories):
+        table, meta = _files_of(category, archive, names)
+        asins = Numbering()
+        read_rows = _ratings if table.endswith(".csv") else _reviews
+        user, item, time = read_rows(archive, table, users, asins)
+        keep = k_core(user, item, options.user_core, options.item_core)
+        if not keep.any():
+            raise InputError(
+                f"no user and item of {category} has {options.user_core} and {options.item_core} interactions; "
+                "lower user_core and item_core"
+            )
+        kept, item = np.unique(item[keep], return_inverse=True)
+        catalogues.append(_describe(archive, meta, asins.ids()[kept], number))
+        parts.append((user[keep], item + sum(map(len, catalogues[:-1])), time[keep]))
+        used += [table, meta]
+        if progress is not None:
+            progress("read reviews", number + 1, len(options.categories), category)
+    user, item, time = (np.concatenate(column) for column in zip(*parts, strict=True))
+    active, user = np.unique(user, return_inverse=True)
+    source = archive.source(used)
+    source["notes"] += (
+        f"; {options.user_core}-core users and {options.item_core}-core items within each category"
+    )
+    domains = tuple(options.categories)
+    return assemble(
+        "amazon", users.ids()[active], _join(catalogues), (user, item, time), domains, True, source
+    )
+
+
+def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
+    """The folder as an archive, and its files' places by their bare names."""
+    folder = data_dir / "amazon" if (data_dir / "amazon").is_dir() else data_dir
+    found = [p for p in sorted(folder.rglob("*")) if p.is_file() and p.name.endswith((".csv", ".json.gz"))]
+    members = {p.relative_to(folder).as_posix(): p for p in found}
+    return Archive(folder, AMAZON, members), {p.name: place for place, p in members.items()}
+
+
+def _files_of(category: str, archive: Archive, names: dict[str, str]) -> tuple[str, str]:
+    tables = [f"ratings_{category}.csv"]
+    tables += [f"{prefix}{category}{core}.json.gz" for prefix in ("reviews_", "") for core in ("", "_5")]
+    table = next((names[t] for t in tables if t in names), None)
+    meta = names.get(f"meta_{category}.json.gz")
+    if table is None or meta is None:
+        missing = tables[0] + f" (or {tables[1]})" if table is None else f"meta_{category}.json.gz"
+        raise InputError(
+            f"{archive.path} has no {missing}; get it from {AMAZON.url} (licence: {AMAZON.licence}) and name its "
+            "folder by --data-dir or EDGEFR_DATA"
+        )
+    return table, meta
+
+
+def _ratings(archive: Archive, member: str, users: Numbering, asins: Numbering) -> Columns:
+    columns = []
+    wanted = {"user": "str", "item": "str", "rating": "float", "time": "int"}
+    for line, block in read_table(archive, member, wanted, header=False):
+        for what in ("user", "item"):
+            check_ids(archive, member, line, block.column(what), f"{what} id")
+        stars = block.column("rating").to_numpy()
+        refuse_row(
+            archive,
+            member,
+            line,
+            ~((stars >= 0) & (stars <= 5)),
+            block.column("rating"),
+            "a rating is 0 to 5",
+        )
+        time = check_times(archive, member, line, block.column("time"))
+        columns.append((users.add(block.column("user")), asins.add(block.column("item")), time))
+    if not columns:
+        raise archive.fault(member, None, "it has no rows")
+    user, item, time = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return user, item, time
+
+
+def _reviews(archive: Archive, member: str, users: Numbering, asins: Numbering) -> Columns:
+    user, item, time = array("i"), array("i"), array("q")
+    for line, text in _lines(archive, member):
+        try:
+            review = json.loads(text)
+            who, what, when = review["reviewerID"], review["asin"], review["unixReviewTime"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise archive.fault(
+                member, line, "not a review with reviewerID, asin and unixReviewTime"
+            ) from error
+        if not all(isinstance(i, str) and 0 < len(i) <= 64 for i in (who, what)):
+            raise archive.fault(member, line, "reviewerID and asin must be 1 to 64 characters")
+        if type(when) is not int or not 0 <= when < 253_402_300_800:
+            raise archive.fault(member, line, "unixReviewTime must be unix seconds")
+        user.append(users.numbers.setdefault(who, len(users.numbers)))
+        item.append(asins.numbers.setdefault(what, len(asins.numbers)))
+        time.append(when)
+    if not user:
+        raise archive.fault(member, None, "it has no rows")
+    return np.frombuffer(user, np.int32), np.frombuffer(item, np.int32), np.frombuffer(time, np.int64)
+
+
+def _lines(archive: Archive, member: str) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, bytes) of every line that is not blank; damage and endless lines name the line."""
+    number = 0
+    with archive.open(member) as file:
+        while True:
+            try:
+                text = file.readline(_LONGEST_LINE)
+            except (EOFError, zlib.error, OSError) as error:
+                raise archive.fault(member, number + 1, f"damaged or cut off ({error})") from error
+            number += 1
+            if not text:
+                return
+            if len(text) == _LONGEST_LINE:
+                raise archive.fault(
+                    member, number, f"longer than {_LONGEST_LINE:,} bytes: this is not the metadata"
+                )
+            if text.strip():
+                yield number, text
+
+
+def _describe(archive: Archive, member: str, asins: np.ndarray, domain: int) -> Catalogue:
+    """Titles and texts of these items from the metadata; an item that is not there has none."""
+    place = {asin: number for number, asin in enumerate(asins.tolist())}
+    titles, texts = [""] * len(asins), [""] * len(asins)
+    for line, text in _lines(archive, member):
+        found = _ASIN.search(text)
+        if found is None:
+            raise archive.fault(member, line, "not an item with an asin")
+        number = place.get(found.group(1).decode("utf8", "replace"))
+        if number is None:  # most items are not kept: their lines are not even parsed
+            continue
+        item = _parse(archive, member, line, text)
+        categories = _words(item.get("category") or item.get("categories"))
+        titles[number] = _clean(_words(item.get("title")))
+        description = _clean(_words(item.get("description")))[:_LONGEST_TEXT]
+        texts[number] = item_text(_clean(", ".join(dict.fromkeys(categories))), titles[number], description)
+    return Catalogue(asins, titles, texts, np.full(len(asins), domain, np.uint8))
+
+
+def _parse(archive: Archive, member: str, line: int, text: bytes) -> dict[str, Any]:
+    """One item: JSON, or in files before 2018 a Python dict written out, which only literals may make up."""
+    try:
+        try:
+            item = json.loads(text)
+        except ValueError:
+            item = ast.literal_eval(text.decode("utf8"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise archive.fault(member, line, "neither JSON nor a Python dict of plain values") from error
+    if not isinstance(item, dict):
+        raise archive.fault(member, line, "not an item with named fields")
+    return item
+
+
+def _words(value: Any) -> list[str]:
+    """The strings of a field, however nested; anything else is left out."""
+    if isinstance(value, str):
+        return [value]
+    return [word for part in value for word in _words(part)] if isinstance(value, list) else []
+
+
+def _clean(words: list[str] | str) -> str:
+    """One line of plain text: entities resolved, tags and extra spaces dropped."""
+    text = words if isinstance(words, str) else " ".join(words)
+    return " ".join(re.sub(r"<[^<>]*>", " ", html.unescape(text)).split())
+
+
+def _join(catalogues: list[Catalogue]) -> Catalogue:
+    return Catalogue(
+        np.concatenate([c.ids for c in catalogues]),
+        [title for c in catalogues for title in c.title],
+        [text for c in catalogues for text in c.text],
+        np.concatenate([c.domain for c in catalogues]),
+    )

@@ -1,0 +1,210 @@
+"""Interactions as columns: who had what and when, and what the items say.
+
+Owns: the three tables every other part reads. Does not own: where they come from (readers), how they are split
+(protocols).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths in one array: row i is ``values[offsets[i]:offsets[i + 1]]``.
+
+    `offsets` is int64 [n + 1], starts at 0 and never falls.
+
+    >>> r = Ragged.from_lists([[4, 7], [], [1]])
+    >>> r.counts.tolist(), r[0].tolist(), r.take([2, 0]).values.tolist()
+    ([2, 0, 1], [4, 7], [1, 4, 7])
+    """
+
+    values: np.ndarray
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        """The values of one row, as a view. Negative rows count from the end; IndexError beyond the ends."""
+        row = range(len(self))[row]
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Length of every row, int64 [n]."""
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The row of every value, int64 [len(values)]."""
+        return np.repeat(np.arange(len(self)), self.counts)
+
+    def take(self, ids: npt.ArrayLike) -> Ragged:
+        """These rows, in this order; a row may be taken twice."""
+        ids = np.asarray(ids, dtype=np.int64)
+        starts = self.offsets[:-1][ids]
+        offsets = _offsets(self.counts[ids])
+        shift = np.repeat(starts - offsets[:-1], np.diff(offsets))
+        return Ragged(self.values[np.arange(offsets[-1]) + shift], offsets)
+
+    @classmethod
+    def from_lists(cls, lists: Iterable[Sequence[int]], dtype: npt.DTypeLike = np.int32) -> Ragged:
+        """One row per list. For small hand-made inputs: it walks over the lists."""
+        rows = [np.asarray(row, dtype=dtype) for row in lists]
+        values = np.concatenate([*rows, np.empty(0, dtype)])
+        return cls(values, _offsets(np.array([len(r) for r in rows], dtype=np.int64)))
+
+    @classmethod
+    def from_sorted(cls, keys: npt.ArrayLike, values: np.ndarray, n: int) -> Ragged:
+        """Rows 0..n-1 from values whose row numbers `keys` already ascend.
+
+        >>> Ragged.from_sorted([0, 0, 2], np.array([5, 6, 7]), 4).counts.tolist()
+        [2, 0, 1, 0]
+        """
+        return cls(values, np.searchsorted(np.asarray(keys), np.arange(n + 1)).astype(np.int64))
+
+    @classmethod
+    def empty(cls, n: int, dtype: npt.DTypeLike = np.int32) -> Ragged:
+        """n rows with nothing in them."""
+        return cls(np.empty(0, dtype), np.zeros(n + 1, np.int64))
+
+
+def _offsets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What is known of every item; position i is item number i.
+
+    `ids` are the data set's own (str), unique within a domain. `text` joins category, title and description in that
+    order (TransFR §3.2.3); "" means nothing is known. `domain` is uint8 [items], an index into `Dataset.domains`.
+    """
+
+    ids: npt.NDArray[np.str_]
+    title: list[str]
+    text: list[str]
+    domain: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def item_text(category: str, title: str, description: str = "") -> str:
+    """An item's text from its parts, most telling first (TransFR §3.2.3); empty parts are left out.
+
+    >>> item_text("Comedy", "Clerks (1994)")
+    'Comedy. Clerks (1994)'
+    """
+    return ". ".join(part for part in (category.strip(), title.strip(), description.strip()) if part)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Interactions sorted by (user, time, order in the file), with their users and items.
+
+    `user`, `item` int32 [n] are dense numbers: users in order of first appearance, items in order of the catalogue.
+    `time` int64 [n] is unix seconds when `clock`, otherwise only an order. `offsets` int64 [users + 1] cuts the rows
+    into users. Repeated (user, item) pairs are kept; protocols decide. `source` says where it came from: archive,
+    url, licence, sha256, notes.
+    """
+
+    name: str
+    users: npt.NDArray[np.str_]
+    catalogue: Catalogue
+    user: npt.NDArray[np.int32]
+    item: npt.NDArray[np.int32]
+    time: npt.NDArray[np.int64]
+    domains: tuple[str, ...]
+    clock: bool
+    offsets: npt.NDArray[np.int64]
+    source: dict[str, Any] = field(default_factory=dict)
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts for a report: users, items with at least one interaction, listed items, repeats, per domain.
+
+        `users` counts those with an interaction; a table may hold users with none.
+        """
+        users, items = len(self.users), len(self.catalogue)
+        pairs = np.unique(self.user.astype(np.int64) * max(items, 1) + self.item)
+        active, used = pairs // max(items, 1), np.unique(self.item)
+        counts = np.bincount(active, minlength=users)
+        domain = self.catalogue.domain[self.item]
+        shared = len(np.unique(self.user))
+        per_domain = {}
+        for number, name in enumerate(self.domains):
+            rows = domain == number
+            who = np.unique(self.user[rows])
+            per_domain[name] = {
+                "users": len(who),
+                "items": int((self.catalogue.domain[used] == number).sum()),
+                "interactions": int(rows.sum()),
+            }
+        overlap = np.unique(self.user.astype(np.int64) * 256 + domain) // 256
+        return {
+            "users": shared,
+            "items": len(used),
+            "listed_items": items,
+            "interactions": len(self.item),
+            "repeated_pairs": len(self.item) - len(pairs),
+            "density": len(pairs) / (shared * len(used)) if shared else 0.0,
+            "items_per_user": _spread(counts[counts > 0]),
+            "items_with_text": int(sum(bool(t) for t in self.catalogue.text)),
+            "users_in_several_domains": int((np.bincount(overlap, minlength=1) > 1).sum()),
+            "domains": per_domain,
+            "time": [int(self.time.min()), int(self.time.max())] if self.clock and len(self.time) else None,
+        }
+
+
+def _spread(counts: npt.NDArray[np.int64]) -> dict[str, float]:
+    if not len(counts):
+        return {"min": 0, "median": 0, "mean": 0.0, "max": 0}
+    return {
+        "min": int(counts.min()),
+        "median": float(np.median(counts)),
+        "mean": round(float(counts.mean()), 2),
+        "max": int(counts.max()),
+    }
+
+
+def assemble(
+    name: str,
+    users: npt.NDArray[np.str_],
+    catalogue: Catalogue,
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+    domains: tuple[str, ...],
+    clock: bool,
+    source: dict[str, Any],
+) -> Dataset:
+    """A `Dataset` from (user, item, time) columns in file order: sorted by user, then time, then file order."""
+    user, item, time = rows
+    order = np.lexsort((time, user))  # stable: equal times stay in file order
+    user = user[order].astype(np.int32)
+    offsets = np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64)
+    columns = (user, item[order].astype(np.int32), time[order].astype(np.int64))
+    return Dataset(name, users, catalogue, *columns, domains, clock, offsets, source)
+
+
+def k_core(user: np.ndarray, item: np.ndarray, users: int, items: int) -> npt.NDArray[np.bool_]:
+    """Rows left when users under `users` and items under `items` interactions are dropped until none is left.
+
+    Returns a mask over the rows, bool [n]. Repeats count as interactions.
+
+    >>> k_core(np.array([0, 0, 1]), np.array([0, 1, 1]), users=2, items=1).tolist()
+    [True, True, False]
+    """
+    keep = np.ones(len(user), bool)
+    while True:
+        enough = np.bincount(user[keep], minlength=1 + user.max(initial=0)) >= users
+        known = np.bincount(item[keep], minlength=1 + item.max(initial=0)) >= items
+        left = keep & enough[user] & known[item]
+        if left.sum() == keep.sum():
+            return keep
+        keep = left

@@ -1,0 +1,189 @@
+"""Ranks of held-out items and the metrics made of them, vectorised over users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.data.interactions import Ragged
+from edgefr.data.protocols import Split
+from privacy.errors import InputError
+
+Ints = npt.NDArray[np.int64]
+Scorer = Callable[[Ints, npt.NDArray[np.int32] | None], np.ndarray]
+"""(users [n], items [n, K]) -> scores [n, K]; items None -> scores of the split's whole pool [n, len(pool)]."""
+
+Progress = Callable[[str, int, int, str], None]
+
+_SCORES_AT_ONCE = 1 << 24
+_UNLISTED = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The rank of every user's held-out item: 1 is best. `users`, `ranks` int64 [n].
+
+    >>> Ranking(np.array([0, 1]), np.array([1, 12])).metrics([10])
+    {'HR@10': 0.5, 'NDCG@10': 0.5, 'Recall@10': 0.5}
+    """
+
+    users: Ints
+    ranks: Ints
+
+    def per_user(self, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float64]]:
+        """Every metric for every user, float64 [n], for paired tests."""
+        return _metrics(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks)
+
+    def metrics(self, ks: Sequence[int]) -> dict[str, float]:
+        """Means over the users. With one held-out item per user Recall@k equals HR@k."""
+        return {name: float(values.mean()) for name, values in self.per_user(ks).items()}
+
+
+def evaluate(
+    score: Scorer,
+    split: Split,
+    which: Literal["valid", "test"],
+    ranking: Literal["sampled", "full"],
+    users: npt.ArrayLike | None = None,
+    chunk: int | None = None,
+    progress: Progress | None = None,
+) -> Ranking:
+    """Rank the held-out items of `which` among the sampled candidates or the whole pool.
+
+    Full ranking leaves out the user's own train items and, when testing, the validation item. Ties count against the
+    held-out item, and so does a NaN score of its own; other items with a NaN score rank last. `users` restricts who
+    is evaluated; `chunk` users are scored in one call (default: at most 1024, fewer for large pools). Raises
+    `InputError` when a user has nothing held out or nobody is left.
+
+    Example: ``evaluate(references.popularity(split), split, "test", "sampled").metrics([10])["HR@10"]``
+    """
+    everyone = split.users(which)
+    asked = everyone if users is None else np.asarray(users, dtype=np.int64)
+    rows = np.minimum(np.searchsorted(everyone, asked), max(len(everyone) - 1, 0))
+    if not len(asked) or not len(everyone):
+        raise InputError(f"there is nobody to evaluate: no user asked for has a {which} item")
+    if (everyone[rows] != asked).any():
+        raise InputError(f"user number {asked[everyone[rows] != asked][0]} has no {which} item to be ranked")
+    candidates = split.valid_candidates if which == "valid" else split.test_candidates
+    width = candidates.shape[1] if ranking == "sampled" else len(split.pool)
+    chunk = chunk or max(1, min(1024, _SCORES_AT_ONCE // width))
+    ranks = np.empty(len(asked), np.int64)
+    for start, stop in _chunks(len(asked), chunk, progress):
+        some = asked[start:stop]
+        if ranking == "sampled":
+            scores = _scored(score, some, candidates[rows[start:stop]], width)
+            ranks[start:stop] = _rank(scores, np.zeros(len(some), np.int64), None)
+        else:
+            scores = _scored(score, some, None, width)
+            target = (split.valid if which == "valid" else split.test)[some]
+            ranks[start:stop] = _rank(scores, np.searchsorted(split.pool, target), _own(split, some, which))
+    return Ranking(asked, ranks)
+
+
+def _chunks(total: int, size: int, progress: Progress | None) -> Iterator[tuple[int, int]]:
+    for start in range(0, total, size):
+        stop = min(start + size, total)
+        yield start, stop
+        if progress is not None:
+            progress("evaluate", stop, total, "users")
+
+
+def _scored(score: Scorer, users: Ints, items: npt.NDArray[np.int32] | None, width: int) -> np.ndarray:
+    scores = np.asarray(score(users, items))
+    if scores.shape != (len(users), width):
+        raise ValueError(f"the scorer returned shape {scores.shape}; {(len(users), width)} was asked for")
+    return scores
+
+
+def _own(split: Split, users: Ints, which: str) -> tuple[Ints, Ints]:
+    """(row, position in the pool) of what full ranking leaves out."""
+    train = split.train.take(users)
+    rows, items = [train.rows], [train.values]
+    if which == "test":
+        valid = split.valid[users]
+        rows.append(np.flatnonzero(valid >= 0))
+        items.append(valid[valid >= 0])
+    row, item = np.concatenate(rows), np.concatenate(items)
+    at = np.minimum(np.searchsorted(split.pool, item), len(split.pool) - 1)
+    inside = split.pool[at] == item
+    return row[inside], at[inside]
+
+
+def _rank(scores: np.ndarray, target: Ints, leave_out: tuple[Ints, Ints] | None) -> Ints:
+    """1 + how many others score at least as much as column `target` of each row; NaN as `evaluate` says."""
+    rows = np.arange(len(scores))
+    own = scores[rows, target][:, None]
+    ahead = (scores >= own) | np.isnan(own)
+    if leave_out is not None:
+        ahead[leave_out] = False
+    ahead[rows, target] = False
+    return 1 + np.count_nonzero(ahead, axis=1).astype(np.int64)
+
+
+def topk(
+    ranked: np.ndarray, targets: Ragged, ks: Sequence[int], leave_out: Ragged | None = None
+) -> dict[str, npt.NDArray[np.float64]]:
+    """HR@k, NDCG@k and Recall@k per user, float64 [n], for any number of held-out items per user.
+
+    `ranked` is float scores [n, items] or whole numbers [n, K]: each user's recommended items, best first, K at least
+    max(ks), -1 where the list ends. `targets[u]` are user u's held-out items without repeats; `leave_out[u]` items
+    that are not ranked (scores only). NDCG divides by the best DCG that min(k, targets) hits can reach; Recall by the
+    number of targets. Ties and NaN as in `evaluate`. Users without targets get NaN, so that a mean must choose.
+
+    >>> topk(np.array([[0.1, 0.9, 0.5]]), Ragged.from_lists([[0, 1]]), [2])["Recall@2"].tolist()
+    [0.5]
+    """
+    _check_ks(ks)
+    if len(ranked) != len(targets):
+        raise ValueError(f"{len(ranked)} rows of scores but {len(targets)} rows of targets")
+    if np.issubdtype(ranked.dtype, np.integer):
+        if ranked.shape[1] < max(ks):
+            raise ValueError(f"lists of {ranked.shape[1]} items cannot give metrics at {max(ks)}")
+        return _metrics(_listed_ranks(ranked, targets), ks)
+    return _metrics(_score_ranks(ranked, targets, leave_out), ks)
+
+
+def _listed_ranks(top: np.ndarray, targets: Ragged) -> Ragged:
+    hit = top[targets.rows] == targets.values[:, None]
+    ranks = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, _UNLISTED)
+    return Ragged(ranks.astype(np.int64), targets.offsets)
+
+
+def _score_ranks(scores: np.ndarray, targets: Ragged, leave_out: Ragged | None) -> Ragged:
+    """Rank of every target in a full sort: left-out items last, then by score, targets behind their ties."""
+    last, wanted = np.zeros(scores.shape, bool), np.zeros(scores.shape, bool)
+    wanted[targets.rows, targets.values] = True
+    if leave_out is not None:
+        last[leave_out.rows, leave_out.values] = True
+        last &= ~wanted
+    order = np.lexsort((wanted, -scores, last), axis=1)
+    ranks = np.empty(scores.shape, np.int64)
+    np.put_along_axis(ranks, order, np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape), axis=1)
+    return Ragged(ranks[targets.rows, targets.values], targets.offsets)
+
+
+def _metrics(ranks: Ragged, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float64]]:
+    """Metrics per row from the ranks of its held-out items."""
+    _check_ks(ks)
+    counts, rows, n = ranks.counts, ranks.rows, len(ranks)
+    gain = 1.0 / np.log2(1.0 + ranks.values)
+    best = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2, 2 + max(ks))))])  # best DCG by hits
+    some = np.where(counts > 0, 1.0, np.nan)
+    out: dict[str, npt.NDArray[np.float64]] = {}
+    for k in ks:
+        inside = ranks.values <= k
+        hits = np.bincount(rows[inside], minlength=n)
+        dcg = np.bincount(rows[inside], weights=gain[inside], minlength=n)
+        out[f"HR@{k}"] = (hits > 0) * some
+        out[f"NDCG@{k}"] = dcg / np.maximum(best[np.minimum(counts, k)], best[1]) * some
+        out[f"Recall@{k}"] = hits / np.maximum(counts, 1) * some
+    return out
+
+
+def _check_ks(ks: Sequence[int]) -> None:
+    if not len(ks) or any(int(k) != k or k < 1 for k in ks):
+        raise InputError(f"metrics need whole cut-offs k of at least 1, for example [10, 20]; got {list(ks)}")
