@@ -28,7 +28,7 @@ class PrivacySettings(BaseModel):
     )
     trust: Trust = Field(
         "central",
-        description="local: each client adds noise to its own upload; central: the server adds it once to the sum",
+        description="local: each client noises its own upload; central: the server noises the sum once",
     )
     clip: float | None = Field(
         None,
@@ -52,7 +52,7 @@ class PrivacySettings(BaseModel):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="absolute noise, in units of the update: the standard deviation of a Gaussian, the b of a Laplace",
+        description="absolute noise, in units of the update: std of a Gaussian, b of a Laplace",
     )
     delta: float = Field(
         1e-5, gt=0, lt=1, description="delta of (epsilon, delta); should be below 1 / clients"

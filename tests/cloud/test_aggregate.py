@@ -1,0 +1,156 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from cloud.aggregate import Accumulator, AggregationSettings
+from privacy import keyed
+from privacy.errors import InputError
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+
+
+def fleet(clients, items=7, width=3):
+    """Dense updates of one tensor and row updates of a table, for some clients, with their sizes."""
+    generator = keyed.generator(0, "updates", clients)
+    dense = torch.from_numpy(generator.normal(size=(clients, width, 2))).float()
+    sizes = generator.integers(1, 30, clients)
+    rows = [torch.from_numpy(generator.integers(0, items, int(k))) for k in generator.integers(0, 6, clients)]
+    values = [torch.from_numpy(generator.normal(size=(len(r), width))).float() for r in rows]
+    shared = {
+        "dense": torch.ones(width, 2),
+        "table": torch.from_numpy(generator.normal(size=(items, width))).float(),
+    }
+    return shared, dense, rows, values, sizes
+
+
+def streamed(shared, dense, rows, values, weights, clients, device="cpu"):
+    total = Accumulator(shared, device)
+    chosen = list(clients)
+    total.add_dense("dense", torch.einsum("c,cij->ij", weights[chosen].float(), dense[chosen]))
+    for client in chosen:
+        total.add_rows("table", rows[client], values[client] * weights[client])
+    total.add_weight(float(weights[chosen].sum()), len(chosen))
+    return total
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ["uniform", "size"])
+def test_equals_the_mean_of_whole_tables_one_client_at_a_time(kind, device):
+    shared, dense, rows, values, sizes = fleet(40)
+    weights = torch.from_numpy(sizes if kind == "size" else np.ones(40))
+    total = streamed(shared, dense, rows, values, weights, range(40), device)
+    chosen = AggregationSettings(weights=kind, server_lr=0.7)
+    out = total.apply(shared, chosen)
+
+    literal = {name: np.zeros(tensor.shape) for name, tensor in shared.items()}
+    for client in range(40):
+        table = shared["table"].double().numpy().copy()
+        for row, value in zip(rows[client].tolist(), values[client].double().numpy(), strict=True):
+            table[row] += value
+        share = float(weights[client] / weights.sum())
+        literal["table"] += share * (table - shared["table"].double().numpy())
+        literal["dense"] += share * dense[client].double().numpy()
+    for name, tensor in shared.items():
+        np.testing.assert_allclose(
+            out[name].numpy(), tensor.numpy() + 0.7 * literal[name], rtol=2e-6, atol=2e-6
+        )
+        assert out[name].dtype == torch.float32
+        assert out[name].device == tensor.device
+
+
+@given(st.integers(1, 39))
+@settings(max_examples=10, deadline=None)
+def test_partial_sums_merge_to_the_whole(cut):
+    shared, dense, rows, values, _ = fleet(40)
+    weights = torch.ones(40, dtype=torch.float64)
+    whole = streamed(shared, dense, rows, values, weights, range(40))
+    left = streamed(shared, dense, rows, values, weights, range(cut))
+    left.merge(streamed(shared, dense, rows, values, weights, range(cut, 40)))
+    assert (left.weight, left.clients) == (whole.weight, whole.clients) == (40.0, 40)
+    for name in shared:
+        torch.testing.assert_close(left.sums[name], whole.sums[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_same_order_gives_the_same_bits(device):
+    generator = keyed.generator(0, "many")
+    rows = torch.from_numpy(generator.integers(0, 50, 20_000)).to(device)
+    values = torch.from_numpy(generator.normal(size=(20_000, 16))).to(device)
+    sums = []
+    for _ in range(3):
+        total = Accumulator({"table": torch.zeros(50, 16)}, device)
+        total.add_rows("table", rows, values)
+        sums.append(total.sums["table"])
+    assert torch.equal(sums[0], sums[1])
+    assert torch.equal(sums[0], sums[2])
+    literal = np.zeros((50, 16))
+    np.add.at(literal, rows.cpu().numpy(), values.cpu().numpy())
+    np.testing.assert_allclose(sums[0].cpu().numpy(), literal, rtol=1e-12, atol=1e-12)
+
+
+def test_sums_are_exact_where_float32_would_lose_them():
+    shared = {"w": torch.zeros(1)}
+    total = Accumulator(shared)
+    total.add_dense("w", torch.tensor([2.0**24]))
+    for _ in range(4):
+        total.add_dense("w", torch.tensor([1.0]))
+    total.add_dense("w", torch.tensor([-(2.0**24)]))
+    total.add_weight(4.0, 4)
+    assert total.apply(shared, AggregationSettings())["w"].item() == 1.0
+
+
+def test_noise_joins_the_sum_before_the_mean():
+    shared = {"w": torch.zeros(2, 2)}
+    total = Accumulator(shared)
+    total.add_dense("w", torch.full((2, 2), 3.0))
+    total.noise("w", np.array([[1.0, 0.0], [0.0, -3.0]]))
+    total.add_weight(2.0, 2)
+    assert total.apply(shared, AggregationSettings())["w"].tolist() == [[2.0, 1.5], [1.5, 0.0]]
+
+
+def test_an_empty_cohort_changes_nothing():
+    shared = {"w": torch.tensor([1.0, 2.0])}
+    out = Accumulator(shared).apply(shared, AggregationSettings())
+    assert torch.equal(out["w"], shared["w"])
+
+
+def test_the_broadcast_itself_is_left_alone():
+    shared = {"w": torch.zeros(2)}
+    total = Accumulator(shared)
+    total.add_dense("w", torch.ones(2))
+    total.add_weight(1.0, 1)
+    total.apply(shared, AggregationSettings())
+    assert shared["w"].tolist() == [0.0, 0.0]
+
+
+def test_a_diverged_update_is_an_error_that_says_what_to_do():
+    shared = {"w": torch.zeros(2)}
+    total = Accumulator(shared)
+    total.add_dense("w", torch.tensor([1.0, float("nan")]))
+    total.add_weight(3.0, 3)
+    with pytest.raises(InputError, match="mean update of w over 3 clients is not finite: lower the local"):
+        total.apply(shared, AggregationSettings())
+
+
+def test_shapes_that_would_broadcast_are_refused():
+    total = Accumulator({"w": torch.zeros(4, 3)})
+    with pytest.raises(ValueError, match=r"update of w has shape \(3,\), not \(4, 3\)"):
+        total.add_dense("w", torch.ones(3))
+    with pytest.raises(ValueError, match="rows of w have shape"):
+        total.add_rows("w", torch.tensor([0, 1]), torch.ones(2, 1))
+    with pytest.raises(ValueError, match="do not belong together"):
+        total.merge(Accumulator({"v": torch.zeros(4, 3)}))
+
+
+@pytest.mark.parametrize(
+    "values", [{"server_lr": 0.0}, {"server_lr": float("nan")}, {"weights": "sizes"}, {"lr": 1.0}]
+)
+def test_settings_refuse(values):
+    with pytest.raises(ValidationError):
+        AggregationSettings(**values)

@@ -1,0 +1,67 @@
+import math
+
+import pytest
+
+from privacy.errors import InputError
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
+
+
+def test_no_noise():
+    resolved = plan(PrivacySettings(), 10, 5, 20)
+    assert (resolved.noise, resolved.where, resolved.guarantees) == (None, "nowhere", False)
+    assert resolved.promised == (math.inf, "no noise")
+    assert resolved.std_on_mean == 0.0
+
+
+def test_sigma_is_the_deviation_over_the_clip_for_either_law():
+    for mechanism in ("gaussian", "laplace"):
+        noise = plan(PrivacySettings(mechanism=mechanism, clip=2.0, sigma=0.7), 1, 1, 1).noise
+        assert noise.std == pytest.approx(1.4)
+    assert noise.scale == pytest.approx(1.4 / math.sqrt(2))
+
+
+def test_local_and_central_calibrated_for_all_rounds():
+    local = plan(PrivacySettings(mechanism="gaussian", trust="local", clip=0.5, epsilon=8.0), 40, 94, 943)
+    central = plan(PrivacySettings(mechanism="gaussian", trust="central", clip=0.5, epsilon=8.0), 40, 94, 943)
+    assert (local.where, local.adjacency, local.sensitivity) == ("each upload", "replace-one", 1.0)
+    assert (central.where, central.adjacency, central.sensitivity) == ("the sum", "zero-out", 0.5)
+    assert local.noise.scale / 0.5 == pytest.approx(7.59, abs=5e-3)
+    assert central.noise.scale / 0.5 == pytest.approx(3.796, abs=1e-3)
+    assert local.promised.epsilon == pytest.approx(8.0, rel=1e-4)
+    assert local.promised.method == "GDP closed form"
+    # on the mean the local model pays 2 sqrt(n) times more
+    assert local.std_on_mean / central.std_on_mean == pytest.approx(2 * math.sqrt(94))
+
+
+def test_published_noise_guarantees_nothing_until_it_is_clipped():
+    bare = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5), 100, 5, 20)
+    assert (bare.noise.scale, bare.guarantees, bare.promised.method) == (0.5, False, "no clip")
+    clipped = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=1.0), 100, 5, 20)
+    assert clipped.noise == bare.noise
+    assert clipped.promised == pytest.approx((988.8, "zCDP->RDP"), abs=0.1)
+
+
+def test_infinite_epsilon_clips_without_noise():
+    resolved = plan(PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=math.inf), 10, 5, 20)
+    assert (resolved.noise, resolved.clip, resolved.guarantees) == (None, 1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ((0, 5, 20), "rounds must be at least 1, got 0"),
+        ((10, 0, 20), "cohort must be at least 1, got 0"),
+        ((10, 21, 20), "a cohort of 21 clients is more than the 20 there are"),
+    ],
+)
+def test_refuses_impossible_counts(counts, message):
+    with pytest.raises(InputError, match=message):
+        plan(PrivacySettings(), *counts)
+
+
+def test_refuses_a_guarantee_with_size_weights():
+    private = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0)
+    with pytest.raises(InputError, match="set the weights to uniform"):
+        plan(private, 10, 5, 20, weights="size")
+    assert not plan(PrivacySettings(), 10, 5, 20, weights="size").guarantees

@@ -1,0 +1,106 @@
+import json
+import math
+
+import pytest
+
+from privacy.plan import plan
+from privacy.report import in_words, label, render, report
+from privacy.settings import PrivacySettings
+
+EPSILONS = ("eps_nominal", "eps_guaranteed", "eps_hypothetical")
+
+
+def made(settings, rounds=40, releases=(40, 12.5), clients=943, **measured):
+    return report(settings, plan(settings, rounds, 94, clients), *releases, clients, **measured)
+
+
+def test_no_mechanism_says_infinity_in_words():
+    out = made(PrivacySettings())
+    assert [out[name] for name in EPSILONS] == ["inf"] * 3
+    assert (out["method"], out["label"]) == ("no noise", "no meaningful guarantee")
+    assert "everything: no noise was added" in out["not_covered"]
+    rows = dict(render(out))
+    assert rows["eps GUARANTEED (delta=1e-05)"] == "inf (no noise, no meaningful guarantee)"
+    assert (rows["Clip"], rows["Noise / sampler"]) == ("none", "none")
+
+
+def test_paper_noise_keeps_the_four_columns_apart():
+    std = 0.1
+    out = made(PrivacySettings(mechanism="laplace", trust="local", scale=std / math.sqrt(2)), p90_norm=1.0)
+    assert out["eps_nominal"] == pytest.approx(48.45, abs=5e-3)
+    assert out["eps_guaranteed"] == "inf"
+    assert out["eps_hypothetical"] == pytest.approx(16859, rel=1e-3)  # 40 rounds, replace-one, zCDP
+    assert out["eps_lb95"] is None
+    assert any(line.startswith("everything: without a clip") for line in out["not_covered"])
+    assert "[1 round, assumed sensitivity 1] NOT A GUARANTEE" in dict(render(out))["eps NOMINAL"]
+
+
+def test_guarantee_is_that_of_the_client_with_most_releases():
+    settings = PrivacySettings(mechanism="gaussian", trust="central", clip=1.0, sigma=4.0)
+    assert made(settings)["eps_guaranteed"] == pytest.approx(7.5113, abs=6e-5)
+    assert made(settings, releases=(10, 3.0))["eps_guaranteed"] == pytest.approx(3.3414, abs=6e-5)
+    assert made(settings, releases=(0, 0.0))["eps_guaranteed"] == 0.0
+    with pytest.raises(ValueError, match="cannot release 41 times in 40 rounds"):
+        made(settings, releases=(41, 1.0))
+
+
+def test_hypothetical_is_the_guarantee_with_the_clip_at_p90():
+    settings = PrivacySettings(mechanism="laplace", trust="local", scale=0.5)
+    clipped = PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=2.71)
+    assert made(settings, p90_norm=2.71)["eps_hypothetical"] == made(clipped)["eps_guaranteed"]
+    assert made(settings, p90_norm=math.inf)["eps_hypothetical"] == "inf"
+    assert made(settings, p90_norm=0.0)["eps_hypothetical"] == 0.0
+    assert made(settings)["eps_hypothetical"] is None
+    assert dict(render(made(settings)))["eps if clipped at p90"].startswith("not measured")
+
+
+def test_everything_a_reader_needs_is_there_and_is_json():
+    settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0, delta=1e-5)
+    out = made(settings, p90_norm=1.7, clipped_share=0.63)
+    assert json.loads(json.dumps(out, allow_nan=False)) == out
+    assert out["eps_guaranteed"] == pytest.approx(8.0, rel=1e-4)
+    assert out["label"] == ""
+    expected = {
+        "delta": 1e-5,
+        "unit": "client",
+        "adjacency": "replace-one",
+        "trust": "local",
+        "sampler": "float, simulation-grade",
+        "rounds": 40,
+        "releases_per_client": {"max": 40, "median": 12.5},
+        "method": "GDP closed form",
+        "amplification": "none",
+    }
+    assert {name: out[name] for name in expected} == expected
+    assert out["clip"] == {
+        "norm": "l2",
+        "bound": 1.0,
+        "sensitivity": 2.0,
+        "clipped_share": 0.63,
+        "p90_norm": 1.7,
+    }
+    rows = dict(render(out))
+    assert rows["Clip"] == "L2 C=1 (clipped 63% of uploads)"
+    assert rows["Noise / sampler"].startswith("gaussian std=7.592 on each upload")
+    assert all(name and value for name, value in render(out))
+
+
+def test_too_large_a_delta_is_named():
+    settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, delta=1e-3)
+    assert any(
+        "delta 0.001 is not below 1/1000 clients" in line
+        for line in made(settings, clients=1000)["not_covered"]
+    )
+    assert not any("delta" in line for line in made(settings, clients=999)["not_covered"])
+
+
+def test_labels_and_words():
+    assert [label(e) for e in (0.0, 10.0, 10.1, 50.0, 50.1, math.inf)] == [
+        "",
+        "",
+        "weak",
+        "weak",
+        "no meaningful guarantee",
+        "no meaningful guarantee",
+    ]
+    assert [in_words(v) for v in (None, math.nan, math.inf, 1.5)] == [None, None, "inf", 1.5]

@@ -1,0 +1,74 @@
+import math
+import subprocess
+import sys
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from privacy.settings import PrivacySettings
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"clip": -1.0}, "greater than 0"),
+        ({"clip": 0.0}, "greater than 0"),
+        ({"clip": math.nan}, "finite number"),
+        ({"clip": math.inf}, "finite number"),
+        ({"mechanism": "gausian"}, "'none', 'laplace' or 'gaussian'"),
+        ({"mechanism": "gaussian"}, "exactly one of sigma, epsilon, scale; got none of them"),
+        ({"mechanism": "laplace", "clip": 1.0, "sigma": 1.0, "epsilon": 2.0}, "got sigma and epsilon"),
+        ({"mechanism": "laplace", "sigma": 1.0}, "sigma needs a clip: set clip"),
+        ({"mechanism": "gaussian", "epsilon": 8.0}, "epsilon needs a clip"),
+        ({"mechanism": "gaussian", "clip": 1.0, "epsilon": math.nan}, "greater than 0"),
+        ({"mechanism": "gaussian", "clip": 1.0, "epsilon": 0.0}, "greater than 0"),
+        ({"mechanism": "gaussian", "clip": 1.0, "sigma": math.inf}, "finite number"),
+        ({"mechanism": "laplace", "scale": 0.0}, "greater than 0"),
+        ({"sigma": 1.0, "clip": 1.0}, "sigma needs a mechanism"),
+        ({"scale": 1.0}, "scale needs a mechanism"),
+        ({"delta": 0.0}, "greater than 0"),
+        ({"delta": 1.0}, "less than 1"),
+        ({"delta": math.nan}, "less than 1"),
+        ({"noise": 1.0}, "Extra inputs are not permitted"),
+    ],
+)
+def test_refuses_with_a_reason(values, message):
+    with pytest.raises(ValidationError) as caught:
+        PrivacySettings(**values)
+    assert message in str(caught.value)
+
+
+def test_sensitivity_follows_the_adjacency():
+    local = PrivacySettings(trust="local", clip=1.5)
+    central = PrivacySettings(trust="central", clip=1.5)
+    assert (local.adjacency, local.sensitivity) == ("replace-one", 3.0)
+    assert (central.adjacency, central.sensitivity) == ("zero-out", 1.5)
+    assert PrivacySettings().sensitivity == math.inf
+
+
+def test_every_field_is_described():
+    assert all(field.description for field in PrivacySettings.model_fields.values())
+
+
+def test_infinite_epsilon_survives_json():
+    class Outer(BaseModel):
+        privacy: PrivacySettings
+
+    outer = Outer(privacy=PrivacySettings(mechanism="gaussian", clip=1.0, epsilon="inf"))
+    assert Outer.model_validate_json(outer.model_dump_json()).privacy.epsilon == math.inf
+
+
+def test_the_room_imports_without_heavy_libraries():
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'scipy', 'dp_accounting', 'pandas'): sys.modules[name] = None\n"
+        "import privacy.clip, privacy.keyed, privacy.files, privacy.mechanism, privacy.accounting\n"
+        "import privacy.plan, privacy.report, privacy.settings\n"
+        "from privacy.errors import InputError\n"
+        "settings = privacy.settings.PrivacySettings(mechanism='gaussian', clip=1.0, sigma=1.0)\n"
+        "privacy.plan.plan(privacy.settings.PrivacySettings(clip=1.0), 1, 1, 1)\n"
+        "try: privacy.plan.plan(settings, 1, 1, 1)\n"
+        "except InputError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "privacy accounting needs scipy: pip install 'edgefr[cloud]'\n"
