@@ -1,6 +1,7 @@
 """Data sets by name: readers of public archives and the built-in demo generator.
 
-Owns: names, options and where archives are looked for. Does not own: splits (`protocols`), text vectors (`cloud`).
+Owns: names, options and where archives are looked for. Does not own: splits (`protocols`), text vectors
+(`cloud`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class NoOptions(BaseModel):
 
 @dataclass(frozen=True)
 class _Reader:
-    """`read(data_dir, options, seed, progress)`; `options` checks what the user set; `public` is None when generated."""
+    """`read(data_dir, options, seed, progress)`; `options` checks what the user set; `public` is None when
+    generated.
+    """
 
     options: type[BaseModel]
     public: Public | None
@@ -68,9 +71,9 @@ def load(
 ) -> Dataset:
     """The data set of that name.
 
-    `data_dir` holds the public archives (zip or unpacked; default: the environment's EDGEFR_DATA); `seed` matters to
-    "demo" only; `options` are the reader's own. Raises `InputError` for an unknown name or option, an archive that is
-    missing (naming file, public page and licence) or damaged (naming file and row).
+    `data_dir` holds the public archives (zip or unpacked; default: the environment's EDGEFR_DATA); `seed`
+    matters to "demo" only; `options` are the reader's own. Raises `InputError` for an unknown name or option,
+    an archive that is missing (naming file, public page and licence) or damaged (naming file and row).
 
     >>> load("demo", options={"users": 50}).statistics()["users"]
     50

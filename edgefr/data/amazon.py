@@ -2,8 +2,8 @@
 
 Found in the folder `amazon` of the data folder, or in the data folder itself, at any depth:
 `ratings_<Category>.csv` (user, item, rating, unix time; no header), or `reviews_<Category>.json.gz`,
-`reviews_<Category>_5.json.gz`, `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`. Every
-rating is an interaction; every category is a domain. The large files are streamed.
+`reviews_<Category>_5.json.gz`, `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`.
+Every rating is an interaction; every category is a domain. The large files are streamed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefr.data.archive import Archive, Numbering, Progress, Public, check_ids, check_times, read_table
+from edgefr.data.archive import (
+    Archive,
+    Numbering,
+    Progress,
+    Public,
+    Wanted,
+    check_ids,
+    check_times,
+    read_table,
+)
 from edgefr.data.archive import refuse as refuse_row
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text, k_core
 from privacy.errors import InputError
@@ -65,8 +74,8 @@ def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> D
         keep = k_core(user, item, options.user_core, options.item_core)
         if not keep.any():
             raise InputError(
-                f"no user and item of {category} has {options.user_core} and {options.item_core} interactions; "
-                "lower user_core and item_core"
+                f"no user and item of {category} has {options.user_core} and {options.item_core} "
+                "interactions; lower user_core and item_core"
             )
         kept, item = np.unique(item[keep], return_inverse=True)
         catalogues.append(_describe(archive, meta, asins.ids()[kept], number))
@@ -102,15 +111,15 @@ def _files_of(category: str, archive: Archive, names: dict[str, str]) -> tuple[s
     if table is None or meta is None:
         missing = tables[0] + f" (or {tables[1]})" if table is None else f"meta_{category}.json.gz"
         raise InputError(
-            f"{archive.path} has no {missing}; get it from {AMAZON.url} (licence: {AMAZON.licence}) and name its "
-            "folder by --data-dir or EDGEFR_DATA"
+            f"{archive.path} has no {missing}; get it from {AMAZON.url} (licence: {AMAZON.licence}) "
+            "and name its folder by --data-dir or EDGEFR_DATA"
         )
     return table, meta
 
 
 def _ratings(archive: Archive, member: str, users: Numbering, asins: Numbering) -> Columns:
     columns = []
-    wanted = {"user": "str", "item": "str", "rating": "float", "time": "int"}
+    wanted: Wanted = {"user": "str", "item": "str", "rating": "float", "time": "int"}
     for line, block in read_table(archive, member, wanted, header=False):
         for what in ("user", "item"):
             check_ids(archive, member, line, block.column(what), f"{what} id")

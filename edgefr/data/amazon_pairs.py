@@ -1,6 +1,7 @@
 """Two processed Amazon sets in one layout: two domains with overlapping users, an order but no clock times.
 
-`interactions.csv` has one row per interaction with its position in the user's sequence; `items.csv` has the texts.
+`interactions.csv` has one row per interaction with its position in the user's sequence; `items.csv` has the
+texts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from edgefr.data.archive import (
     Numbering,
     Progress,
     Public,
+    Wanted,
     check_ids,
     check_times,
     open_archive,
@@ -37,7 +39,9 @@ def read_arts_office(data_dir: Path, progress: Progress | None) -> Dataset:
 
 
 def read_movie_book(data_dir: Path, progress: Progress | None) -> Dataset:
-    """20,502 users, 8,317 in both domains, 269,443 interactions with films and books; most books have no title."""
+    """20,502 users, 8,317 in both domains, 269,443 interactions with films and books; most books have no
+    title.
+    """
     return _read(data_dir, "amazon-movie-book", ("movie", "book"), "categories", MOVIE_BOOK)
 
 
@@ -45,7 +49,7 @@ def _read(data_dir: Path, name: str, domains: tuple[str, str], category: str, pu
     with open_archive(data_dir, name, public) as archive:
         catalogue, items = _items(archive, domains, category)
         users, columns = Numbering(), []
-        wanted = {"user_id": "str", "item_id": "str", "domain": "str", "position": "int"}
+        wanted: Wanted = {"user_id": "str", "item_id": "str", "domain": "str", "position": "int"}
         for line, block in read_table(archive, "interactions.csv", wanted):
             member, ids = "interactions.csv", block.column("item_id")
             check_ids(archive, member, line, block.column("user_id"), "user_id")
@@ -67,7 +71,7 @@ def _read(data_dir: Path, name: str, domains: tuple[str, str], category: str, pu
 
 def _items(archive: Archive, domains: tuple[str, str], category: str) -> tuple[Catalogue, Numbering]:
     items, titles, texts, where = Numbering(), list[str](), list[str](), []
-    wanted = {"item_id": "str", "domain": "str", "title": "str", category: "str"}
+    wanted: Wanted = {"item_id": "str", "domain": "str", "title": "str", category: "str"}
     for line, block in read_table(archive, "items.csv", wanted):
         ids = block.column("item_id")
         check_ids(archive, "items.csv", line, ids, "item_id")

@@ -1,7 +1,7 @@
 """Public archives as they are distributed, zip or unpacked folder: found, bounded, and read row by row.
 
-Owns: finding files, reading columns, and saying which file and which row is wrong. Does not own: what they mean.
-Zip members are read as streams; nothing is extracted to the disk.
+Owns: finding files, reading columns, and saying which file and which row is wrong. Does not own: what they
+mean. Zip members are read as streams; nothing is extracted to the disk.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Archive:
                 self._check_size(member, found)
                 raw = self._open_zipped(member, found)
             with raw:
-                yield cast(BinaryIO, gzip.open(raw)) if member.endswith(".gz") else raw
+                yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if member.endswith(".gz") else raw
 
     def _open_zipped(self, member: str, info: zipfile.ZipInfo) -> BinaryIO:
         assert self.zipped is not None
@@ -83,8 +83,8 @@ class Archive:
         swollen = info.file_size > 1 << 26 and info.file_size > _MAX_RATIO * max(info.compress_size, 1)
         if swollen or info.file_size > _MAX_BYTES:
             raise InputError(
-                f"{self.path}: {member} claims to unpack to {info.file_size:,} bytes from {info.compress_size:,}, "
-                f"which no honest copy does; get it from {self.public.url}"
+                f"{self.path}: {member} claims to unpack to {info.file_size:,} bytes from "
+                f"{info.compress_size:,}, which no honest copy does; get it from {self.public.url}"
             )
 
     @contextmanager
@@ -110,7 +110,9 @@ class Archive:
         return InputError(f"{self.path}: {member}{at}: {what}; get a whole copy from {self.public.url}")
 
     def source(self, members: Sequence[str]) -> dict[str, Any]:
-        """What a `Dataset.source` says; the digest is the zip's, or of the digests of the files read from a folder."""
+        """What a `Dataset.source` says; the digest is the zip's, or of the digests of the files read from a
+        folder.
+        """
         if self.zipped is not None:
             digest = sha256_of(self.path)
         else:
@@ -130,8 +132,8 @@ class Archive:
 def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]:
     """`stem`.zip in `data_dir`, or else the unpacked folder `stem`.
 
-    Raises `InputError` naming the file, its public page and its licence when neither is there, and when the zip is
-    damaged.
+    Raises `InputError` naming the file, its public page and its licence when neither is there, and when the
+    zip is damaged.
     """
     path, folder = data_dir / f"{stem}.zip", data_dir / stem
     if path.is_file():
@@ -154,13 +156,14 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
         )
 
 
-Kind = Literal["int", "float", "str"]
+Wanted = dict[str, Literal["int", "float", "str"]]
+"""Columns by name and what they must hold."""
 
 
 def read_table(
     archive: Archive,
     member: str,
-    columns: Mapping[str, Kind],
+    columns: Wanted,
     separator: str = ",",
     header: bool = True,
     every_column: Sequence[str] | None = None,
@@ -168,8 +171,8 @@ def read_table(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(line number of the first row, rows) block by block, checked: column count, numbers, text encoding.
 
-    `columns` are those wanted, by name; with ``header=False`` the file's columns are named by `every_column` and
-    quotes mean nothing. Lines count from 1. Raises `InputError` naming file and line.
+    `columns` are those wanted, by name; with ``header=False`` the file's columns are named by `every_column`
+    and quotes mean nothing. Lines count from 1. Raises `InputError` naming file and line.
     """
     import pyarrow as pa
     from pyarrow import csv

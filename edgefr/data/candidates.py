@@ -15,10 +15,11 @@ _SCORES_AT_ONCE = 1 << 22
 def sample_negatives(
     key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int
 ) -> npt.NDArray[np.int32]:
-    """`count` different positions in [0, pool) per user, uniform over those that the user does not own: [n, count].
+    """`count` different positions in [0, pool) per user, uniform over those that the user does not own: [n,
+    count].
 
-    `owned[i]` lists the positions that `users[i]` owns, ascending, without repeats; at least `count` must be left.
-    A user's draw depends on `key` and the user's number alone, not on who else is drawn.
+    `owned[i]` lists the positions that `users[i]` owns, ascending, without repeats; at least `count` must be
+    left. A user's draw depends on `key` and the user's number alone, not on who else is drawn.
 
     >>> own = Ragged.from_lists([[0, 1], [2]])
     >>> draws = sample_negatives(keyed.key(0, "doctest"), [7, 8], own, pool=4, count=2)

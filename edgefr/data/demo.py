@@ -1,9 +1,9 @@
 """The built-in data set: two domains, items whose text tells what they are, users whose tastes drift.
 
-Every item has a topic and a style, told by its words. Every user has a lasting topic, a topic that fades, one that
-grows, and a favourite style, the same in both domains; so text carries taste from one domain to the other. Activity
-and popularity have heavy tails. Every number is keyed by (seed, user, draw): generation runs in parts of bounded
-memory, and how it is parted changes nothing.
+Every item has a topic and a style, told by its words. Every user has a lasting topic, a topic that fades, one
+that grows, and a favourite style, the same in both domains; so text carries taste from one domain to the
+other. Activity and popularity have heavy tails. Every number is keyed by (seed, user, draw): generation runs
+in parts of bounded memory, and how it is parted changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class DemoOptions(BaseModel):
 
 @dataclass(frozen=True)
 class _Items:
-    """Traits of every item, and a sampler: `order` sorts items by (domain, topic); `reach` is the running weight."""
+    """Traits of every item, and a sampler: `order` sorts items by (domain, topic); `reach` is the running
+    weight.
+    """
 
     domain: Ints
     topic: Ints
@@ -111,7 +113,7 @@ def _skewed_topic(chance: npt.NDArray[np.float64]) -> Ints:
 
 @dataclass(frozen=True)
 class _Users:
-    """Traits of some users, one value each; `first_share` is the chance that a draw is in the first domain."""
+    """Traits of some users; `first_share` is the chance that a draw is in the first domain."""
 
     keys: npt.NDArray[np.uint64]
     draws: Ints

@@ -1,7 +1,7 @@
 """Interactions as columns: who had what and when, and what the items say.
 
-Owns: the three tables every other part reads. Does not own: where they come from (readers), how they are split
-(protocols).
+Owns: the three tables every other part reads. Does not own: where they come from (readers), how they are
+split (protocols).
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def _offsets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 class Catalogue:
     """What is known of every item; position i is item number i.
 
-    `ids` are the data set's own (str), unique within a domain. `text` joins category, title and description in that
-    order (TransFR §3.2.3); "" means nothing is known. `domain` is uint8 [items], an index into `Dataset.domains`.
+    `ids` are the data set's own (str), unique within a domain. `text` joins category, title and description
+    in that order (TransFR §3.2.3); "" means nothing is known. `domain` is uint8 [items], an index into
+    `Dataset.domains`.
     """
 
     ids: npt.NDArray[np.str_]
@@ -110,10 +111,10 @@ def item_text(category: str, title: str, description: str = "") -> str:
 class Dataset:
     """Interactions sorted by (user, time, order in the file), with their users and items.
 
-    `user`, `item` int32 [n] are dense numbers: users in order of first appearance, items in order of the catalogue.
-    `time` int64 [n] is unix seconds when `clock`, otherwise only an order. `offsets` int64 [users + 1] cuts the rows
-    into users. Repeated (user, item) pairs are kept; protocols decide. `source` says where it came from: archive,
-    url, licence, sha256, notes.
+    `user`, `item` int32 [n] are dense numbers: users in order of first appearance, items in order of the
+    catalogue. `time` int64 [n] is unix seconds when `clock`, otherwise only an order. `offsets` int64 [users
+    + 1] cuts the rows into users. Repeated (user, item) pairs are kept; protocols decide. `source` says where
+    it came from: archive, url, licence, sha256, notes.
     """
 
     name: str
@@ -183,7 +184,7 @@ def assemble(
     clock: bool,
     source: dict[str, Any],
 ) -> Dataset:
-    """A `Dataset` from (user, item, time) columns in file order: sorted by user, then time, then file order."""
+    """A `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order."""
     user, item, time = rows
     order = np.lexsort((time, user))  # stable: equal times stay in file order
     user = user[order].astype(np.int32)

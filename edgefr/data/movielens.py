@@ -1,4 +1,6 @@
-"""MovieLens-100K and MovieLens latest-small as GroupLens distributes them. Genres and titles are the items' text."""
+"""MovieLens-100K and MovieLens latest-small as GroupLens distributes them. Genres and titles are the items'
+text.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from edgefr.data.archive import (
     Numbering,
     Progress,
     Public,
+    Wanted,
     check_ids,
     check_times,
     open_archive,
@@ -45,7 +48,7 @@ def read_latest_small(data_dir: Path, progress: Progress | None) -> Dataset:
     """610 users, 9,742 listed films (9,724 rated), 100,836 ratings with clock times."""
     with open_archive(data_dir, "ml-latest-small", ML_LATEST_SMALL) as archive:
         films, titles, texts = Numbering(), list[str](), list[str]()
-        wanted = {"movieId": "int", "title": "str", "genres": "str"}
+        wanted: Wanted = {"movieId": "int", "title": "str", "genres": "str"}
         for line, block in read_table(archive, "movies.csv", wanted):
             _add_films(archive, "movies.csv", line, block.column("movieId"), films)
             genres = [
@@ -73,7 +76,7 @@ def _genre_names(archive: Archive) -> list[str]:
 def _films_100k(archive: Archive, genres: list[str]) -> tuple[Catalogue, Numbering]:
     films, titles, texts = Numbering(), list[str](), list[str]()
     every = ["id", "title", "released", "video", "url", *genres]
-    wanted = {"id": "int", "title": "str", **dict.fromkeys(genres, "int")}
+    wanted: Wanted = {"id": "int", "title": "str", **dict.fromkeys(genres, "int")}
     for line, block in read_table(archive, "u.item", wanted, "|", False, every, "latin-1"):
         _add_films(archive, "u.item", line, block.column("id"), films)
         flags = np.stack([block.column(g).to_numpy() for g in genres], axis=1)
@@ -105,7 +108,7 @@ def _ratings(
     """User ids and the (user, item, time) columns of a ratings table."""
     user, item, rating, time = names
     users, columns = Numbering(), []
-    wanted = {user: "int", item: "int", rating: "float", time: "int"}
+    wanted: Wanted = {user: "int", item: "int", rating: "float", time: "int"}
     for line, block in read_table(archive, member, wanted, separator, header):
         for name in (user, item):
             check_ids(archive, member, line, block.column(name), f"{name} id" if not header else name)

@@ -1,7 +1,7 @@
 """Protocols: which interactions train, which are held out, and what a held-out item is ranked against.
 
-Owns: splits and sampled candidates. Does not own: scores and metrics. A protocol is part of a result: `describe` is
-printed with every number.
+Owns: splits and sampled candidates. Does not own: scores and metrics. A protocol is part of a result:
+`describe` is printed with every number.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ Items = npt.NDArray[np.int32]
 class Split:
     """What every user trains on and what is held out. Row u of each table is user u of the data set.
 
-    `train` and `history`: items in time order; `history` is what the user has in the other domain and may serve as
-    context (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the held-out item or -1.
-    `pool`: the items that may be drawn and ranked, ascending. `valid_candidates`, `test_candidates`: int32
-    [n, 1 + negatives], the held-out item in column 0, one row per user of `users("valid")` or `users("test")`.
+    `train` and `history`: items in time order; `history` is what the user has in the other domain and may
+    serve as context (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the
+    held-out item or -1. `pool`: the items that may be drawn and ranked, ascending. `valid_candidates`,
+    `test_candidates`: int32 [n, 1 + negatives], the held-out item in column 0, one row per user of
+    `users("valid")` or `users("test")`.
     """
 
     name: Literal["main", "source", "target"]
@@ -48,7 +49,8 @@ class Split:
 class LeaveOneOut(BaseModel):
     """Leave-one-out by time: the newest item is the test, the second newest the validation item.
 
-    Both are ranked against `negatives` sampled items or against the whole pool; ask `edgefr.metrics.evaluate`.
+    Both are ranked against `negatives` sampled items or against the whole pool; ask
+    `edgefr.metrics.evaluate`.
 
     >>> LeaveOneOut().negatives
     99
@@ -62,10 +64,12 @@ class LeaveOneOut(BaseModel):
     )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """One split, "main". Raises `InputError` when nobody can be evaluated or too many negatives are asked."""
-        rows = _first_times(dataset)
-        held = _hold_out(dataset, rows, self.min_interactions)
-        return (_split("main", dataset, rows, held, Ragged.empty(len(dataset.users)), self.negatives, seed),)
+        """One split, "main". Raises `InputError` when nobody can be evaluated or too many negatives are
+        asked.
+        """
+        held = _hold_out(dataset, _first_times(dataset), self.min_interactions)
+        pool, nothing = np.arange(len(dataset.catalogue), dtype=np.int32), Ragged.empty(len(dataset.users))
+        return (_split("main", dataset, held, pool, nothing, self.negatives, seed),)
 
     def describe(self, dataset: Dataset) -> str:
         """One line that says how the numbers beside it were made."""
@@ -73,11 +77,12 @@ class LeaveOneOut(BaseModel):
 
 
 class CrossDomain(BaseModel):
-    """TransFR's cross-domain task: learn in `source`, recommend in `target` to users who are in both (TransFR §4.1).
+    """TransFR's cross-domain task: learn in `source`, recommend in `target` to users who are in both (TransFR
+    §4.1).
 
-    The split "source" is leave-one-out over all of the source's users. The split "target" is leave-one-out over the
-    overlapping users: its `train` serves local training only, its `history` is the user's source items (train and
-    validation). Cold start trains on nothing of the target.
+    The split "source" is leave-one-out over all of the source's users. The split "target" is leave-one-out
+    over the overlapping users: its `train` serves local training only, its `history` is the user's source
+    items (train and validation). Cold start trains on nothing of the target.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -90,26 +95,30 @@ class CrossDomain(BaseModel):
     )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """The splits "source" and "target". Raises `InputError` as `LeaveOneOut`, and for domains that are not there."""
-        for domain in (self.source, self.target):
-            if domain not in dataset.domains:
-                raise unknown(f"domain of data set '{dataset.name}'", domain, dataset.domains)
+        """The splits "source" and "target". Raises `InputError` as `LeaveOneOut`, and for domains that are
+        not there.
+        """
+        for name in (self.source, self.target):
+            if name not in dataset.domains:
+                raise unknown(f"domain of data set '{dataset.name}'", name, dataset.domains)
         if self.source == self.target:
             raise InputError(
                 f"protocol.source and protocol.target are both '{self.source}'; name two domains"
             )
-        rows = _first_times(dataset)
-        domain = dataset.catalogue.domain[dataset.item[rows]]
-        source = rows[domain == dataset.domains.index(self.source)]
-        target = rows[domain == dataset.domains.index(self.target)]
+        rows, users = _first_times(dataset), len(dataset.users)
+        domain = dataset.catalogue.domain
+        number = {name: dataset.domains.index(name) for name in (self.source, self.target)}
+        source = rows[domain[dataset.item[rows]] == number[self.source]]
+        target = rows[domain[dataset.item[rows]] == number[self.target]]
         target = target[np.isin(dataset.user[target], dataset.user[source])]  # overlapping users only
-        nothing = Ragged.empty(len(dataset.users))
+        pools = {name: np.flatnonzero(domain == number[name]).astype(np.int32) for name in number}
         held = _hold_out(dataset, source, self.min_interactions)
         known = source[~held.test]
-        history = Ragged.from_sorted(dataset.user[known], dataset.item[known], len(dataset.users))
-        first = _split("source", dataset, source, held, nothing, self.negatives, seed)
+        history = Ragged.from_sorted(dataset.user[known], dataset.item[known], users)
+        draw = (self.negatives, seed)
+        first = _split("source", dataset, held, pools[self.source], Ragged.empty(users), *draw)
         held = _hold_out(dataset, target, self.min_interactions)
-        return first, _split("target", dataset, target, held, history, self.negatives, seed)
+        return first, _split("target", dataset, held, pools[self.target], history, *draw)
 
     def describe(self, dataset: Dataset) -> str:
         """One line that says how the numbers beside it were made."""
@@ -125,86 +134,90 @@ ProtocolSettings = Annotated[LeaveOneOut | CrossDomain, Field(discriminator="nam
 
 
 def _clock(dataset: Dataset) -> str:
-    return "time" if dataset.clock else "order (no clock times)"
+    if dataset.clock:
+        return (
+            "clock time (of equal times the first in the file counts as newest, as PFedRec's released split)"
+        )
+    return "position (no clock times; equal positions in file order)"
 
 
 def _rules(negatives: int, min_interactions: int) -> str:
     return (
-        "newest item = test, second newest = validation, equal times by file order, a repeated item counts at its "
-        f"first time; users under {min_interactions} items only train; sampled ranking: {negatives} fixed uniform "
-        "negatives the user never had; full ranking: every item of the pool but the user's own earlier ones; ties "
-        "count against the target"
+        "newest item = test, second newest = validation, a repeated item counts at its first time; "
+        f"users under {min_interactions} items only train; sampled ranking: {negatives} fixed uniform negatives, "
+        "listed items the user never had; full ranking: every listed item but the user's own earlier ones; "
+        "ties count against the target"
     )
 
 
 @dataclass(frozen=True)
-class _HeldOut:
-    """Masks over a selection of rows, bool [rows]."""
+class _Held:
+    """Rows of a data set in time order per user, int64 [n], and which of them are held out, bool [n]."""
 
+    rows: npt.NDArray[np.int64]
     valid: npt.NDArray[np.bool_]
     test: npt.NDArray[np.bool_]
 
 
 def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
-    """Rows where a user has an item for the first time, in the data set's order."""
-    pairs = dataset.user.astype(np.int64) * len(dataset.catalogue) + dataset.item
-    return np.sort(np.unique(pairs, return_index=True)[1])
+    """Rows where a user has an item for the first time, by user and time."""
+    rows = _by_time(dataset)
+    pairs = dataset.user[rows].astype(np.int64) * len(dataset.catalogue) + dataset.item[rows]
+    return rows[np.sort(np.unique(pairs, return_index=True)[1])]
 
 
-def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: int) -> _HeldOut:
+def _by_time(dataset: Dataset) -> npt.NDArray[np.int64]:
+    """All rows by user and time. Of equal clock times the first in the file is the newest, so they are turned
+    round.
+    """
+    rows = np.arange(len(dataset.user))
+    if not dataset.clock or not len(rows):
+        return rows
+    new = np.flatnonzero((np.diff(dataset.user, prepend=-1) != 0) | (np.diff(dataset.time, prepend=-1) != 0))
+    ends = np.append(new[1:], len(rows))
+    return np.repeat(new + ends - 1, ends - new) - rows
+
+
+def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: int) -> _Held:
     """Newest row of a user = test, the one before = validation; users with too few rows have neither."""
     counts = np.bincount(dataset.user[rows], minlength=len(dataset.users))
     last = np.cumsum(counts)[counts >= min_interactions] - 1
     if not len(last):
         raise InputError(
-            f"no user of '{dataset.name}' has the {min_interactions} different items that this protocol needs; "
+            f"no user of '{dataset.name}' has the {min_interactions} different items that the protocol needs; "
             "lower protocol.min_interactions or use more data"
         )
     valid, test = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     test[last], valid[last - 1] = True, True
-    return _HeldOut(valid, test)
+    return _Held(rows, valid, test)
 
 
 def _split(
     name: Literal["main", "source", "target"],
     dataset: Dataset,
-    rows: npt.NDArray[np.int64],
-    held: _HeldOut,
+    held: _Held,
+    pool: Items,
     history: Ragged,
     negatives: int,
     seed: int,
 ) -> Split:
-    user, item, users = dataset.user[rows], dataset.item[rows], len(dataset.users)
-    train = ~(held.valid | held.test)
-    domain = dataset.catalogue.domain[item[0]] if name != "main" else None
-    pool = _pool(dataset, domain)
-    targets = {which: np.full(users, -1, np.int32) for which in ("valid", "test")}
-    targets["valid"][user[held.valid]] = item[held.valid]
-    targets["test"][user[held.test]] = item[held.test]
-    evaluated = user[held.test].astype(np.int64)
+    user, item, users = dataset.user[held.rows], dataset.item[held.rows], len(dataset.users)
+    valid, test = np.full(users, -1, np.int32), np.full(users, -1, np.int32)
+    valid[user[held.valid]] = item[held.valid]
+    test[user[held.test]] = item[held.test]
+    evaluated = np.flatnonzero(test >= 0)
     owned = _positions(user, item, pool, users).take(evaluated)
     _check_room(dataset, evaluated, owned, len(pool), negatives)
-    candidates = {}
-    for which, target in targets.items():
+
+    def candidates(which: str, target: Items) -> Items:
         key = keyed.key(seed, f"negatives/{name}/{which}")
-        drawn = pool[sample_negatives(key, evaluated, owned, len(pool), negatives)]
-        candidates[which] = np.concatenate([target[evaluated][:, None], drawn], axis=1)
-    return Split(
-        name,
-        Ragged.from_sorted(user[train], item[train], users),
-        history,
-        targets["valid"],
-        targets["test"],
-        pool,
-        candidates["valid"],
-        candidates["test"],
-    )
+        drawn = sample_negatives(key, evaluated, owned, len(pool), negatives)
+        return np.concatenate([target[evaluated][:, None], pool[drawn]], axis=1)
 
-
-def _pool(dataset: Dataset, domain: int | None) -> Items:
-    """Items that anyone has at least once, of one domain or of all: a listed item nobody has is never ranked."""
-    used = np.unique(dataset.item)
-    return used if domain is None else used[dataset.catalogue.domain[used] == domain]
+    train = ~(held.valid | held.test)
+    kept = Ragged.from_sorted(user[train], item[train], users)
+    drawn = candidates("valid", valid), candidates("test", test)
+    return Split(name, kept, history, valid, test, pool, *drawn)
 
 
 def _positions(user: np.ndarray, item: np.ndarray, pool: Items, users: int) -> Ragged:
@@ -219,6 +232,7 @@ def _check_room(dataset: Dataset, evaluated: np.ndarray, owned: Ragged, pool: in
     worst = int(np.argmin(left))
     if left[worst] < negatives:
         raise InputError(
-            f"protocol.negatives is {negatives} but user '{dataset.users[evaluated[worst]]}' of '{dataset.name}' "
-            f"leaves only {left[worst]} of {pool} items to draw from; set it to {max(left[worst], 0)} or less"
+            f"protocol.negatives is {negatives} but user '{dataset.users[evaluated[worst]]}' of "
+            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; "
+            f"set it to {left[worst]} or less"
         )

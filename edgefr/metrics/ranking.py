@@ -15,7 +15,8 @@ from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]
 Scorer = Callable[[Ints, npt.NDArray[np.int32] | None], np.ndarray]
-"""(users [n], items [n, K]) -> scores [n, K]; items None -> scores of the split's whole pool [n, len(pool)]."""
+"""(users [n], items [n, K]) -> scores [n, K]; items None -> scores of the split's whole pool [n, len(pool)].
+"""
 
 Progress = Callable[[str, int, int, str], None]
 
@@ -54,10 +55,10 @@ def evaluate(
 ) -> Ranking:
     """Rank the held-out items of `which` among the sampled candidates or the whole pool.
 
-    Full ranking leaves out the user's own train items and, when testing, the validation item. Ties count against the
-    held-out item, and so does a NaN score of its own; other items with a NaN score rank last. `users` restricts who
-    is evaluated; `chunk` users are scored in one call (default: at most 1024, fewer for large pools). Raises
-    `InputError` when a user has nothing held out or nobody is left.
+    Full ranking leaves out the user's own train items and, when testing, the validation item. Ties count
+    against the held-out item, and so does a NaN score of its own; other items with a NaN score rank last.
+    `users` restricts who is evaluated; `chunk` users are scored in one call (default: at most 1024, fewer for
+    large pools). Raises `InputError` when a user has nothing held out or nobody is left.
 
     Example: ``evaluate(references.popularity(split), split, "test", "sampled").metrics([10])["HR@10"]``
     """
@@ -129,10 +130,11 @@ def topk(
 ) -> dict[str, npt.NDArray[np.float64]]:
     """HR@k, NDCG@k and Recall@k per user, float64 [n], for any number of held-out items per user.
 
-    `ranked` is float scores [n, items] or whole numbers [n, K]: each user's recommended items, best first, K at least
-    max(ks), -1 where the list ends. `targets[u]` are user u's held-out items without repeats; `leave_out[u]` items
-    that are not ranked (scores only). NDCG divides by the best DCG that min(k, targets) hits can reach; Recall by the
-    number of targets. Ties and NaN as in `evaluate`. Users without targets get NaN, so that a mean must choose.
+    `ranked` is float scores [n, items] or whole numbers [n, K]: each user's recommended items, best first, K
+    at least max(ks), -1 where the list ends. `targets[u]` are user u's held-out items without repeats;
+    `leave_out[u]` items that are not ranked (scores only). NDCG divides by the best DCG that min(k, targets)
+    hits can reach; Recall by the number of targets. Ties and NaN as in `evaluate`. Users without targets get
+    NaN, so that a mean must choose.
 
     >>> topk(np.array([[0.1, 0.9, 0.5]]), Ragged.from_lists([[0, 1]]), [2])["Recall@2"].tolist()
     [0.5]
@@ -178,7 +180,7 @@ def _metrics(ranks: Ragged, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float
         inside = ranks.values <= k
         hits = np.bincount(rows[inside], minlength=n)
         dcg = np.bincount(rows[inside], weights=gain[inside], minlength=n)
-        out[f"HR@{k}"] = (hits > 0) * some
+        out[f"HR@{k}"] = np.where(hits > 0, 1.0, 0.0) * some
         out[f"NDCG@{k}"] = dcg / np.maximum(best[np.minimum(counts, k)], best[1]) * some
         out[f"Recall@{k}"] = hits / np.maximum(counts, 1) * some
     return out

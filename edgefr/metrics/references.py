@@ -14,7 +14,8 @@ from privacy import keyed
 def popularity(split: Split) -> Scorer:
     """Score = how many of the split's users have the item in train; the same for every user.
 
-    In the target split of a cross-domain task that is the target's own popularity, which cold start may not see.
+    In the target split of a cross-domain task that is the target's own popularity, which cold start may not
+    see.
     """
     counts = np.bincount(split.train.values, minlength=int(split.pool[-1]) + 1).astype(np.float64)
 
@@ -27,11 +28,12 @@ def popularity(split: Split) -> Scorer:
 
 
 def text_mean(vectors: npt.NDArray[np.float32], split: Split, train: bool = True) -> Scorer:
-    """Score = inner product of the item's text vector with the mean of those of the user's items, all of unit length.
+    """Score = inner product of the item's text vector with the mean of those of the user's items, all of unit
+    length.
 
-    `vectors` is float32 [items of the catalogue, f]. The user's items are those of `split.train` and `split.history`;
-    ``train=False`` leaves the former out, which is cold start. The order over items is that of the cosine, since a
-    user's mean is not normalised. Users with no items score 0 everywhere.
+    `vectors` is float32 [items of the catalogue, f]. The user's items are those of `split.train` and
+    `split.history`; ``train=False`` leaves the former out, which is cold start. The order over items is that
+    of the cosine, since a user's mean is not normalised. Users with no items score 0 everywhere.
     """
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(length > 0, length, 1)
