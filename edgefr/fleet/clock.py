@@ -47,7 +47,7 @@ _LOST_IN = np.array([Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD], dtype=np
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What came of a round, [C] in cohort order. `seconds`: from its start until the client was done, lost, let go.
+    """What came of a round, [C] in cohort order. `seconds`: from its start until the client left it.
 
     `failure` holds `Failure` codes; `started` and `ended` are virtual seconds; `events` can be written as
     JSON lines.

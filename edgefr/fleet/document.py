@@ -46,8 +46,9 @@ class Document:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        loader = _Loader(_text(path))
+        text = _text(path)
         try:
+            loader = _Loader(text)
             root = loader.get_single_node()
             if root is None:
                 raise InputError(
@@ -67,8 +68,6 @@ class Document:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{path}: cannot be read as YAML: {_first_line(error)}") from error
-        finally:
-            loader.dispose()
 
     def line(self, location: Sequence[str | int]) -> int:
         """Line (from 1) of a location such as ``("devices", "rpi_5_8gb")``, or of the nearest thing above."""
@@ -112,8 +111,8 @@ def _text(path: Path) -> str:
         raise InputError(
             f"{path}: not a text file (byte {error.start} is not UTF-8); check the path"
         ) from error
-    if "\0" in text:
-        raise InputError(f"{path}: not a text file (it holds zero bytes); check the path")
+    if any(ord(c) < 32 and c not in "\t\n\r" for c in text):
+        raise InputError(f"{path}: not a text file (it holds control characters); check the path")
     return text
 
 

@@ -16,9 +16,9 @@ Location = tuple[str | int, ...]
 def describe(
     error: ValidationError, model: type[BaseModel], document: Document, overrides: dict[str, Any]
 ) -> str:
-    """The first fault in the order of the file, and how many more there are."""
+    """The first fault and how many more there are; a misspelt key comes before what it leaves out."""
     faults = [(_location(e), e) for e in error.errors(include_url=False)]
-    faults.sort(key=lambda fault: document.line(fault[0]))
+    faults.sort(key=lambda fault: (fault[1]["type"] != "extra_forbidden", document.line(fault[0])))
     location, first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     field = ".".join(str(part) for part in location) or "the file"

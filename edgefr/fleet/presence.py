@@ -92,7 +92,7 @@ class Charge:
 
     def spend(self, clients: Ids, now: float, joules: Floats) -> None:
         """Take `joules` [C] from the clients' present charge."""
-        day = np.floor((now - self._full_at[clients]) / _DAY).astype(np.int32)
+        day = np.floor_divide(now - self._full_at[clients], _DAY).astype(np.int32)
         before = np.where(self._day[clients] == day, self._spent[clients], 0.0)
         self._spent[clients] = before + joules / self._capacity[clients]
         self._day[clients] = day

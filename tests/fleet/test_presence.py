@@ -1,0 +1,82 @@
+"""Availability and charge over virtual days."""
+
+import numpy as np
+import pytest
+
+from edgefr.fleet.presence import Charge, Presence
+from edgefr.fleet.spec import Availability, Battery
+
+HOUR = 3600.0
+FLAT = Availability(mean_on_h=3.0, mean_off_h=1.0, sigma_ln=0.8, by_hour=[1.0] * 24)
+EVERYONE = np.arange(4000)
+
+
+def test_the_share_online_is_that_of_the_mean_spells():
+    presence = Presence(FLAT, len(EVERYONE), seed=0)
+    shares = [(presence.online_until(EVERYONE, h * HOUR) > h * HOUR).mean() for h in range(0, 60, 3)]
+    assert np.mean(shares) == pytest.approx(0.75, abs=0.02)
+    assert min(shares) > 0.68
+
+
+def test_spells_at_night_follow_the_hour_they_start_in():
+    by_hour = [4.0] * 6 + [0.25] * 18
+    presence = Presence(FLAT.model_copy(update={"by_hour": by_hour}), len(EVERYONE), seed=0)
+    online = [(presence.online_until(EVERYONE, h * HOUR) > h * HOUR).mean() for h in range(24, 72)]
+    night, day = np.mean(online[2:6] + online[26:30]), np.mean(online[14:22] + online[38:46])
+    assert night > day + 0.2
+
+
+def test_looking_often_or_rarely_makes_no_difference():
+    often, rarely = (Presence(FLAT, 500, seed=4) for _ in range(2))
+    some = np.arange(0, 500, 3)
+    for hour in np.arange(0, 40, 0.5):
+        often.online_until(some, hour * HOUR)
+    now = 40 * HOUR
+    assert np.array_equal(often.online_until(some, now), rarely.online_until(some, now))
+
+
+def test_a_spell_holds_until_its_end():
+    presence = Presence(FLAT, 200, seed=1)
+    until = presence.online_until(np.arange(200), 0.0)
+    client = int(np.argmax(until > 0))
+    same = presence.online_until(np.array([client]), until[client] - 1.0)
+    assert same[0] == until[client]
+    after = presence.online_until(np.array([client]), until[client])
+    assert after[0] == until[client]  # off, so "online until now"
+
+
+def test_without_a_rule_everybody_is_always_there():
+    presence = Presence(None, 3, seed=0)
+    assert np.isinf(presence.online_until(np.arange(3), 1e9)).all()
+    assert presence.state_dict() == {}
+
+
+def charge(capacity=1000.0, use=0.0, clients=3):
+    return Charge(Battery(min_soc=0.2, own_use_per_hour=use), np.full(clients, capacity), seed=0)
+
+
+def test_charge_drops_by_what_is_spent_and_refuses_below_the_least():
+    battery, one = charge(), np.array([1])
+    assert battery.level(one, 0.0) == pytest.approx([1.0])
+    battery.spend(one, 0.0, np.array([500.0]))
+    battery.spend(one, 1.0, np.array([200.0]))
+    assert battery.level(one, 2.0) == pytest.approx([0.3])
+    assert battery.level(np.array([0]), 2.0) == pytest.approx([1.0])
+    assert battery.allows(one, 2.0, np.array([99.0])).all()
+    assert not battery.allows(one, 2.0, np.array([101.0])).any()
+
+
+def test_charge_is_full_once_a_day_and_its_owner_drains_it():
+    battery, clients = charge(use=0.03, clients=200), np.arange(200)
+    levels = np.stack([battery.level(clients, m * 600.0) for m in range(24 * 6)])
+    assert levels.max(axis=0) == pytest.approx(np.ones(200), abs=0.006)
+    assert levels.min(axis=0) == pytest.approx(np.full(200, 1 - 24 * 0.03), abs=0.006)
+    battery.spend(clients, 0.0, np.full(200, 100.0))
+    assert battery.level(clients, 24.5 * HOUR) == pytest.approx(battery.level(clients, 48.5 * HOUR))
+
+
+def test_mains_power_never_runs_out():
+    battery = charge(capacity=np.inf)
+    battery.spend(np.arange(3), 0.0, np.full(3, 1e12))
+    assert battery.level(np.arange(3), 1.0).tolist() == [1.0, 1.0, 1.0]
+    assert battery.allows(np.arange(3), 1.0, np.full(3, 1e12)).all()
