@@ -1,0 +1,125 @@
+"""The simulated users of a bundle: their private tensors, history and seen items, read one user at a time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.bundle import Bundle
+from privacy.errors import InputError, unknown
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+SHOWN = 20
+
+
+def named(what: str, name: str, known: dict[str, int]) -> int:
+    """Number of a user or item; `InputError` that shows the nearest names, or all when they are few."""
+    if name in known:
+        return known[name]
+    if len(known) <= SHOWN:
+        raise unknown(what, name, known)
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    hint = (
+        "did you mean " + " or ".join(f"'{n}'" for n in near)
+        if near
+        else f"one of them is '{next(iter(known))}'"
+    )
+    raise InputError(f"unknown {what} '{name}' (the bundle has {len(known):,} {what}s); {hint}")
+
+
+class Clients:
+    """Private state of a bundle's users. User None is a new device: initial tensors, nothing seen."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        from safetensors import SafetensorError, safe_open
+
+        config, self._bundle = bundle.config, bundle
+        self.ids = read_strings(bundle, config.users, "users")
+        self._number = {user: number for number, user in enumerate(self.ids)}
+        self._init = read_tensors(bundle, config.init)
+        self._path = config.private
+        try:
+            self._file = safe_open(str(bundle.file(self._path)), framework="np")
+        except SafetensorError as error:
+            raise InputError(
+                f"bundle {bundle.root}: {self._path} is not a safetensors file; export again"
+            ) from error
+        self._names = set(self._file.keys())
+        self._ragged = {name: self._offsets(name) for name in ("history", "seen")}
+        for name, first in self._init.items():
+            got = (
+                self._file.get_slice(f"private.{name}").get_shape()
+                if f"private.{name}" in self._names
+                else None
+            )
+            if got != [len(self.ids), *first.shape]:
+                raise self._fault(f"private.{name} is {got} instead of {[len(self.ids), *first.shape]}")
+
+    def number(self, user: str) -> int:
+        """Number of a user in this bundle; `InputError` with near names for one it does not have."""
+        return named("user", user, self._number)
+
+    def private(self, user: int | None) -> dict[str, Floats]:
+        """Private tensors of one user by name."""
+        if user is None:
+            return dict(self._init)
+        return {name: self._file.get_slice(f"private.{name}")[user] for name in self._init}
+
+    def items(self, name: str, user: int | None) -> Ints:
+        """A user's items, `name` being "history" or "seen"."""
+        if user is None:
+            return np.empty(0, np.int64)
+        start, stop = self._ragged[name][user : user + 2]
+        values = self._file.get_slice(f"{name}.values")[int(start) : int(stop)].astype(np.int64)
+        if len(values) and not (values.min() >= 0 and values.max() < self._bundle.manifest.item_count):
+            raise self._fault(f"{name} of user '{self.ids[user]}' has items outside the catalogue")
+        return values
+
+    def _offsets(self, name: str) -> Ints:
+        if not {f"{name}.values", f"{name}.offsets"} <= self._names:
+            raise self._fault(f"{name}.values or {name}.offsets is missing")
+        offsets = self._file.get_tensor(f"{name}.offsets").astype(np.int64)
+        total = self._file.get_slice(f"{name}.values").get_shape()
+        fits = offsets.shape == (len(self.ids) + 1,) and offsets[0] == 0 and [int(offsets[-1])] == total
+        if not fits or (np.diff(offsets) < 0).any():
+            raise self._fault(f"{name}.offsets do not cut {name}.values into {len(self.ids)} users")
+        return offsets
+
+    def _fault(self, what: str) -> InputError:
+        return InputError(f"bundle {self._bundle.root}: {self._path}: {what}; export again")
+
+
+def read_tensors(bundle: Bundle, path: str) -> dict[str, Floats]:
+    """All tensors of a safetensors file, which must be float32."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        tensors = load_file(bundle.file(path))
+    except (SafetensorError, KeyError) as error:
+        raise InputError(f"bundle {bundle.root}: {path} is not a safetensors file; export again") from error
+    for name, tensor in tensors.items():
+        if tensor.dtype != np.float32:
+            raise InputError(
+                f"bundle {bundle.root}: {path}: {name} is {tensor.dtype} instead of float32; export again"
+            )
+    return tensors
+
+
+def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
+    """A list of strings under `key` in a JSON file, of `count` entries."""
+    try:
+        value = json.loads(Path(bundle.file(path)).read_bytes())[key]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"bundle {bundle.root}: {path} is not a JSON object with '{key}'; export again"
+        ) from error
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of strings; export again")
+    if count is not None and len(value) != count:
+        raise InputError(f"bundle {bundle.root}: {path}: '{key}' has {len(value)} entries instead of {count}")
+    return value

@@ -1,0 +1,119 @@
+"""What a bundle says of itself: `manifest.json` (its files) and `config.json` (how to score and encode).
+
+Owns the two schemas and the canonical form of the manifest. Does not own reading files (`edge.bundle`).
+"""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+SCHEMA: Literal["edgefr.bundle/1"] = "edgefr.bundle/1"
+MANIFEST = "manifest.json"
+
+
+def inside(path: str) -> str:
+    """`path` if it names a file inside the bundle plainly; `ValueError` for '..', absolute or odd names."""
+    parts = path.split("/")
+    odd = any(part in ("", ".", "..") for part in parts) or any(c in path for c in '\\:*?"<>|')
+    if odd or not path.isprintable() or path == MANIFEST:
+        raise ValueError(f"file name {path!r} is not a plain relative path inside the bundle")
+    return path
+
+
+Inside = Annotated[str, AfterValidator(inside)]
+Role = Literal[
+    "config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private"
+]
+TableType = Literal["i8", "f16", "f32"]
+Pooling = Literal["cls", "mean"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class File(_Record):
+    path: Inside = Field(description="name relative to the bundle, with forward slashes")
+    size: int = Field(ge=0, description="bytes")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="digest of the file's bytes")
+    role: Role = Field(description="what the file is for")
+
+
+class Onnx(_Record):
+    opset: int = Field(description="version of the standard operators the graphs use")
+    ir: int = Field(description="version of the ONNX file format")
+    min_ort: str = Field(description="oldest onnxruntime the graphs were loaded with")
+
+
+class Sizes(_Record):
+    shared_parameters: int = Field(ge=0, description="values of the shared dense tensors (adapter)")
+    private_parameters: int = Field(ge=0, description="values of one client's private tensors")
+    encoder_parameters: int = Field(ge=0, description="values of the text encoder, 0 without one")
+    users: int = Field(ge=0, description="simulated users whose private state is in the bundle")
+    memory_mb: float = Field(ge=0, description="estimated memory of a process that holds all of it, MB")
+
+
+class Manifest(_Record):
+    """`manifest.json`. `bundle_id` is the digest of everything else in it, so one id names one content."""
+
+    schema_: Literal["edgefr.bundle/1"] = Field(alias="schema", description="format of this file")
+    bundle_id: str = Field(
+        pattern="^[0-9a-f]{64}$", description="sha256 of this manifest with an empty bundle_id"
+    )
+    serial: int = Field(ge=0, description="grows with every release: created, in seconds since 1970")
+    created: str = Field(description="when the run was made, ISO 8601")
+    method: str = Field(description="name of the local program")
+    device_class: str = Field(description="device class the bundle was packed for")
+    variant: str = Field(description="what the class's memory allows: item-vector type and encoder type")
+    onnx: Onnx
+    model: Sizes
+    item_count: int = Field(ge=1, description="items of the catalogue")
+    ids_file: Inside = Field(description="file with the items' ids and titles")
+    provenance: dict[str, JsonValue] = Field(
+        description="where it comes from: run, data, protocol, privacy, ..."
+    )
+    files: list[File] = Field(description="every file of the bundle but this one")
+
+
+class Table(_Record):
+    name: str = Field(description="name of the program's table")
+    dtype: TableType = Field(description="i8: whole numbers times one scale per row; f16, f32: plain")
+    width: int = Field(ge=1, description="values per item")
+    path: Inside
+    scale: Inside | None = Field(description="one float32 per row, for i8")
+
+
+class Encoder(_Record):
+    path: Inside
+    tokenizer: Inside
+    dtype: Literal["i8", "f32"] = Field(description="type of the encoder's weights")
+    width: int = Field(ge=1, description="values of a text vector")
+    pooling: Pooling = Field(description="how token vectors become one vector; part of the graph")
+    max_tokens: int = Field(ge=3, description="longer texts are cut to so many tokens")
+
+
+class Config(_Record):
+    """`config.json`: which file plays which part in scoring and encoding."""
+
+    score: Inside = Field(description="ONNX graph of one client's scores")
+    tables: list[Table] = Field(description="per-item tables the score graph reads")
+    history: bool = Field(description="whether scoring reads the client's own past positives")
+    shared: Inside = Field(description="shared dense tensors, safetensors")
+    users: Inside = Field(description="ids of the simulated users")
+    private: Inside = Field(description="private tensors, history and seen items of the simulated users")
+    init: Inside = Field(description="private tensors a new device starts from")
+    encoder: Encoder | None = Field(description="text encoder; null in bundles of cached vectors only")
+    encoder_in: list[str] = Field(description="device classes of the same export whose bundle has an encoder")
+
+
+def canonical(manifest: Manifest) -> bytes:
+    """The only bytes `manifest.json` may have: indented JSON in the fields' order."""
+    record = manifest.model_dump(mode="json", by_alias=True)
+    return (json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def identify(manifest: Manifest) -> str:
+    """Hex sha256 of the manifest with an empty `bundle_id`: what `bundle_id` must be."""
+    return hashlib.sha256(canonical(manifest.model_copy(update={"bundle_id": ""}))).hexdigest()

@@ -1,0 +1,51 @@
+"""Per-item tables on the device: read from disk as asked, int8 rows turned back into float32."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.bundle import Bundle
+from edge.manifest import Table
+from privacy.errors import InputError
+
+Floats = npt.NDArray[np.float32]
+TYPES = {"i8": np.int8, "f16": np.float16, "f32": np.float32}
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """One table of the catalogue: `values` [items, width] on disk, `scale` [items] for int8."""
+
+    values: npt.NDArray[np.generic]
+    scale: Floats | None
+
+    def rows(self, items: slice | npt.NDArray[np.int64]) -> Floats:
+        """Rows of these items as float32 [n, width]."""
+        rows = np.asarray(self.values[items], dtype=np.float32)
+        return rows if self.scale is None else rows * self.scale[items, None]
+
+
+def open_table(bundle: Bundle, table: Table) -> ItemTable:
+    """Map a table's files; `InputError` naming the file when type or shape differ from the manifest."""
+    items = bundle.manifest.item_count
+    values = load_array(bundle, table.path, TYPES[table.dtype], (items, table.width))
+    if table.dtype != "i8":
+        return ItemTable(values, None)
+    if table.scale is None:
+        raise InputError(f"bundle {bundle.root}: int8 table {table.path} has no scale file; export again")
+    return ItemTable(values, np.asarray(load_array(bundle, table.scale, np.float32, (items,))))
+
+
+def load_array(
+    bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]
+) -> npt.NDArray[np.generic]:
+    """A memory-mapped .npy file of exactly this type and shape."""
+    try:
+        array: npt.NDArray[np.generic] = np.load(bundle.file(path), mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"bundle {bundle.root}: {path} is not a .npy array; export again") from error
+    if array.shape != shape or array.dtype != dtype:
+        got = f"{array.dtype} {list(array.shape)}"
+        raise InputError(f"bundle {bundle.root}: {path} is {got} instead of {np.dtype(dtype)} {list(shape)}")
+    return array

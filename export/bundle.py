@@ -1,0 +1,177 @@
+"""Writing bundles: one folder per device class, wholly there or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue as Json
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from edge.bundle import open_bundle
+from edge.manifest import Pooling
+from edge.recommender import Recommender
+from export.clients import Rows, Users, check
+from export.folder import Kit, Plan, beside, fill, place
+from export.parity import Reference, compare
+from export.parts import Stage, item_tables, stage_common, stage_encoder, stage_tables
+from export.variants import TABLES_ONLY, WITH_ENCODER, ClassLimits, choose, memory_mb
+from privacy.errors import InputError, unknown
+
+Progress = Callable[[str, int, int, str], None] | None
+
+
+def export_bundles(
+    *,
+    out: Path,
+    program: Any,
+    shared: Mapping[str, Tensor],
+    private: Mapping[str, Tensor],
+    users: Sequence[str],
+    history: Rows | None,
+    seen: Rows,
+    item_ids: Sequence[str],
+    titles: Sequence[str],
+    encoder: Path | None,
+    pooling: Pooling,
+    max_tokens: int,
+    classes: Mapping[str, ClassLimits],
+    users_of: Mapping[str, Sequence[int]],
+    created: str,
+    provenance: Mapping[str, Any],
+    seed: int = 0,
+    progress: Progress = None,
+) -> list[dict[str, Any]]:
+    """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
+
+    `shared` are whole tensors, `private` [U, ...] per user of `users`; clients without personal layers lack
+    those tensors. `history` and `seen` are ragged item numbers per user. `encoder` is a transformers folder
+    whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on which
+    class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id. `seed`
+    makes the private tensors a new device starts from.
+
+    Rows: class, variant, files_mb, item_vectors, encoder ("f32", "i8" or None), memory_mb (estimate), fits,
+    parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: it was there).
+    Raises `InputError` for parts that do not belong together, and for a folder that holds anything but the
+    same bundle.
+    """
+    out, everyone = Path(out), Users(list(users), private, history, seen)
+    _check_targets(out, classes, users_of, len(users))
+    check(program, everyone, shared, len(item_ids))
+    tell = progress or (lambda stage, done, total, note: None)
+    with beside(out / "parts") as scratch:
+        tell("export", 0, len(classes), "tracing the score graph")
+        stage, parts = Stage(scratch), None
+        stage_common(stage, program, shared, everyone, item_ids, titles, seed)
+        tables = stage_tables(stage, item_tables(program, shared, len(item_ids)))
+        if encoder is not None and program.frozen:
+            tell("export", 0, len(classes), "tracing the text encoder")
+            parts = stage_encoder(stage, Path(encoder), pooling, max_tokens, titles)
+            _check_width(program, parts.width, Path(encoder))
+        serial, origin = _seconds(created), _plain(provenance)
+        kit = Kit(program, everyone, stage, tables, parts, len(item_ids), created, serial, origin)
+        reference, rows = Reference(program, shared, everyone), []
+        for done, plan in enumerate(_plans(kit, classes, users_of)):
+            tell("export", done, len(classes), plan.device_class)
+            rows.append(_one(kit, plan, out / plan.device_class, reference))
+        tell("export", len(classes), len(classes), "")
+    return rows
+
+
+def _plans(kit: Kit, classes: Mapping[str, ClassLimits], users_of: Mapping[str, Sequence[int]]) -> list[Plan]:
+    """What every class gets."""
+    sizes = {variant: kit.size(variant) for variant in (WITH_ENCODER if kit.encoder else TABLES_ONLY)}
+    chosen = {name: choose(sizes, limits) for name, limits in classes.items()}
+    encoder_in = [name for name, (variant, _) in chosen.items() if variant.encoder]
+    return [
+        Plan(
+            device_class=name,
+            variant=variant,
+            memory_mb=memory_mb(sizes[variant], classes[name]),
+            fits=fits,
+            users=[int(user) for user in users_of.get(name, ())],
+            encoder_in=encoder_in,
+        )
+        for name, (variant, fits) in chosen.items()
+    ]
+
+
+def _one(kit: Kit, plan: Plan, target: Path, reference: Reference) -> dict[str, Any]:
+    """Write one bundle, open and compare it as a device would, put it into place; its row."""
+    with beside(target) as folder:
+        manifest = fill(folder, kit, plan)
+        parity = compare(Recommender(folder), reference, kit.users, plan.users)
+        written = place(folder, target, manifest.bundle_id)
+    return {
+        "class": plan.device_class,
+        "variant": plan.variant.name,
+        "files_mb": sum(f.size for f in manifest.files) / 1e6,
+        "item_vectors": plan.variant.table,
+        "encoder": plan.variant.encoder,
+        "memory_mb": plan.memory_mb,
+        "fits": plan.fits,
+        "parity_users": parity.users,
+        "max_score_error": parity.max_score_error,
+        "top10_equal": parity.top10_equal,
+        "encoder_cosine": kit.cosine(plan.variant),
+        "bundle_id": manifest.bundle_id,
+        "path": str(target),
+        "written": written,
+    }
+
+
+def _check_targets(
+    out: Path, classes: Mapping[str, ClassLimits], users_of: Mapping[str, Sequence[int]], users: int
+) -> None:
+    """Before any work: plain class names, known users, and nothing in the way but bundles."""
+    if not classes:
+        raise InputError("no device classes to export for; give at least one")
+    for name in users_of:
+        if name not in classes:
+            raise unknown("device class", name, classes)
+        wrong = [user for user in users_of[name] if not 0 <= user < users]
+        if wrong:
+            raise InputError(f"device class {name} has user number {wrong[0]}, but there are {users} users")
+    for name in classes:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            raise InputError(
+                f"device class '{name}' cannot name a folder; use letters, digits, '_', '-' and '.'"
+            )
+        if (out / name).exists():
+            try:
+                open_bundle(out / name)
+            except InputError as error:
+                raise InputError(f"{out / name} is in the way: {error}") from error
+
+
+def _check_width(program: Any, width: int, folder: Path) -> None:
+    widths = {name: int(table.shape[1]) for name, table in program.frozen.items()}
+    if width not in widths.values():
+        raise InputError(
+            f"{folder} makes vectors of {width} values, but the items' have {widths}; give their encoder"
+        )
+
+
+def _seconds(created: str) -> int:
+    """`created` in seconds since 1970: the manifest's serial."""
+    try:
+        moment = datetime.fromisoformat(created)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(
+            f"created must be an ISO 8601 time such as 2026-11-21T10:00:00+00:00, got {created!r}"
+        ) from error
+
+
+def _plain(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Provenance as JSON values."""
+    try:
+        values: dict[str, Any] = TypeAdapter(dict[str, Json]).validate_python(dict(provenance))
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"][:1])
+        raise InputError(f"provenance '{where}' is not plain JSON; give texts, numbers and lists") from error
+    return values

@@ -1,0 +1,56 @@
+"""MODEL_CARD.md: what is in a bundle, in words."""
+
+from __future__ import annotations
+
+import json
+
+from edge.manifest import Config, Manifest, Sizes
+
+VECTORS = {"f32": "float32", "f16": "float16", "i8": "int8 with one scale per item"}
+
+
+def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | None) -> str:
+    """The card's text. `fits`: the memory rule's answer; `cosine`: the encoder's mean cosine to torch on titles."""
+    sizes, items = manifest.model, manifest.item_count
+    tables = ", ".join(f"`{t.name}` ({items:,} x {t.width}, {VECTORS[t.dtype]})" for t in config.tables)
+    verdict = "fits" if fits else "DOES NOT FIT"
+    lines = [
+        f"# {manifest.method} for {manifest.device_class}",
+        "",
+        f"Made {manifest.created}. Recommends from {items:,} items with onnxruntime on the CPU.",
+        "",
+        "## Contents",
+        f"- Item vectors: {tables or 'none'}.",
+        f"- Scoring graph `{config.score}`: {sizes.shared_parameters:,} shared and {sizes.private_parameters:,} "
+        "private parameters, all of them inputs.",
+        _encoder_line(config, sizes, cosine),
+        f"- Memory: about {sizes.memory_mb:.0f} MB (estimate), which {verdict} into 0.8 of what an app may use "
+        "on this class.",
+        "",
+        "## Private state",
+        f"`private/` holds the tensors, past positives and seen items of {sizes.users:,} SIMULATED users of this "
+        "device class, so that what ran can be replayed. They are not meant for a device: a real one starts from "
+        f"`{config.init}`, learns on its own data and keeps the result. Do not publish the folder if the users "
+        "are real.",
+        "",
+        "## Checks",
+        "`manifest.json` has the size and sha256 of every file. That finds damage; it is not a signature.",
+        "",
+        "## Provenance",
+        "```json",
+        json.dumps(manifest.provenance, indent=2, ensure_ascii=False),
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _encoder_line(config: Config, sizes: Sizes, cosine: float | None) -> str:
+    if config.encoder is None:
+        others = ", ".join(config.encoder_in) or "none"
+        return f"- No text encoder: only the cached items. Classes of this export with one: {others}."
+    part = config.encoder
+    close = "" if cosine is None else f", mean cosine {cosine:.4f} to the original on sampled titles"
+    return (
+        f"- Text encoder `{part.path}`: {sizes.encoder_parameters:,} parameters, weights {part.dtype}, "
+        f"{part.pooling} pooling, at most {part.max_tokens} tokens{close}."
+    )

@@ -1,0 +1,115 @@
+"""The simulated users' side of a bundle: private tensors, history and seen items of one class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from privacy.errors import InputError
+
+Ints = npt.NDArray[np.int64]
+
+
+class Rows(Protocol):
+    """Users' items as one column: user u owns `values[offsets[u]:offsets[u + 1]]`."""
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """Item numbers, [all]."""
+        ...
+
+    @property
+    def offsets(self) -> npt.NDArray[Any]:
+        """Where each user's items start, [users + 1]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Users:
+    """All simulated users: ids, private tensors by name [U, ...], past positives, items to leave out."""
+
+    ids: Sequence[str]
+    private: Mapping[str, Tensor]
+    history: Rows | None
+    seen: Rows
+
+    def past(self, user: int) -> Ints:
+        """Past positives of one user (none when the method reads none)."""
+        return np.empty(0, np.int64) if self.history is None else _row(self.history, user)
+
+    def left_out(self, user: int) -> Ints:
+        """Items one user has seen."""
+        return _row(self.seen, user)
+
+    def tensors(self, user: int) -> dict[str, Tensor]:
+        """Private tensors of one user."""
+        return {name: tensor[user].float() for name, tensor in self.private.items()}
+
+    def columns(self, chosen: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
+        """What private/users.safetensors holds for these users: tensors by name, and two ragged columns."""
+        numbers = np.asarray(chosen, dtype=np.int64)
+        columns: dict[str, npt.NDArray[Any]]
+        columns = {f"private.{name}": as_float32(tensor[numbers]) for name, tensor in self.private.items()}
+        for name, rows in (("history", self.history), ("seen", self.seen)):
+            values, offsets = take(rows, numbers)
+            columns |= {f"{name}.values": values.astype(np.int32), f"{name}.offsets": offsets}
+        return columns
+
+
+def take(rows: Rows | None, numbers: Ints) -> tuple[npt.NDArray[Any], Ints]:
+    """Values and offsets of these users alone, in this order; empty rows for None."""
+    if rows is None:
+        return np.empty(0, np.int64), np.zeros(len(numbers) + 1, np.int64)
+    starts = np.asarray(rows.offsets, np.int64)
+    counts = np.diff(starts)[numbers]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    positions = np.arange(offsets[-1]) + np.repeat(starts[numbers] - offsets[:-1], counts)
+    return np.asarray(rows.values)[positions], offsets
+
+
+def as_float32(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """A tensor as a contiguous float32 array; `InputError` when it is not finite."""
+    array = np.ascontiguousarray(tensor.detach().cpu().float().numpy())
+    if not np.isfinite(array).all():
+        raise InputError(
+            "a trained tensor is not finite: the model has diverged; lower the learning rate and run again"
+        )
+    return array
+
+
+def check(program: Any, users: Users, shared: Mapping[str, Tensor], items: int) -> None:
+    """That tensors, users and items belong together; `InputError` naming what does not."""
+    for place, given in (("shared", shared), ("private", users.private)):
+        for name in given:
+            if name not in program.specs or program.specs[name].place != place:
+                raise InputError(
+                    f"{place} tensor '{name}' is not one of {program.name}'s; export with the same program"
+                )
+        for name, tensor in given.items():
+            lead = (len(users.ids),) if place == "private" else ()
+            if tuple(tensor.shape) != (*lead, *program.specs[name].shape):
+                want = [*lead, *program.specs[name].shape]
+                raise InputError(f"{place} tensor '{name}' is {list(tensor.shape)} instead of {want}")
+    missing = [n for n, s in program.specs.items() if s.place == "shared" and n not in shared]
+    if missing:
+        raise InputError(
+            f"shared tensor '{missing[0]}' is missing; export with all of {program.name}'s shared tensors"
+        )
+    if program.needs_history and users.history is None:
+        raise InputError(f"{program.name} reads past positives: give history")
+    for what, rows in (("history", users.history), ("seen", users.seen)):
+        if rows is None:
+            continue
+        if len(rows.offsets) != len(users.ids) + 1:
+            raise InputError(f"{what} has {len(rows.offsets) - 1} users instead of {len(users.ids)}")
+        if len(rows.values) and not (np.min(rows.values) >= 0 and np.max(rows.values) < items):
+            raise InputError(f"{what} has item numbers outside the catalogue of {items} items")
+
+
+def _row(rows: Rows, user: int) -> Ints:
+    return np.asarray(rows.values[rows.offsets[user] : rows.offsets[user + 1]], np.int64)

@@ -1,0 +1,190 @@
+"""The folder of one bundle: written beside its place, opened as a device would, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from edge.bundle import open_bundle
+from edge.manifest import (
+    MANIFEST,
+    SCHEMA,
+    Config,
+    Encoder,
+    File,
+    Manifest,
+    Onnx,
+    Sizes,
+    Table,
+    TableType,
+    canonical,
+    identify,
+)
+from export.card import model_card
+from export.clients import Users
+from export.graphs import IR, OPSET
+from export.parts import IDS, INIT, SCORE, SHARED, EncoderParts, Stage
+from export.variants import Size, Variant
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+MIN_ORT = "1.17"  # oldest release the graphs were tried with
+USERS, PRIVATE = "private/users.json", "private/users.safetensors"
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What all bundles of one export have in common."""
+
+    program: Any
+    users: Users
+    stage: Stage
+    tables: Mapping[TableType, list[Table]]
+    encoder: EncoderParts | None
+    items: int
+    created: str
+    serial: int
+    provenance: dict[str, Any]
+
+    def paths(self, variant: Variant) -> list[str]:
+        """Staged files of a variant."""
+        tables = [path for t in self.tables[variant.table] for path in (t.path, t.scale) if path]
+        encoder = []
+        if variant.encoder and self.encoder:
+            encoder = [
+                self.encoder.records[variant.encoder].path,
+                self.encoder.records[variant.encoder].tokenizer,
+            ]
+        return [SCORE, *encoder, *tables, IDS, SHARED, INIT]
+
+    def size(self, variant: Variant) -> Size:
+        """Bytes a device keeps; the simulated users' state is for replay and does not count."""
+        files = [self.stage.files[path] for path in self.paths(variant)]
+        return Size(sum(f.size for f in files), sum(f.size for f in files if f.role == "encoder"))
+
+    def record(self, variant: Variant) -> Encoder | None:
+        """The config's entry for the variant's encoder."""
+        return self.encoder.records[variant.encoder] if self.encoder and variant.encoder else None
+
+    def cosine(self, variant: Variant) -> float | None:
+        """Mean cosine of the variant's encoder to torch on titles."""
+        return self.encoder.cosine[variant.encoder] if self.encoder and variant.encoder else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One class's bundle: what was chosen for it, its users, and which classes get an encoder."""
+
+    device_class: str
+    variant: Variant
+    memory_mb: float
+    fits: bool
+    users: list[int]
+    encoder_in: list[str]
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A new folder beside `target` to build it in; gone at the end unless it was renamed."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
+    """Write all files of one bundle, the manifest last."""
+    from safetensors.numpy import save
+
+    config = Config(
+        score=SCORE,
+        tables=kit.tables[plan.variant.table],
+        history=kit.program.needs_history,
+        shared=SHARED,
+        users=USERS,
+        private=PRIVATE,
+        init=INIT,
+        encoder=kit.record(plan.variant),
+        encoder_in=plan.encoder_in,
+    )
+    manifest = _draft(kit, plan)
+    own = Stage(folder)
+    own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
+    own.add(PRIVATE, "private", save(kit.users.columns(plan.users)))
+    own.add(
+        USERS, "private", json.dumps({"users": [kit.users.ids[u] for u in plan.users]}, ensure_ascii=False)
+    )
+    own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, kit.cosine(plan.variant)))
+    shared = [kit.stage.files[path] for path in kit.paths(plan.variant)]
+    for entry in shared:
+        write_atomic(folder / entry.path, _copy(kit.stage.root / entry.path))
+    files: list[File] = sorted([*own.files.values(), *shared], key=lambda f: f.path)
+    manifest = manifest.model_copy(update={"files": files})
+    manifest = manifest.model_copy(update={"bundle_id": identify(manifest)})
+    write_atomic(folder / MANIFEST, canonical(manifest))
+    return manifest
+
+
+def place(folder: Path, target: Path, bundle_id: str) -> bool:
+    """Rename a finished bundle into place. False if it was there already; `InputError` if another was."""
+    if target.exists():
+        there = open_bundle(target).manifest.bundle_id
+        if there != bundle_id:
+            raise InputError(
+                f"{target} holds another bundle ({there[:12]}, not {bundle_id[:12]}); choose another folder"
+            )
+        return False
+    try:
+        os.chmod(folder, 0o755)
+        os.rename(folder, target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
+    return True
+
+
+def _draft(kit: Kit, plan: Plan) -> Manifest:
+    """The manifest without its files and id."""
+    specs = kit.program.specs
+    return Manifest(
+        schema=SCHEMA,
+        bundle_id="0" * 64,
+        serial=kit.serial,
+        created=kit.created,
+        method=kit.program.name,
+        device_class=plan.device_class,
+        variant=plan.variant.name,
+        onnx=Onnx(opset=OPSET, ir=IR, min_ort=MIN_ORT),
+        model=Sizes(
+            shared_parameters=sum(
+                s.size for s in specs.values() if s.place == "shared" and s.kind == "dense"
+            ),
+            private_parameters=sum(specs[name].size for name in kit.users.private),
+            encoder_parameters=kit.encoder.parameters if kit.encoder and plan.variant.encoder else 0,
+            users=len(plan.users),
+            memory_mb=round(plan.memory_mb, 3),
+        ),
+        item_count=kit.items,
+        ids_file=IDS,
+        provenance=kit.provenance,
+        files=[],
+    )
+
+
+def _copy(source: Path) -> Callable[[BinaryIO], object]:
+    def write(file: BinaryIO) -> None:
+        with open(source, "rb") as whole:
+            shutil.copyfileobj(whole, file)
+
+    return write

@@ -1,0 +1,326 @@
+"""Tracing to ONNX: one client's scores, and a text encoder. No graph leaves here without matching torch.
+
+The score graph has no numbers of its own: every tensor is an input, named by role and name.
+
+    items.T         rows of table T for the items to score            [n, width]
+    history.T       rows of table T for the client's past positives   [h, width]
+    label.history   1 for each of them, 0 for padding                 [h]
+    weight.history  1/h for each of them, 0 for padding               [h]
+    shared.X        a shared dense tensor
+    private.X       a private dense tensor
+
+Owns: tracing and its gate. Does not own: what a bundle holds (`export.bundle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privacy import keyed
+from privacy.errors import InputError, unknown
+
+OPSET = 18
+IR = 8  # the file format of opset 18; the exporter writes a newer one without using anything of it
+Shape = tuple[int | str, ...]  # a text names a dimension of any size
+TOLERANCE = 1e-4  # largest allowed difference from torch
+SIZES = (
+    (1, 1),
+    (2, 3),
+    (5, 1),
+    (33, 8),
+)  # (items, past positives) or (texts, tokens) each graph is compared on
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The batch of one client on a device: table rows come gathered, in the order of the items.
+
+    `tables` pairs each whole table with its rows for these items; the program's `rows` and `frozen` find them
+    by the table they ask for. `label` and `weight` are those of past positives: 1 and 1/n, 0 and 0 for padding;
+    items to score have neither.
+    """
+
+    tables: Sequence[tuple[Tensor, Tensor]]
+    label: Tensor | None = None
+    weight: Tensor | None = None
+    history: Gathered | None = None
+    training: bool = False
+
+    def rows(self, table: Tensor) -> Tensor:
+        """Rows of a `rows` tensor for these items: [n, width]."""
+        for whole, rows in self.tables:
+            if whole is table:
+                return rows
+        raise InputError("the program reads a table that is neither in specs (kind 'rows') nor in frozen")
+
+    def frozen(self, table: Tensor) -> Tensor:
+        """Rows of a frozen catalogue table for these items: [n, width]."""
+        return self.rows(table)
+
+    def own(self, tensor: Tensor) -> Tensor:
+        """The client's own vector beside each item: [width] -> [1, width]."""
+        return tensor.unsqueeze(-2)
+
+    def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The client's own dense layer: x [n, in] @ weight [in, out] + bias [out]."""
+        return torch.matmul(x, weight) + bias.unsqueeze(-2)
+
+
+def table_widths(program: Any) -> dict[str, int]:
+    """Width of every per-item table a program reads: its `rows` tensors, then its frozen tables."""
+    rows = {name: spec.shape[1] for name, spec in program.specs.items() if spec.kind == "rows"}
+    return rows | {name: int(table.shape[1]) for name, table in program.frozen.items()}
+
+
+def client_scores(program: Any, tensors: Mapping[str, Tensor], items: Gathered) -> Tensor:
+    """One client's scores [n], the way a device computes them: item vectors, user vector, score."""
+    history = None if items.history is None else program.vectors(tensors, items.history)
+    vectors = program.vectors(tensors, items)
+    return program.score(tensors, items, vectors, program.user(tensors, items, history, vectors))
+
+
+class _Scores(torch.nn.Module):
+    """`client_scores` as a function of the graph's inputs in order."""
+
+    def __init__(self, program: Any, tensors: Collection[str], inputs: list[str]) -> None:
+        super().__init__()
+        self._program, self._tensors, self._inputs = program, tensors, inputs
+        # a rows tensor is only a key here: its gathered rows are the inputs
+        self._keys = {
+            n: torch.empty(0) for n, s in program.specs.items() if s.kind == "rows"
+        } | program.frozen
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        given = dict(zip(self._inputs, inputs, strict=True))
+        specs = self._program.specs
+        tensors = {
+            n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors
+        }
+        history = None
+        if self._program.needs_history:
+            past = [(key, given[f"history.{name}"]) for name, key in self._keys.items()]
+            history = Gathered(past, given["label.history"], given["weight.history"])
+        tables = [(key, given[f"items.{name}"]) for name, key in self._keys.items()]
+        return client_scores(self._program, tensors, Gathered(tables, history=history)).reshape(-1)
+
+
+def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
+    """The ONNX graph of one client's scores: all tensors in by name, `scores` [n] out; n and h are free.
+
+    Traces `vectors`, `user` and `score` for a client that has the named `tensors` (None: all of the program's;
+    a client without personal layers lacks those). Inputs the scores do not depend on are left out. Raises
+    `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
+
+    >>> graph = score_graph(program)  # doctest: +SKIP
+    >>> [i.name for i in graph.graph.input]  # doctest: +SKIP
+    ['items.item', 'private.user']
+    """
+    widths = table_widths(program)
+    names = list(program.specs) if tensors is None else [name for name in program.specs if name in tensors]
+    shapes: dict[str, Shape] = {f"items.{name}": ("n", width) for name, width in widths.items()}
+    if program.needs_history:
+        shapes |= {f"history.{name}": ("h", width) for name, width in widths.items()}
+        shapes |= {"label.history": ("h",), "weight.history": ("h",)}
+    dense = {name: program.specs[name] for name in names if program.specs[name].kind == "dense"}
+    shapes |= {f"{spec.place}.{name}": spec.shape for name, spec in dense.items()}
+
+    def inputs(n: int, h: int) -> list[Tensor]:
+        sizes = {"n": n, "h": h}
+        filled = {
+            k: tuple(sizes[d] if isinstance(d, str) else d for d in shape) for k, shape in shapes.items()
+        }
+        constant = {"label.history": 1.0, "weight.history": 1 / h}
+        return [torch.full(s, constant[k]) if k in constant else _noise(k, s) for k, s in filled.items()]
+
+    module = _Scores(program, names, list(shapes))
+    # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
+    model = _trace(module, inputs(5, 3), shapes, "scores", optimize=False)
+    _gate(f"score graph of {program.name}", model, module, shapes, [inputs(n, h) for n, h in SIZES])
+    return model
+
+
+class _Encoder(torch.nn.Module):
+    """A transformers model and its pooling as a function of ids and mask."""
+
+    def __init__(self, model: torch.nn.Module, pooling: str) -> None:
+        super().__init__()
+        self.model, self._pooling = model, pooling
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        if self._pooling == "cls":
+            return hidden[:, 0]
+        weight = mask.unsqueeze(-1).to(hidden.dtype)
+        return (hidden * weight).sum(1) / weight.sum(1)
+
+
+def load_encoder(folder: Path, pooling: str) -> torch.nn.Module:
+    """A transformers folder and a pooling as a module: ids, mask int64 [B, L] -> vectors [B, hidden].
+
+    `pooling` "cls" takes the first token's vector, "mean" the mean over the mask. Raises `InputError` for a
+    folder that does not load and for another pooling.
+    """
+    from transformers import AutoModel
+
+    if pooling not in ("cls", "mean"):
+        raise unknown("pooling", pooling, ("cls", "mean"))
+    try:
+        with _no_bars():
+            model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder} does not load as a transformers folder: {str(error).splitlines()[0]}"
+        ) from error
+    return _Encoder(model.eval().float(), pooling)
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the bars that transformers prints while it loads weights."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def encoder_graph(folder: Path, pooling: str) -> Any:
+    """The ONNX graph of a text encoder: `ids`, `mask` int64 [B, L] in, `vectors` float32 [B, hidden] out.
+
+    `folder` and `pooling` as in `load_encoder`. Raises `InputError` when the graph differs from torch by more
+    than 1e-4 on any of four sizes.
+
+    >>> encoder_graph(Path("student"), "mean")  # doctest: +SKIP
+    """
+    module = load_encoder(folder, pooling)
+    words = module.get_submodule("model").get_parameter("embeddings.word_embeddings.weight").shape[0]
+
+    def inputs(batch: int, length: int) -> list[Tensor]:
+        bits = keyed.integers(keyed.key(0, "encoder gate", batch), np.arange(batch * length), words)
+        mask = torch.ones(batch, length, dtype=torch.int64)
+        mask[1:, length // 2 + 1 :] = 0
+        return [torch.from_numpy(bits.reshape(batch, length)), mask]
+
+    longest = module.get_submodule("model").get_parameter("embeddings.position_embeddings.weight").shape[0]
+    shapes: dict[str, Shape] = {"ids": ("B", "L"), "mask": ("B", "L")}
+    # optimize=True: folds the weights' transposes, without which they would not be quantised
+    traced = _trace(module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": longest})
+    _gate(f"encoder graph of {folder}", traced, module, shapes, [inputs(b, n) for b, n in SIZES])
+    return traced
+
+
+def _noise(name: str, shape: tuple[int, ...]) -> Tensor:
+    """Keyed normal numbers, scaled down so that sums over the last dimensions stay near 1."""
+    size = int(np.prod(shape, dtype=np.int64))
+    values = keyed.normal(keyed.key(0, f"graph gate {name}"), np.arange(size)) / max(1, shape[0]) ** 0.5
+    return torch.from_numpy(values.astype(np.float32).reshape(shape))
+
+
+def _trace(
+    module: torch.nn.Module,
+    inputs: list[Tensor],
+    shapes: Mapping[str, Shape],
+    output: str,
+    optimize: bool,
+    largest: Mapping[str, int] | None = None,
+) -> Any:
+    """Export to ONNX with the named dimensions free, without metadata and unused inputs."""
+    import logging
+    import warnings
+
+    largest = largest or {}
+    dims = {
+        d: torch.export.Dim(d, min=2, max=largest.get(d, 1 << 30))
+        for shape in shapes.values()
+        for d in shape
+        if isinstance(d, str)
+    }
+    dynamic = tuple(
+        {k: dims[d] for k, d in enumerate(shape) if isinstance(d, str)} for shape in shapes.values()
+    )
+    noisy = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)  # it warns of packages that none of this needs
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            variadic = isinstance(module, _Scores)
+            traced = torch.export.export(
+                module, tuple(inputs), dynamic_shapes=(dynamic,) if variadic else dynamic, strict=False
+            )
+            program = torch.onnx.export(
+                traced,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(shapes),
+                output_names=[output],
+                optimize=optimize,
+                verbose=False,
+            )
+    finally:
+        noisy.setLevel(level)
+    assert program is not None
+    return _strip(program.model_proto)
+
+
+def _strip(model: Any) -> Any:
+    """Take off what a device does not need: metadata, shape notes, inputs nobody reads."""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    del graph.value_info[:]
+    used = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
+    kept = [i for i in graph.input if i.name in used]
+    del graph.input[:]
+    graph.input.extend(kept)
+    model.ir_version = IR
+    return model
+
+
+def _gate(
+    what: str,
+    model: Any,
+    module: torch.nn.Module,
+    shapes: Mapping[str, Shape],
+    cases: list[list[Tensor]],
+) -> None:
+    """Check the graph and compare it with torch at onnxruntime's default optimisation level on every case."""
+    import onnx
+    import onnxruntime as ort
+
+    try:
+        onnx.checker.check_model(model, full_check=True)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = 1, 3
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        wanted = {i.name for i in session.get_inputs()}
+        for case in cases:
+            given = {name: x.numpy() for name, x in zip(shapes, case, strict=True) if name in wanted}
+            with torch.no_grad():
+                expected = module(*case).numpy()
+            got = session.run(None, given)[0]
+            error = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
+            if not error <= TOLERANCE:
+                sizes = ", ".join(str(list(x.shape)) for x in case[:3])
+                raise InputError(
+                    f"{what} differs from torch by {error:.2g} on inputs {sizes}: it cannot be shipped"
+                )
+    except InputError:
+        raise
+    except Exception as error:  # onnx and onnxruntime have no common class of their own
+        raise InputError(
+            f"{what} is not a valid ONNX graph: {(str(error).splitlines() or ['?'])[0]}"
+        ) from error
