@@ -179,7 +179,8 @@ def _draw_items(
 
     domain = (chance(0) >= users.first_share[row]).astype(np.int64)
     which = chance(1)
-    growing = chance(2) < when  # the fading topic gives way to the growing one as time passes
+    turned = 1 / (1 + np.exp(-12 * (when - 0.5)))  # the fading topic gives way to the growing one
+    growing = chance(2) < turned
     slot = np.where(which < _LASTING, 0, np.where(growing, 2, 1))
     topic = users.topics[row, slot]
     curious = which >= (_LASTING + _DRIFTING) / (1 + attempt)  # later attempts look further afield

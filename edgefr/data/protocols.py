@@ -95,9 +95,7 @@ class CrossDomain(BaseModel):
     )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """The splits "source" and "target". Raises `InputError` as `LeaveOneOut`, and for domains that are
-        not there.
-        """
+        """The splits "source" and "target". Raises `InputError` as `LeaveOneOut`, and for unknown domains."""
         for name in (self.source, self.target):
             if name not in dataset.domains:
                 raise unknown(f"domain of data set '{dataset.name}'", name, dataset.domains)
@@ -124,9 +122,9 @@ class CrossDomain(BaseModel):
         """One line that says how the numbers beside it were made."""
         rules = _rules(self.negatives, self.min_interactions)
         return (
-            f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each domain; "
-            f"all {self.source} users train, overlapping users are tested in {self.target} with their {self.source} "
-            f"train and validation items as history; {rules}"
+            f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
+            f"domain; all {self.source} users train, overlapping users are tested in {self.target} with their "
+            f"{self.source} train and validation items as history; {rules}"
         )
 
 
@@ -144,9 +142,9 @@ def _clock(dataset: Dataset) -> str:
 def _rules(negatives: int, min_interactions: int) -> str:
     return (
         "newest item = test, second newest = validation, a repeated item counts at its first time; "
-        f"users under {min_interactions} items only train; sampled ranking: {negatives} fixed uniform negatives, "
-        "listed items the user never had; full ranking: every listed item but the user's own earlier ones; "
-        "ties count against the target"
+        f"users under {min_interactions} items only train; sampled ranking: {negatives} fixed uniform "
+        "negatives, listed items the user never had; full ranking: every listed item but the user's own "
+        "earlier ones; ties count against the target"
     )
 
 
@@ -167,9 +165,7 @@ def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
 
 
 def _by_time(dataset: Dataset) -> npt.NDArray[np.int64]:
-    """All rows by user and time. Of equal clock times the first in the file is the newest, so they are turned
-    round.
-    """
+    """All rows by user and time. Equal clock times are turned round: first in the file = newest."""
     rows = np.arange(len(dataset.user))
     if not dataset.clock or not len(rows):
         return rows
@@ -184,8 +180,8 @@ def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: i
     last = np.cumsum(counts)[counts >= min_interactions] - 1
     if not len(last):
         raise InputError(
-            f"no user of '{dataset.name}' has the {min_interactions} different items that the protocol needs; "
-            "lower protocol.min_interactions or use more data"
+            f"no user of '{dataset.name}' has the {min_interactions} different items that the protocol "
+            "needs; lower protocol.min_interactions or use more data"
         )
     valid, test = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     test[last], valid[last - 1] = True, True
@@ -233,6 +229,5 @@ def _check_room(dataset: Dataset, evaluated: np.ndarray, owned: Ragged, pool: in
     if left[worst] < negatives:
         raise InputError(
             f"protocol.negatives is {negatives} but user '{dataset.users[evaluated[worst]]}' of "
-            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; "
-            f"set it to {left[worst]} or less"
+            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; lower it"
         )

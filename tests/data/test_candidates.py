@@ -1,0 +1,47 @@
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgefr.data import candidates
+from edgefr.data.candidates import sample_negatives
+from edgefr.data.interactions import Ragged
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_draws_are_free_and_different_up_to_the_very_last_item(data):
+    pool = data.draw(st.integers(2, 40))
+    owned = data.draw(st.lists(st.sets(st.integers(0, pool - 1), max_size=pool - 1), min_size=1, max_size=5))
+    count = data.draw(st.integers(1, pool - max(map(len, owned))))
+    drawn = sample_negatives(7, range(len(owned)), Ragged.from_lists([sorted(o) for o in owned]), pool, count)
+    assert drawn.shape == (len(owned), count)
+    for row, own in zip(drawn.tolist(), owned, strict=True):
+        assert len(set(row)) == count
+        assert set(row) <= set(range(pool)) - own
+
+
+@pytest.mark.parametrize(("pool", "count"), [(7, 2), (24, 2)])  # by sorting, by rejection
+def test_every_set_of_free_items_is_equally_likely(pool, count):
+    owned, n = [0, 3], 60_000
+    drawn = sample_negatives(1, range(n), Ragged.from_lists([owned] * n), pool, count)
+    seen = Counter(map(tuple, np.sort(drawn, axis=1).tolist()))
+    sets = list(combinations([i for i in range(pool) if i not in owned], count))
+    expected = n / len(sets)
+    chi2 = sum((seen[s] - expected) ** 2 / expected for s in sets)
+    assert sum(seen[s] for s in sets) == n
+    assert chi2 < len(sets) + 5 * np.sqrt(2 * len(sets))
+
+
+def test_a_users_draw_depends_on_the_user_alone(monkeypatch):
+    owned = Ragged.from_lists([list(range(u % 30)) for u in range(50)])
+    whole = sample_negatives(3, range(50), owned, 60, 12)
+    some = np.array([41, 7, 29])
+    assert (sample_negatives(3, some, owned.take(some), 60, 12) == whole[some]).all()
+    monkeypatch.setattr(candidates, "_USERS_AT_ONCE", 4)
+    monkeypatch.setattr(candidates, "_SCORES_AT_ONCE", 100)
+    assert (sample_negatives(3, range(50), owned, 60, 12) == whole).all()
+    assert (sample_negatives(4, range(50), owned, 60, 12) != whole).any()

@@ -1,0 +1,159 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from edgefr.data import load
+from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
+from privacy.errors import InputError
+from tests.data.tables import dataset
+
+
+def literal_leave_one_out(rows, users, clock, min_interactions):
+    """(train, valid, test) by lists and loops. Rows are (user, item, time) in file order."""
+    train, valid, test = [], [], []
+    for u in range(users):
+        mine = [(t, -n if clock else n, i) for n, (who, i, t) in enumerate(rows) if who == u]
+        items = list(dict.fromkeys(i for _, _, i in sorted(mine)))
+        enough = len(items) >= min_interactions
+        test.append(items[-1] if enough else -1)
+        valid.append(items[-2] if enough else -1)
+        train.append(items[:-2] if enough else items)
+    return train, valid, test
+
+
+rows_of_many = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 8), st.integers(0, 5)), max_size=50)
+
+
+@given(rows_of_many, st.booleans(), st.integers(3, 5))
+@settings(max_examples=150)
+def test_leave_one_out_against_lists_and_loops(rows, clock, least):
+    table = dataset(rows, users=6, items=20, clock=clock)
+    train, valid, test = literal_leave_one_out(rows, 6, clock, least)
+    protocol = LeaveOneOut(negatives=5, min_interactions=least)
+    if max(test) < 0:
+        with pytest.raises(InputError, match=f"no user of 'hand-made' has the {least} different items"):
+            protocol.apply(table, 0)
+        return
+    (split,) = protocol.apply(table, 0)
+    assert [split.train[u].tolist() for u in range(6)] == train
+    assert split.valid.tolist() == valid
+    assert split.test.tolist() == test
+    assert split.users("test").tolist() == [u for u in range(6) if test[u] >= 0]
+    assert split.pool.tolist() == list(range(20))
+    assert split.history.counts.tolist() == [0] * 6
+
+
+@given(rows_of_many, st.integers(0, 3))
+@settings(max_examples=60)
+def test_candidates_are_the_target_and_items_never_had(rows, seed):
+    table = dataset([*rows, (5, 0, 1), (5, 1, 2), (5, 2, 3)], users=6, items=20)
+    (split,) = LeaveOneOut(negatives=7).apply(table, seed)
+    for which, target, found in (
+        ("valid", split.valid, split.valid_candidates),
+        ("test", split.test, split.test_candidates),
+    ):
+        users = split.users(which)
+        assert found.shape == (len(users), 8)
+        assert found.dtype == np.int32
+        for u, row in zip(users.tolist(), found.tolist(), strict=True):
+            had = set(table.item[table.user == u].tolist())
+            assert row[0] == target[u]
+            assert len(set(row)) == 8
+            assert not had & set(row[1:])
+
+
+def test_negatives_are_fixed_by_the_seed_and_differ_between_valid_and_test():
+    table = load("demo", options={"users": 40})
+    one, again, other = (LeaveOneOut().apply(table, seed)[0] for seed in (1, 1, 2))
+    assert (one.test_candidates == again.test_candidates).all()
+    assert (one.test_candidates[:, 1:] != other.test_candidates[:, 1:]).any()
+    assert (one.test_candidates[:, 1:] != one.valid_candidates[:, 1:]).any()
+
+
+def test_of_equal_clock_times_the_first_in_the_file_is_the_newest():
+    rows = [(0, 0, 5), (0, 1, 9), (0, 2, 9), (0, 3, 9)]
+    (by_clock,) = LeaveOneOut(negatives=2).apply(dataset(rows, 1, 8), 0)
+    assert (by_clock.test[0], by_clock.valid[0], by_clock.train[0].tolist()) == (1, 2, [0, 3])
+    (by_order,) = LeaveOneOut(negatives=2).apply(dataset(rows, 1, 8, clock=False), 0)
+    assert (by_order.test[0], by_order.valid[0], by_order.train[0].tolist()) == (3, 2, [0, 1])
+
+
+def two_domains():
+    """User 0 is in both, 1 in the source only, 2 in the target only, 3 has too few in the source, 4 has nothing."""
+    rows = [(0, 0, 1), (0, 6, 2), (0, 1, 3), (0, 7, 4), (0, 2, 5), (0, 8, 6), (0, 3, 7), (0, 9, 8)]
+    rows += [(1, 0, 1), (1, 1, 2), (1, 2, 3)]
+    rows += [(2, 6, 1), (2, 7, 2), (2, 8, 3)]
+    rows += [(3, 4, 1), (3, 6, 2), (3, 7, 3), (3, 8, 4)]
+    return dataset(rows, users=5, items=12, domain=[0] * 6 + [1] * 6, domains=("arts", "office"))
+
+
+def test_cross_domain_splits():
+    protocol = CrossDomain(source="arts", target="office", negatives=2)
+    source, target = protocol.apply(two_domains(), 0)
+    assert (source.name, target.name) == ("source", "target")
+    assert [source.train[u].tolist() for u in range(5)] == [[0, 1], [0], [], [4], []]
+    assert source.test.tolist() == [3, 2, -1, -1, -1]
+    assert source.pool.tolist() == [0, 1, 2, 3, 4, 5]
+    assert source.history.counts.tolist() == [0] * 5
+    assert [target.train[u].tolist() for u in range(5)] == [[6, 7], [], [], [6], []]
+    assert target.valid.tolist() == [8, -1, -1, 7, -1]
+    assert target.test.tolist() == [9, -1, -1, 8, -1]
+    assert target.pool.tolist() == [6, 7, 8, 9, 10, 11]
+    # the source's train and validation items, never its test item
+    assert [target.history[u].tolist() for u in range(5)] == [[0, 1, 2], [0, 1], [], [4], []]
+    assert (target.test_candidates >= 6).all()
+
+
+def test_cross_domain_names_are_checked():
+    with pytest.raises(InputError, match="unknown domain of data set 'hand-made' 'ofice'; did you mean 'office'"):
+        CrossDomain(source="arts", target="ofice").apply(two_domains(), 0)
+    with pytest.raises(InputError, match="both 'arts'; name two domains"):
+        CrossDomain(source="arts", target="arts").apply(two_domains(), 0)
+
+
+def test_more_negatives_than_items_is_refused():
+    rows = [(0, i, i) for i in range(6)] + [(1, i, i) for i in range(3)]
+    table = dataset(rows, users=2, items=10)
+    assert LeaveOneOut(negatives=4).apply(table, 0)[0].test_candidates.shape == (2, 5)
+    with pytest.raises(InputError, match="negatives is 5 but user 'u0' of 'hand-made' leaves only 4 of 10 items"):
+        LeaveOneOut(negatives=5).apply(table, 0)
+
+
+def test_settings_are_told_apart_by_name_and_refuse_unknown_keys():
+    read = TypeAdapter(ProtocolSettings).validate_python
+    assert read({"name": "leave-one-out", "negatives": 50}) == LeaveOneOut(negatives=50)
+    assert isinstance(read({"name": "cross-domain", "source": "a", "target": "b"}), CrossDomain)
+    for wrong in ({"name": "leave-two-out"}, {"name": "leave-one-out", "negative": 5}, {"name": "cross-domain"}):
+        with pytest.raises(ValidationError):
+            read(wrong)
+    for wrong in ({"negatives": 0}, {"min_interactions": 2}):
+        with pytest.raises(ValidationError):
+            LeaveOneOut(**wrong)
+
+
+def test_descriptions_say_how_the_numbers_are_made():
+    table = two_domains()
+    line = CrossDomain(source="arts", target="office", negatives=50).describe(table)
+    for part in ("arts -> office", "50 fixed uniform negatives", "ties count against", "as history", "clock time"):
+        assert part in line
+    assert "\n" not in line
+    assert "file order" in LeaveOneOut().describe(dataset([], 1, 1, clock=False))
+
+
+def test_ml_100k_leave_one_out(archives):
+    (split,) = LeaveOneOut().apply(load("ml-100k", archives), 0)
+    assert len(split.train.values) == 98_114
+    assert len(split.users("valid")) == len(split.users("test")) == 943
+    assert split.test_candidates.shape == (943, 100)
+
+
+def test_arts_office_cross_domain(archives):
+    protocol = CrossDomain(source="arts", target="office")
+    source, target = protocol.apply(load("amazon-arts-office", archives), 0)
+    assert len(source.pool) == 18_639
+    assert len(target.pool) == 19_757
+    # 1,880 repeats leave four users with fewer than three different office items
+    assert len(target.users("test")) == 9_573
+    assert (target.history.counts > 0).all()
