@@ -1,7 +1,7 @@
 """Texts as token numbers, in batches of similar length.
 
-Tokens of all texts lie in one ragged column (`values`, `offsets`). Batches hold neighbours in length, so little is
-padded; which texts share a batch never changes, only the order of batches does.
+Tokens of all texts lie in one ragged column (`values`, `offsets`). Batches hold neighbours in length, so
+little is padded; which texts share a batch never changes, only the order of batches does.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ class Tokens:
 
 
 def checked(texts: Sequence[str]) -> list[str]:
-    """The texts without outer blanks and broken characters. Raises `InputError` for anything that is not a string."""
+    """The texts without outer blanks and broken characters. Raises `InputError` for what is no string."""
     out = []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"text {number} is {text!r:.40}, not a string; give an empty string where there is no text")
+            raise InputError(
+                f"text {number} is {text!r:.40}, not a string; give an empty string where there is no text"
+            )
         out.append(text.encode("utf-8", "replace").decode().strip())
     return out
 
@@ -49,7 +51,9 @@ def corpus(texts: Sequence[str]) -> list[str]:
     """The distinct texts to learn from, in order. Raises `InputError` when there are none."""
     distinct = list(dict.fromkeys(text for text in checked(texts) if text))
     if not distinct:
-        raise InputError("there is no text to learn from: " + ("every text is empty" if len(texts) else "no texts given"))
+        raise InputError(
+            "there is no text to learn from: " + ("every text is empty" if len(texts) else "no texts given")
+        )
     return distinct
 
 
@@ -84,7 +88,7 @@ def visit(count: int, number: int, seed: int, purpose: str) -> int:
 
 
 def padded(tokens: Tokens, rows: Ints, device: str) -> tuple[Tensor, Tensor]:
-    """Token numbers and attention mask of some texts, both int64 [rows, longest]; 0 in the mask is padding."""
+    """Token numbers and mask of some texts, both int64 [rows, longest]; 0 in the mask is padding."""
     lengths = tokens.lengths[rows]
     column = np.arange(int(lengths.max()))
     mask = column < lengths[:, None]

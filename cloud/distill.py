@@ -1,6 +1,7 @@
-"""Hierarchical knowledge distillation: a small BERT that attends and embeds as a large one does (TransFR §3.2.2).
+"""Hierarchical knowledge distillation: a small BERT that attends as a large one does (TransFR §3.2.2).
 
-Owns: the student, from texts to a transformers folder with a report. Does not own: what clients make of its vectors.
+Owns: the student, from texts to a transformers folder with a report. Does not own: what clients make of its
+vectors.
 
     student = distill(texts, DistillSettings(layers=2, hidden=156, layer_map=[3, 6]), Path("cache"))
     AutoModel.from_pretrained(student.path)
@@ -27,9 +28,11 @@ from cloud import quality
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
 from cloud.encode import encode
 from cloud.folder import digest, open_config, open_model, open_tokenizer, save, usable_device
+from cloud.inherit import start_from_teacher
 from cloud.losses import attention_loss, state_loss
+from cloud.seeded import seeded
 from cloud.settings import DistillSettings, EncodeSettings
-from cloud.student import drawn_from, layer_map, new_student, start_from_teacher, student_config
+from cloud.student import layer_map, new_student, student_config
 from cloud.teacher import resolve
 from cloud.train import Plan, Progress, train
 from privacy import keyed
@@ -43,8 +46,7 @@ JUDGED_TEXTS = 1000  # texts on which the report compares student and teacher
 
 @dataclass(frozen=True)
 class Student:
-    """A distilled encoder: its transformers folder, the digest of that, what was kept of the teacher, and whether it
-    was there already."""
+    """A student: its transformers folder, that folder's digest, what was kept, and whether it was there."""
 
     path: Path
     digest: str
@@ -54,7 +56,7 @@ class Student:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What the teacher says of one batch: embeddings and last states [texts, L, f'], attention of each mapped layer."""
+    """What the teacher says of one batch: states [texts, L, f'] and the mapped layers' attention."""
 
     ids: Tensor
     mask: Tensor
@@ -72,9 +74,10 @@ def distill(
 ) -> Student:
     """Distil the teacher into a smaller BERT on `texts` (TransFR Eq. 1-3).
 
-    Empty and repeated texts are left out. The student lies in `cache_dir` under the digest of teacher, texts and
-    settings: a second call returns it at once, a killed one goes on from its last checkpoint. Raises `InputError` for
-    settings that do not fit the teacher, no text, an unusable teacher or device, a full disk.
+    Empty and repeated texts are left out. The student lies in `cache_dir` under the digest of teacher, texts
+    and settings: a second call returns it at once, a killed one goes on from its last checkpoint. Raises
+    `InputError` for settings that do not fit the teacher, no text, an unusable teacher or device, a full
+    disk.
     """
     started, teacher_folder = time.monotonic(), resolve(settings.teacher)
     distinct = corpus(texts)
@@ -86,9 +89,8 @@ def distill(
     working = final.with_name(final.name + ".part")
     teacher = open_model(teacher_folder, usable_device(device), attention="eager")
     tokenizer = open_tokenizer(teacher_folder)
-    student, projections = _start(config, settings, teacher)
-    student.to(device)
     tokens = tokenise(tokenizer, distinct, settings.max_tokens)
+    student, projections = _start(config, settings, teacher, layers, tokens)
     batches = by_length(tokens.lengths, settings.batch_size)
     lesson = _lessons(teacher, tokens, batches, layers, device)
     terms = _terms(student, projections, settings, device)
@@ -97,7 +99,9 @@ def distill(
         return terms(lesson(visit(len(batches), number, settings.seed, "distillation order")))
 
     plan = Plan(settings.steps, settings.lr, settings.warmup, settings.accumulate)
-    first = train("distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress)
+    first = train(
+        "distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress
+    )
     with torch.no_grad():
         ends = [terms(lesson(i))[1] for i in range(0, len(batches), max(1, len(batches) // 20))]
     report: dict[str, Any] = {"layer_map": layers, "texts": len(distinct), "resumed_at_step": first}
@@ -124,7 +128,10 @@ def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
 
 def _place(cache_dir: Path, teacher: Path, settings: DistillSettings, corpus_digest: str) -> Path:
     named = [RECIPE, digest(teacher), corpus_digest, settings.model_dump(exclude={"teacher"})]
-    return Path(cache_dir) / f"student-{hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]}"
+    return (
+        Path(cache_dir)
+        / f"student-{hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]}"
+    )
 
 
 def _kept(folder: Path) -> Student:
@@ -138,18 +145,21 @@ def _kept(folder: Path) -> Student:
     return Student(folder, record["digest"], record["report"], cached=True)
 
 
-def _start(config: Any, settings: DistillSettings, teacher: nn.Module) -> tuple[nn.Module, dict[str, nn.Parameter]]:
+def _start(
+    config: Any, settings: DistillSettings, teacher: nn.Module, layers: list[int], tokens: Tokens
+) -> tuple[nn.Module, dict[str, nn.Parameter]]:
     """The student before its first step, and the learnable W of each state it compares, [f, f']."""
-    student = new_student(config, settings.seed)
-    full = teacher.config.hidden_size  # type: ignore[union-attr]
+    embeddings = teacher.get_input_embeddings().weight  # type: ignore[operator]
+    device = embeddings.device
+    student = new_student(config, settings.seed).to(device)
     if settings.init == "teacher":
-        first = start_from_teacher(student, teacher)
+        counts = np.bincount(tokens.values, minlength=config.vocab_size)
+        first = start_from_teacher(student, teacher, layers, torch.from_numpy(counts))
     else:
-        with drawn_from(settings.seed, "projection"):
-            first = torch.randn(config.hidden_size, full) * config.hidden_size**-0.5  # type: ignore[call-overload]
+        with seeded(settings.seed, "projection"):
+            first = torch.randn(config.hidden_size, embeddings.shape[1]) * config.hidden_size**-0.5
     names = ["embedding", "last_hidden"] if settings.last_hidden_weight else ["embedding"]
-    device = next(teacher.parameters()).device
-    return student, {name: nn.Parameter(first.clone().to(device)) for name in names}
+    return student, {name: nn.Parameter(first.to(device, copy=True)) for name in names}
 
 
 def _trained(student: nn.Module, projections: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
@@ -171,7 +181,9 @@ def _lessons(
             return kept[batch]
         ids, mask = padded(tokens, batches[batch], device)
         with torch.no_grad(), _half(device):
-            out = teacher(input_ids=ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
+            out = teacher(
+                input_ids=ids, attention_mask=mask, output_attentions=True, output_hidden_states=True
+            )
         attention = tuple(out.attentions[layer - 1] for layer in layers[1:])
         made = Lesson(ids, mask, out.hidden_states[0], attention, out.last_hidden_state)
         size = sum(t.nbytes for t in (made.embedding, made.last_hidden, *attention))
@@ -185,13 +197,16 @@ def _lessons(
 def _terms(
     student: nn.Module, projections: Mapping[str, Tensor], settings: DistillSettings, device: str
 ) -> Callable[[Lesson], tuple[Tensor, dict[str, Tensor]]]:
-    """The loss of a batch and its terms, by name: `embedding`, `attention` (their sum over layers), `last_hidden`."""
+    """The loss of a batch, and its terms by name (`attention` is the sum over layers)."""
     weights = settings.layer_weights or [1.0] * (settings.layers + 1)
 
     def terms(lesson: Lesson) -> tuple[Tensor, dict[str, Tensor]]:
         with _half(device):
             out = student(
-                input_ids=lesson.ids, attention_mask=lesson.mask, output_attentions=True, output_hidden_states=True
+                input_ids=lesson.ids,
+                attention_mask=lesson.mask,
+                output_attentions=True,
+                output_hidden_states=True,
             )
         mask, named = lesson.mask, {}
         projected = out.hidden_states[0].float() @ projections["embedding"]
@@ -216,7 +231,9 @@ def _half(device: str) -> torch.autocast:
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
 
 
-def _save_student(folder: Path, student: nn.Module, projections: Mapping[str, Tensor], tokenizer: Any) -> None:
+def _save_student(
+    folder: Path, student: nn.Module, projections: Mapping[str, Tensor], tokenizer: Any
+) -> None:
     save(folder, student.cpu(), tokenizer)
     if projections:
         kept = {name: value.detach().cpu().contiguous() for name, value in projections.items()}

@@ -29,20 +29,19 @@ BATCH = 64
 def encode(
     folder: Path,
     texts: Sequence[str],
-    settings: EncodeSettings | None = None,
+    settings: EncodeSettings,
     device: str = "cpu",
     cache_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> Vectors:
     """One vector per text from the BERT in `folder`: float32 [n, hidden]; an empty text has the zero vector.
 
-    With `cache_dir`, vectors are kept under the digest of model, texts and settings. Raises `InputError` for a folder
-    that is no usable model, a text that is no string, a damaged cache or an unusable device.
+    With `cache_dir`, vectors are kept under the digest of model, texts and settings. Raises `InputError` for
+    a folder that is no usable model, a text that is no string, a damaged cache or an unusable device.
 
     >>> encode(student.path, ["red wool", ""], EncodeSettings(pooling="mean")).shape  # doctest: +SKIP
     (2, 312)
     """
-    settings = settings or EncodeSettings()
     folder, texts = Path(folder), checked(texts)
     if cache_dir is None:
         return _encode(folder, texts, settings, device, progress)
@@ -52,7 +51,9 @@ def encode(
         try:
             return safetensors.numpy.load_file(path)["vectors"]
         except (OSError, KeyError, safetensors.SafetensorError) as error:
-            raise InputError(f"the kept vectors in {path} are damaged; delete the file and run again") from error
+            raise InputError(
+                f"the kept vectors in {path} are damaged; delete the file and run again"
+            ) from error
     vectors = _encode(folder, texts, settings, device, progress)
     write_atomic(path, safetensors.numpy.save({"vectors": vectors}))
     return vectors
@@ -64,7 +65,9 @@ def _encode(
     model = open_model(folder, usable_device(device))
     limit = model.config.max_position_embeddings  # type: ignore[union-attr]
     if settings.max_tokens > limit:  # type: ignore[operator]
-        raise InputError(f"max_tokens {settings.max_tokens} is more than the {limit} positions of the model in {folder}")
+        raise InputError(
+            f"max_tokens {settings.max_tokens} is more than the {limit} positions of the model in {folder}"
+        )
     filled = np.array([i for i, text in enumerate(texts) if text], dtype=np.int64)
     tokens = tokenise(open_tokenizer(folder), [texts[i] for i in filled], settings.max_tokens)
     out = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)  # type: ignore
@@ -80,7 +83,7 @@ def _encode(
 
 
 def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """One vector per text from its token states [texts, L, f]: [texts, f]. `mask` [texts, L] is 0 at padding."""
+    """One vector per text [texts, f] from token states [texts, L, f]; `mask` [texts, L] is 0 at padding."""
     if pooling == "cls":
         return states[:, 0]  # TransFR Eq. 11
     weight = mask.unsqueeze(-1).to(states.dtype)

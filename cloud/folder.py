@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 MODEL_FILES = ("config.json", "*.json", "vocab.txt", "model*.safetensors")
-_IN_DIGEST = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+_IN_DIGEST = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+)
 
 
 def check(folder: Path) -> Path:
@@ -32,7 +38,9 @@ def check(folder: Path) -> Path:
             "safe_serialization=True) (pickled weights are not read)"
         )
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise InputError(f"{folder} has no tokenizer ({' or '.join(TOKENIZER_FILES)}); save the model's tokenizer there")
+        raise InputError(
+            f"{folder} has no tokenizer ({' or '.join(TOKENIZER_FILES)}); save the model's tokenizer there"
+        )
     return folder
 
 
@@ -74,7 +82,9 @@ def open_config(folder: Path) -> Any:
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{folder}/config.json cannot be read: {_first_line(error)}") from error
     if not isinstance(config, BertConfig):
-        raise InputError(f"{folder} holds a model of type '{config.model_type}'; TransFR distils and runs BERT models")
+        raise InputError(
+            f"{folder} holds a model of type '{config.model_type}'; TransFR distils and runs BERT models"
+        )
     return config
 
 
@@ -87,19 +97,32 @@ def open_model(folder: Path, device: str = "cpu", attention: str = "sdpa") -> nn
     import torch
     from transformers import BertModel
 
+    from cloud.seeded import seeded
+
     config = open_config(folder)
-    with quiet():
+    with quiet(), seeded(0, "weights that a folder lacks"):
         try:
-            model = BertModel.from_pretrained(
-                str(folder), config=config, attn_implementation=attention, dtype=torch.float32, local_files_only=True
+            opened: Any = BertModel.from_pretrained(
+                str(folder),
+                config=config,
+                attn_implementation=attention,
+                dtype=torch.float32,
+                local_files_only=True,
+                output_loading_info=True,
             )
         except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
             raise InputError(f"the weights in {folder} cannot be read: {_first_line(error)}") from error
+    model, loading = opened
+    lacking = sorted(name for name in loading["missing_keys"] if not name.startswith("pooler."))
+    if lacking:
+        raise InputError(
+            f"the weights in {folder} do not fit its config.json: {len(lacking)} missing, e.g. {lacking[0]}"
+        )
     return model.eval().requires_grad_(False).to(device)
 
 
 def open_tokenizer(folder: Path) -> Any:
-    """The tokenizer in `folder`, without any cutting or padding of its own. Raises `InputError` when damaged."""
+    """The tokenizer in `folder`, without cutting or padding of its own. Raises `InputError` when damaged."""
     from transformers import AutoTokenizer
 
     check(folder)
@@ -123,7 +146,9 @@ def save(folder: Path, model: nn.Module, tokenizer: Any) -> None:
             model.save_pretrained(str(folder))  # type: ignore[operator]
             tokenizer.save_pretrained(str(folder))
         except (OSError, safetensors.SafetensorError) as error:
-            raise InputError(f"cannot write {folder}: {_first_line(error)}; free some space and run again") from error
+            raise InputError(
+                f"cannot write {folder}: {_first_line(error)}; free some space and run again"
+            ) from error
 
 
 def usable_device(device: str) -> str:
@@ -133,7 +158,9 @@ def usable_device(device: str) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device '{device}' cannot be used here ({_first_line(error)}); try device 'cpu'") from error
+        raise InputError(
+            f"device '{device}' cannot be used here ({_first_line(error)}); try device 'cpu'"
+        ) from error
     return device
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cloud.batches import by_length, corpus, digest_of, tokenise, visit
-from cloud.folder import check, open_tokenizer, save, usable_device
+from cloud.folder import check, save, usable_device
+from cloud.seeded import seeded
 from cloud.settings import PretrainSettings
-from cloud.student import drawn_from
 from cloud.train import Plan, Progress, train
 from privacy.errors import InputError
 from privacy.files import write_json
 
 RECIPE = 1  # raise it when the same settings would give another model
+LETTERS = 1000  # most letters of an alphabet that get a token of their own
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -46,7 +47,7 @@ def pretrain(
         return check(out)
     usable_device(device)
     write_json(out / "pretrain.json", {"identity": identity, "done": False})
-    tokenizer = _tokenizer(distinct, settings, out)
+    tokenizer = tokenizer_of(distinct, settings.vocabulary, settings.max_tokens)
     model = _model(settings, len(tokenizer)).to(device)
     tokens = tokenise(tokenizer, distinct, settings.max_tokens)
     batches = by_length(tokens.lengths, settings.batch_size)
@@ -54,9 +55,11 @@ def pretrain(
 
     def loss(number: int) -> tuple[Tensor, dict[str, Tensor]]:
         rows = batches[visit(len(batches), number, settings.seed, "pre-training order")]
-        examples = [{"input_ids": tokens.values[tokens.offsets[i] : tokens.offsets[i + 1]].tolist()} for i in rows]
+        examples = [
+            {"input_ids": tokens.values[tokens.offsets[i] : tokens.offsets[i + 1]].tolist()} for i in rows
+        ]
         kind = torch.device(device).type
-        with drawn_from(settings.seed, "masks and dropout", number):
+        with seeded(settings.seed, "masks and dropout", number):
             batch = collator(examples).to(device)
             with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
                 value = model(**batch).loss
@@ -72,7 +75,7 @@ def pretrain(
 
 
 def _state(out: Path, identity: str) -> str:
-    """"new", "begun" or "done". Raises `InputError` when `out` belongs to something else."""
+    """ "new", "begun" or "done". Raises `InputError` when `out` belongs to something else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return "new"
     try:
@@ -85,18 +88,29 @@ def _state(out: Path, identity: str) -> str:
     return "done" if done else "begun"
 
 
-def _tokenizer(texts: list[str], settings: PretrainSettings, out: Path) -> Any:
-    """A lower-casing WordPiece tokenizer trained on the texts; the one in `out` when a run goes on."""
-    from tokenizers import BertWordPieceTokenizer
-    from transformers import BertTokenizerFast
+def tokenizer_of(texts: Sequence[str], vocabulary: int, max_tokens: int) -> Any:
+    """A lower-casing WordPiece tokenizer of at most `vocabulary` tokens, trained on `texts`.
 
-    if (out / "tokenizer.json").is_file() and (out / "config.json").is_file():
-        return open_tokenizer(out)
+    The trainer numbers letters inside words in the order of a hash table that differs from run to run, and
+    breaks ties by those numbers. Naming the letters beforehand makes the same texts give the same tokenizer.
+    """
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertTokenizerFast  # type: ignore[attr-defined]
+
     trained = BertWordPieceTokenizer(lowercase=True)
+    counts = Counter(letter for text in texts for letter in trained.normalize(text) if not letter.isspace())
+    letters = sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:LETTERS])
+    named = SPECIAL + ["##" + letter for letter in letters]
     trained.train_from_iterator(
-        texts, vocab_size=settings.vocabulary, min_frequency=2, special_tokens=SPECIAL, show_progress=False
+        texts,
+        vocab_size=max(vocabulary, len(named) + len(letters)),
+        min_frequency=2,
+        limit_alphabet=LETTERS,
+        special_tokens=named,
+        show_progress=False,
     )
-    return BertTokenizerFast(tokenizer_object=trained._tokenizer, model_max_length=settings.max_tokens)
+    plain = BertWordPieceTokenizer(vocab=trained.get_vocab(), lowercase=True)
+    return BertTokenizerFast(tokenizer_object=plain._tokenizer, model_max_length=max_tokens)
 
 
 def _model(settings: PretrainSettings, vocabulary: int) -> Any:
@@ -109,7 +123,7 @@ def _model(settings: PretrainSettings, vocabulary: int) -> Any:
         num_attention_heads=settings.heads,
         intermediate_size=4 * settings.hidden,
     )
-    with drawn_from(settings.seed, "pre-training"):
+    with seeded(settings.seed, "pre-training"):
         return BertForMaskedLM(config).train()
 
 

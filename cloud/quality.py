@@ -11,8 +11,9 @@ Matrix = npt.NDArray[np.floating]
 def cosine_after_fit(student: Matrix, teacher: Matrix, seed: int) -> float | None:
     """Mean cosine between teacher vectors and the best linear map of student vectors, on held-out texts.
 
-    `student` [n, f], `teacher` [n, f']. The map (with an offset) is fitted by least squares on a keyed 80 % of the
-    texts and judged on the rest. None when there are too few texts to fit it (fewer than f + 1 to fit on).
+    `student` [n, f], `teacher` [n, f']. The map (with an offset) is fitted by least squares on a keyed 80 %
+    of the texts and judged on the rest. None when there are too few texts to fit it (fewer than f + 1 to fit
+    on).
     """
     count, width = student.shape
     held_out = np.zeros(count, dtype=bool)
@@ -27,8 +28,8 @@ def cosine_after_fit(student: Matrix, teacher: Matrix, seed: int) -> float | Non
 def neighbours_overlap(student: Matrix, teacher: Matrix, count: int = 10) -> float | None:
     """Share of each text's `count` nearest neighbours by cosine that both spaces agree on, mean over texts.
 
-    `student` [n, f], `teacher` [n, f']; a text is not its own neighbour. None when there are no more than `count`
-    other texts, since every text would be everyone's neighbour.
+    `student` [n, f], `teacher` [n, f']; a text is not its own neighbour. None when there are no more than
+    `count` other texts, since every text would be everyone's neighbour.
     """
     if len(student) <= count + 1:
         return None

