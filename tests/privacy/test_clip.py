@@ -29,7 +29,7 @@ def exceeds(values, bound, norm):
 
 
 @given(st.one_of(any_floats(np.float32), any_floats(np.float64)), BOUNDS, NORMS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_clipped_norm_is_within_the_bound(values, bound, norm):
     out = clip(values, bound, norm)
     assert out.dtype == values.dtype
@@ -38,7 +38,7 @@ def test_clipped_norm_is_within_the_bound(values, bound, norm):
 
 
 @given(st.one_of(any_floats(np.float32), any_floats(np.float64)), BOUNDS, NORMS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_clipping_twice_changes_nothing(values, bound, norm):
     once = clip(values, bound, norm)
     np.testing.assert_array_equal(clip(once, bound, norm), once)
@@ -94,3 +94,10 @@ def test_margin():
 def test_refuses_a_bound_that_bounds_nothing(bound):
     with pytest.raises(InputError, match="the clip must be a positive number"):
         clip_factors([1.0], bound)
+
+
+def test_a_diverged_update_is_dropped_rather_than_scaled_by_a_factor_without_digits():
+    assert clip_factors([2.0**127], 1.0)[0] == 0.0
+    assert clip_factors([2.0**125], 1.0)[0] == (1 - 2.0**-20) * 2.0**-125
+    values = np.full(3, 1.7e38, dtype=np.float32)
+    assert not clip(values, 1e-6, "l2").any()
