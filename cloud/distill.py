@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from cloud import quality
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
-from cloud.encode import encode
+from cloud.encode import vectors_of
 from cloud.folder import digest, open_config, open_model, open_tokenizer, save, usable_device
 from cloud.inherit import start_from_teacher
 from cloud.losses import attention_loss, state_loss
@@ -253,10 +253,11 @@ def _judged(
     sample = [texts[row] for row in rows]
     how = EncodeSettings(pooling="mean", max_tokens=settings.max_tokens)
     vectors, seconds = [], []
-    for model in (folder, teacher):
-        encode(model, sample[:1], how, device)
+    for place in (folder, teacher):
+        model, tokenizer = open_model(place, device), open_tokenizer(place)
+        vectors_of(model, tokenizer, sample[:8], how)
         started = time.perf_counter()
-        vectors.append(encode(model, sample, how, device))
+        vectors.append(vectors_of(model, tokenizer, sample, how))
         seconds.append(time.perf_counter() - started)
     return {
         "judged_texts": len(sample),

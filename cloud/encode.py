@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,18 +64,23 @@ def _encode(
     folder: Path, texts: list[str], settings: EncodeSettings, device: str, progress: Progress | None
 ) -> Vectors:
     model = open_model(folder, usable_device(device))
-    limit = model.config.max_position_embeddings  # type: ignore[union-attr]
-    if settings.max_tokens > limit:  # type: ignore[operator]
-        raise InputError(
-            f"max_tokens {settings.max_tokens} is more than the {limit} positions of the model in {folder}"
-        )
+    limit = int(model.config.max_position_embeddings)  # type: ignore[union-attr, arg-type]
+    if settings.max_tokens > limit:
+        raise InputError(f"max_tokens {settings.max_tokens} is more than the {limit} positions of {folder}")
+    return vectors_of(model, open_tokenizer(folder), texts, settings, progress)
+
+
+def vectors_of(
+    model: Any, tokenizer: Any, texts: list[str], settings: EncodeSettings, progress: Progress | None = None
+) -> Vectors:
+    """`encode` with a model and a tokenizer that are already open: float32 [n, hidden]."""
     filled = np.array([i for i, text in enumerate(texts) if text], dtype=np.int64)
-    tokens = tokenise(open_tokenizer(folder), [texts[i] for i in filled], settings.max_tokens)
-    out = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)  # type: ignore
+    tokens = tokenise(tokenizer, [texts[i] for i in filled], settings.max_tokens)
+    out = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
     batches = by_length(tokens.lengths, BATCH)
     with torch.inference_mode():
         for number, rows in enumerate(batches):
-            ids, mask = padded(tokens, rows, device)
+            ids, mask = padded(tokens, rows, str(model.device))
             states = model(input_ids=ids, attention_mask=mask).last_hidden_state
             out[filled[rows]] = pool(states, mask, settings.pooling).float().cpu().numpy()
             if progress is not None:

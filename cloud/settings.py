@@ -40,11 +40,15 @@ class DistillSettings(_Settings):
         None, description="weights of Eq. 1: embedding layer first, then each student layer; empty: all 1"
     )
     last_hidden_weight: float = Field(
-        1.0, ge=0, description="weight of the squared error of projected last hidden states; 0: Eq. 1 alone"
+        30.0,
+        ge=0,
+        description="weight of the squared error of projected last hidden states; 0: Eq. 1 alone, which never "
+        "trains the last layer's output",
     )
     init: Literal["teacher", "random"] = Field(
         "teacher",
-        description="first student embeddings: truncated SVD of the teacher's, or random",
+        description="first weights: the teacher's embeddings and mapped layers, by "
+        "truncated SVD; or random ones",
     )
     steps: int = Field(2000, ge=1, description="optimiser steps")
     batch_size: int = Field(32, ge=1, description="texts per forward pass")

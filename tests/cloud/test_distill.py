@@ -1,4 +1,5 @@
 import json
+import resource
 import shutil
 import signal
 import subprocess
@@ -122,8 +123,9 @@ cloud.train.CHECKPOINT_SECONDS = 0.0
 def progress(stage, done, total, note):
     if done == 9:
         os.kill(os.getpid(), signal.SIGKILL)
-settings, texts = (Path(name).read_text() for name in sys.argv[1:3]) distill(texts.splitlines(),
-DistillSettings.model_validate_json(settings), Path(sys.argv[3]), progress=progress)
+settings, texts = (Path(name).read_text() for name in sys.argv[1:3])
+settings = DistillSettings.model_validate_json(settings)
+distill(texts.splitlines(), settings, Path(sys.argv[3]), progress=progress)
 """
 
 
@@ -197,6 +199,20 @@ def test_texts_and_device_that_do_not_fit(
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="cannot write"):
         distill(texts, settings, tmp_path / "file")
+
+
+def test_a_full_disk_leaves_no_student_behind(
+    texts: list[str], settings: DistillSettings, tmp_path: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(InputError, match=r"cannot write .*"):
+            distill(texts, settings, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.glob("student-*[!t]"))
+    assert not distill(texts, settings, tmp_path).cached
 
 
 def test_a_damaged_checkpoint_says_so(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:

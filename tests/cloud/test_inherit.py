@@ -44,7 +44,7 @@ def test_a_start_as_wide_as_the_teacher_loses_nothing() -> None:
     mine, its = (
         m(input_ids=ids, output_attentions=True, output_hidden_states=True) for m in (student, teacher)
     )
-    # A layer norm takes the mean of the columns away, and that lies elsewhere in turned ones: near, not equal.
+    # A layer norm takes away the mean of the columns, which lies elsewhere in turned ones: near, not equal.
     near = torch.nn.functional.cosine_similarity(mine.hidden_states[0] @ w, its.hidden_states[0], dim=-1)
     assert near.mean() > 0.85
     tables = [dict(m.named_parameters()) for m in (student, teacher)]
