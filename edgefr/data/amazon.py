@@ -150,8 +150,8 @@ def _reviews(archive: Archive, member: str, users: Numbering, asins: Numbering) 
             raise archive.fault(
                 member, line, "not a review with reviewerID, asin and unixReviewTime"
             ) from error
-        if not all(isinstance(i, str) and 0 < len(i) <= 64 for i in (who, what)):
-            raise archive.fault(member, line, "reviewerID and asin must be 1 to 64 characters")
+        if not all(isinstance(i, str) and 0 < len(i) <= 64 and i.isprintable() for i in (who, what)):
+            raise archive.fault(member, line, "reviewerID and asin must be 1 to 64 printable characters")
         if type(when) is not int or not 0 <= when < 253_402_300_800:
             raise archive.fault(member, line, "unixReviewTime must be unix seconds")
         user.append(users.numbers.setdefault(who, len(users.numbers)))

@@ -205,12 +205,18 @@ def read_table(
 def _row_of(message: str) -> tuple[int | None, str]:
     """(line, what is wrong) of a parser's message."""
     if "does not exist in CSV file" in message:
-        return 1, message.split(" in include_columns")[0].strip("'\"") + " is missing from the header"
+        column = message.strip("'\"").split(" in include_columns")[0]
+        return 1, f"{column} is missing from the header"
     if "straddling" in message:
         return None, f"a row is longer than {_BLOCK:,} bytes: this is not a table of text"
     found = re.search(r"Row #(\d+): (.*)", message, re.DOTALL)
     what = found.group(2) if found else message
-    return (int(found.group(1)) if found else None), " ".join(what.split())[:200]
+    return (int(found.group(1)) if found else None), _printable(what)
+
+
+def _printable(text: str, most: int = 120) -> str:
+    """The text on one line, cut, with what a terminal might act on replaced."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:most]
 
 
 class Numbering:
@@ -252,7 +258,8 @@ def check_ids(archive: Archive, member: str, line: int, column: pa.Array, what: 
         bad, why = (numbers < 0) | (numbers > _MAX_NUMBER), f"a whole number from 0 to {_MAX_NUMBER}"
     else:
         length = pc.utf8_length(column).to_numpy(zero_copy_only=False)
-        bad, why = (length == 0) | (length > _MAX_ID), f"1 to {_MAX_ID} characters"
+        odd = ~pc.utf8_is_printable(column).to_numpy(zero_copy_only=False)
+        bad, why = (length == 0) | (length > _MAX_ID) | odd, f"1 to {_MAX_ID} printable characters"
     refuse(archive, member, line, bad, column, f"{what} must be {why}")
 
 
@@ -271,4 +278,4 @@ def refuse(
     """Raise `InputError` for the first bad row of a block, quoting its value."""
     if bad.any():
         at = int(bad.argmax())
-        raise archive.fault(member, line + at, f"{rule}, not {str(column[at].as_py())[:80]!r}")
+        raise archive.fault(member, line + at, f"{rule}, not '{_printable(str(column[at].as_py()), 80)}'")

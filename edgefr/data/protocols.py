@@ -123,8 +123,8 @@ class CrossDomain(BaseModel):
         rules = _rules(self.negatives, self.min_interactions)
         return (
             f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
-            f"domain; all {self.source} users train, overlapping users are tested in {self.target} with their "
-            f"{self.source} train and validation items as history; {rules}"
+            f"domain; all {self.source} users train, overlapping users are tested in {self.target} with "
+            f"their {self.source} train and validation items as history; {rules}"
         )
 
 

@@ -62,7 +62,11 @@ def test_statistics_of_nothing():
     assert dataset([], users=2, items=3).statistics()["density"] == 0.0
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40), st.integers(1, 4), st.integers(1, 4))
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40),
+    st.integers(1, 4),
+    st.integers(1, 4),
+)
 def test_k_core_against_dropping_one_kind_at_a_time(pairs, users, items):
     user, item = np.array(pairs, np.int64).reshape(-1, 2).T
     left = list(range(len(pairs)))

@@ -81,7 +81,7 @@ def test_of_equal_clock_times_the_first_in_the_file_is_the_newest():
 
 
 def two_domains():
-    """User 0 is in both, 1 in the source only, 2 in the target only, 3 has too few in the source, 4 has nothing."""
+    """User 0 in both domains, 1 in arts, 2 in office, 3 with too few in arts, 4 with nothing."""
     rows = [(0, 0, 1), (0, 6, 2), (0, 1, 3), (0, 7, 4), (0, 2, 5), (0, 8, 6), (0, 3, 7), (0, 9, 8)]
     rows += [(1, 0, 1), (1, 1, 2), (1, 2, 3)]
     rows += [(2, 6, 1), (2, 7, 2), (2, 8, 3)]
@@ -107,7 +107,9 @@ def test_cross_domain_splits():
 
 
 def test_cross_domain_names_are_checked():
-    with pytest.raises(InputError, match="unknown domain of data set 'hand-made' 'ofice'; did you mean 'office'"):
+    with pytest.raises(
+        InputError, match="unknown domain of data set 'hand-made' 'ofice'; did you mean 'office'"
+    ):
         CrossDomain(source="arts", target="ofice").apply(two_domains(), 0)
     with pytest.raises(InputError, match="both 'arts'; name two domains"):
         CrossDomain(source="arts", target="arts").apply(two_domains(), 0)
@@ -117,7 +119,9 @@ def test_more_negatives_than_items_is_refused():
     rows = [(0, i, i) for i in range(6)] + [(1, i, i) for i in range(3)]
     table = dataset(rows, users=2, items=10)
     assert LeaveOneOut(negatives=4).apply(table, 0)[0].test_candidates.shape == (2, 5)
-    with pytest.raises(InputError, match="negatives is 5 but user 'u0' of 'hand-made' leaves only 4 of 10 items"):
+    with pytest.raises(
+        InputError, match="negatives is 5 but user 'u0' of 'hand-made' leaves only 4 of 10 items"
+    ):
         LeaveOneOut(negatives=5).apply(table, 0)
 
 
@@ -125,7 +129,11 @@ def test_settings_are_told_apart_by_name_and_refuse_unknown_keys():
     read = TypeAdapter(ProtocolSettings).validate_python
     assert read({"name": "leave-one-out", "negatives": 50}) == LeaveOneOut(negatives=50)
     assert isinstance(read({"name": "cross-domain", "source": "a", "target": "b"}), CrossDomain)
-    for wrong in ({"name": "leave-two-out"}, {"name": "leave-one-out", "negative": 5}, {"name": "cross-domain"}):
+    for wrong in (
+        {"name": "leave-two-out"},
+        {"name": "leave-one-out", "negative": 5},
+        {"name": "cross-domain"},
+    ):
         with pytest.raises(ValidationError):
             read(wrong)
     for wrong in ({"negatives": 0}, {"min_interactions": 2}):
@@ -136,7 +144,13 @@ def test_settings_are_told_apart_by_name_and_refuse_unknown_keys():
 def test_descriptions_say_how_the_numbers_are_made():
     table = two_domains()
     line = CrossDomain(source="arts", target="office", negatives=50).describe(table)
-    for part in ("arts -> office", "50 fixed uniform negatives", "ties count against", "as history", "clock time"):
+    for part in (
+        "arts -> office",
+        "50 fixed uniform negatives",
+        "ties count against",
+        "as history",
+        "clock time",
+    ):
         assert part in line
     assert "\n" not in line
     assert "file order" in LeaveOneOut().describe(dataset([], 1, 1, clock=False))

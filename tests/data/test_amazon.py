@@ -1,0 +1,173 @@
+import gzip
+import json
+
+import pytest
+
+from edgefr.data import load
+from edgefr.data.protocols import CrossDomain
+from privacy.errors import InputError
+
+CORE = {"user_core": 1, "item_core": 1}
+
+
+def meta(rows, python=False):
+    write = repr if python else json.dumps
+    return gzip.compress("".join(write(row) + "\n" for row in rows).encode())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Music as ratings with new-style metadata, Books as reviews with the older Python-literal metadata."""
+    (tmp_path / "reviews").mkdir()
+    (tmp_path / "ratings_Music.csv").write_text(
+        "A1,M1,5.0,1300000000\nA2,M2,1.0,1200000000\nA1,M2,3.0,1100000000\n"
+    )
+    (tmp_path / "meta_Music.json.gz").write_bytes(
+        meta(
+            [
+                {
+                    "asin": "M1",
+                    "title": "Kind &amp; Blue",
+                    "category": ["CDs", "Jazz"],
+                    "description": ["<b>Modal</b>", "jazz."],
+                },
+                {"asin": "M9", "title": "nobody rated this"},
+            ]
+        )
+    )
+    reviews = [
+        {
+            "reviewerID": "A2",
+            "asin": "B1",
+            "overall": 4.0,
+            "unixReviewTime": 1400000000,
+            "reviewText": "good",
+        },
+        {"reviewerID": "A3", "asin": "B1", "unixReviewTime": 1400000001},
+    ]
+    (tmp_path / "reviews" / "reviews_Books_5.json.gz").write_bytes(meta(reviews))
+    (tmp_path / "meta_Books.json.gz").write_bytes(
+        meta(
+            [{"asin": "B1", "title": "It's here", "categories": [["Books", "Sea"]], "price": 1.5}],
+            python=True,
+        )
+    )
+    return tmp_path
+
+
+def test_official_layout(folder):
+    table = load("amazon", folder, options={"categories": ["Music", "Books"], **CORE})
+    assert table.domains == ("Music", "Books")
+    assert table.users.tolist() == ["A1", "A2", "A3"]
+    assert table.catalogue.ids.tolist() == ["M1", "M2", "B1"]
+    assert table.catalogue.domain.tolist() == [0, 0, 1]
+    assert table.catalogue.text == ["CDs, Jazz. Kind & Blue. Modal jazz.", "", "Books, Sea. It's here"]
+    assert table.item.tolist() == [1, 0, 1, 2, 2]
+    assert table.time.tolist() == [1100000000, 1300000000, 1200000000, 1400000000, 1400000001]
+    assert table.clock
+    assert len(table.source["sha256"]) == 64
+
+
+def test_a_folder_called_amazon_is_found_too(folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("data")
+    folder.rename(outside / "amazon")
+    assert len(load("amazon", outside, options={"categories": ["Music"], **CORE}).item) == 3
+
+
+def test_cores_drop_thin_users_and_items_within_a_category(folder):
+    table = load("amazon", folder, options={"categories": ["Music", "Books"], "user_core": 1, "item_core": 2})
+    assert table.catalogue.ids.tolist() == ["M2", "B1"]
+    assert table.users.tolist() == ["A1", "A2", "A3"]
+    with pytest.raises(
+        InputError, match="no user and item of Music has 20 and 30 interactions; lower user_core"
+    ):
+        load("amazon", folder, options={"categories": ["Music"]})
+
+
+def test_two_categories_make_a_cross_domain_task(tmp_path):
+    for category, letter in (("Music", "M"), ("Books", "B")):
+        rows = [f"A{u},{letter}{(u + i) % 9},4.0,{1000 + i}" for u in range(8) for i in range(5)]
+        (tmp_path / f"ratings_{category}.csv").write_text("\n".join(rows) + "\n")
+        items = [{"asin": f"{letter}{i}", "title": f"{category} {i}"} for i in range(9)]
+        (tmp_path / f"meta_{category}.json.gz").write_bytes(meta(items))
+    table = load(
+        "amazon", tmp_path, options={"categories": ["Music", "Books"], "user_core": 5, "item_core": 4}
+    )
+    source, target = CrossDomain(source="Music", target="Books", negatives=3).apply(table, 0)
+    assert len(source.users("test")) == len(target.users("test")) == 8
+
+
+GOOD = b'{"reviewerID": "A", "asin": "B1", "unixReviewTime": 5}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"not json\n", "line 2: not a review"),
+        (
+            b'{"reviewerID": "A", "asin": "B1"}\n',
+            "line 2: not a review with reviewerID, asin and unixReviewTime",
+        ),
+        (
+            b'{"reviewerID": "", "asin": "B1", "unixReviewTime": 5}\n',
+            "line 2: reviewerID and asin must be 1 to 64 printable",
+        ),
+        (
+            b'{"reviewerID": "A", "asin": "B1", "unixReviewTime": -5}\n',
+            "line 2: unixReviewTime must be unix seconds",
+        ),
+        (b'{"reviewerID": "A", "asin": "B1", "unixReviewTime": true}\n', "line 2: unixReviewTime must be"),
+        (b"[" * 100_000 + b"\n", "line 2: not a review"),
+        (b"x" * (1 << 22) + b"\n", "line 2: longer than 4,194,304 bytes"),
+    ],
+)
+def test_damaged_reviews_name_file_and_line(folder, line, message):
+    (folder / "reviews" / "reviews_Books_5.json.gz").write_bytes(gzip.compress(GOOD + line))
+    with pytest.raises(InputError, match=f"reviews_Books_5.json.gz {message}"):
+        load("amazon", folder, options={"categories": ["Books"], **CORE})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{'title': 'no asin'}\n", "line 1: not an item with an asin"),
+        (b"{'asin': 'B1', 'title': open('x')}\n", "line 1: neither JSON nor a Python dict of plain values"),
+        (b"{'asin': 'B1', 'title': " + b"(" * 5000 + b"}\n", "line 1: neither JSON nor a Python dict"),
+        (b"['asin': 'B1']\n", "line 1: neither JSON nor a Python dict"),
+    ],
+)
+def test_damaged_metadata_names_file_and_line(folder, line, message):
+    (folder / "meta_Books.json.gz").write_bytes(gzip.compress(line))
+    with pytest.raises(InputError, match=f"meta_Books.json.gz {message}"):
+        load("amazon", folder, options={"categories": ["Books"], **CORE})
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("A1,M1,5.0,13\nA1,M1,5.0\n", "line 2: Expected 4 columns"),
+        ("A1,M1,nine,13\n", "line 1: .*invalid value 'nine'"),
+        ("A1,M1,9,13\n", "line 1: a rating is 0 to 5"),
+        ("A1,,5,13\n", "line 1: item id must be 1 to 64 printable characters"),
+    ],
+)
+def test_damaged_ratings_name_file_and_line(folder, rows, message):
+    (folder / "ratings_Music.csv").write_text(rows)
+    with pytest.raises(InputError, match=f"ratings_Music.csv {message}"):
+        load("amazon", folder, options={"categories": ["Music"], **CORE})
+
+
+@pytest.mark.parametrize("cut", [12, 60])
+def test_truncated_gzip_names_file_and_line(folder, cut):
+    path = folder / "reviews" / "reviews_Books_5.json.gz"
+    path.write_bytes(gzip.compress(GOOD * 20_000)[:-cut])
+    with pytest.raises(InputError, match=r"reviews_Books_5.json.gz line \d+: damaged or cut off"):
+        load("amazon", folder, options={"categories": ["Books"], **CORE})
+
+
+def test_what_is_missing_is_named(folder):
+    (folder / "meta_Books.json.gz").unlink()
+    with pytest.raises(InputError, match=r"has no meta_Books.json.gz; get it from https://.*licence"):
+        load("amazon", folder, options={"categories": ["Books"], **CORE})
+    with pytest.raises(InputError, match="data set 'amazon' needs the option categories: category names"):
+        load("amazon", folder)

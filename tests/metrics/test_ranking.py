@@ -1,0 +1,190 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgefr.data.interactions import Ragged
+from edgefr.data.protocols import LeaveOneOut, Split
+from edgefr.metrics import Ranking, evaluate, topk
+from privacy.errors import InputError
+from tests.data.tables import dataset
+
+KS = [1, 3, 10]
+levels = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.inf, -math.inf, math.nan])
+
+
+def literal_rank(target, others):
+    """1 + others not below the target; a NaN target is below everything, NaN others below the rest."""
+    if math.isnan(target):
+        return 1 + len(others)
+    return 1 + sum(1 for other in others if not math.isnan(other) and other >= target)
+
+
+def literal_metrics(ranks, k):
+    """HR, NDCG, Recall of one user from the ranks of its targets."""
+    hits = [r for r in ranks if r <= k]
+    best = sum(1 / math.log2(1 + p) for p in range(1, min(k, len(ranks)) + 1))
+    return float(bool(hits)), sum(1 / math.log2(1 + r) for r in hits) / best, len(hits) / len(ranks)
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    rng = np.random.default_rng(0)
+    rows = [(u, int(i), t) for u in range(30) for t, i in enumerate(rng.choice(40, 2 + u % 9, replace=False))]
+    return LeaveOneOut(negatives=12).apply(dataset(rows, users=31, items=40), 0)[0]
+
+
+def scorer_of(table, split):
+    def score(users, items):
+        return table[users[:, None], split.pool[None, :] if items is None else items]
+
+    return score
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_evaluate_against_a_loop_over_users(split, data):
+    draws = data.draw(st.lists(levels, min_size=31 * 4, max_size=31 * 4))
+    table = np.resize(np.array(draws), (31, 40))
+    which = data.draw(st.sampled_from(["valid", "test"]))
+    chunk = data.draw(st.sampled_from([None, 1, 7]))
+    score = scorer_of(table, split)
+    sampled = evaluate(score, split, which, "sampled", chunk=chunk)
+    full = evaluate(score, split, which, "full", chunk=chunk)
+    candidates = split.valid_candidates if which == "valid" else split.test_candidates
+    assert sampled.users.tolist() == full.users.tolist() == split.users(which).tolist()
+    for n, u in enumerate(sampled.users.tolist()):
+        target = (split.valid if which == "valid" else split.test)[u]
+        assert candidates[n, 0] == target
+        assert sampled.ranks[n] == literal_rank(table[u, target], table[u, candidates[n, 1:]].tolist())
+        own = set(split.train[u].tolist()) | ({int(split.valid[u])} if which == "test" else set())
+        others = [table[u, i] for i in split.pool.tolist() if i != target and i not in own]
+        assert full.ranks[n] == literal_rank(table[u, target], others)
+
+
+def test_a_constant_scorer_ranks_last_not_first(split):
+    result = evaluate(lambda users, items: np.zeros(items.shape), split, "test", "sampled")
+    assert (result.ranks == 13).all()
+
+
+def test_users_can_be_chosen_and_progress_is_told(split):
+    table = np.random.default_rng(1).normal(size=(31, 40))
+    whole = evaluate(scorer_of(table, split), split, "test", "sampled")
+    told: list[tuple] = []
+    some = evaluate(
+        scorer_of(table, split),
+        split,
+        "test",
+        "sampled",
+        users=[20, 4, 10],
+        chunk=2,
+        progress=lambda *a: told.append(a),
+    )
+    assert some.users.tolist() == [20, 4, 10]
+    assert some.ranks.tolist() == [whole.ranks[whole.users.tolist().index(u)] for u in (20, 4, 10)]
+    assert told == [("evaluate", 2, 3, "users"), ("evaluate", 3, 3, "users")]
+
+
+def test_who_cannot_be_evaluated_is_refused(split):
+    nothing = scorer_of(np.zeros((31, 40)), split)
+    with pytest.raises(InputError, match="user number 30 has no test item"):
+        evaluate(nothing, split, "test", "full", users=[3, 30])
+    with pytest.raises(InputError, match="nobody to evaluate"):
+        evaluate(nothing, split, "test", "full", users=[])
+
+
+def test_a_scorer_of_the_wrong_shape_is_a_fault(split):
+    with pytest.raises(ValueError, match=r"returned shape \(\d+, 5\)"):
+        evaluate(lambda users, items: np.zeros((len(users), 5)), split, "test", "full")
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=30))
+def test_metrics_of_one_target_against_the_definition(ranks):
+    ranking = Ranking(np.arange(len(ranks)), np.array(ranks))
+    means, users = ranking.metrics(KS), ranking.per_user(KS)
+    for k in KS:
+        for at, name in enumerate((f"HR@{k}", f"NDCG@{k}", f"Recall@{k}")):
+            expected = [literal_metrics([r], k)[at] for r in ranks]
+            assert users[name] == pytest.approx(expected)
+            assert means[name] == pytest.approx(np.mean(expected))
+
+
+@pytest.mark.parametrize("ks", [[], [0], [10, -1], [2.5]])
+def test_cut_offs_are_whole_and_positive(ks):
+    with pytest.raises(InputError, match="whole cut-offs k of at least 1"):
+        Ranking(np.array([0]), np.array([1])).metrics(ks)
+
+
+cases = st.lists(
+    st.tuples(
+        st.lists(levels, min_size=9, max_size=9), st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8))
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def literal_order(scores, targets, left_out):
+    """Items best first: by score, targets behind their ties, NaN last, left-out items nowhere."""
+
+    def place(item):
+        s = scores[item]
+        return (math.isnan(s), 0.0 if math.isnan(s) else -s, item in targets, item)
+
+    return sorted((i for i in range(len(scores)) if i not in left_out), key=place)
+
+
+@given(cases)
+@settings(max_examples=150)
+def test_topk_against_a_sort_per_user(rows):
+    scores = np.array([r[0] for r in rows])
+    targets = Ragged.from_lists([sorted(r[1]) for r in rows])
+    out = Ragged.from_lists([sorted(r[2] - r[1]) for r in rows])
+    found = topk(scores, targets, KS, leave_out=out)
+    order = [literal_order(s, t, o - t) for s, t, o in rows]
+    lists = np.array([o + [-1] * (10 - len(o)) for o in order])
+    listed = topk(lists, targets, KS)
+    for k in KS:
+        for at, name in enumerate((f"HR@{k}", f"NDCG@{k}", f"Recall@{k}")):
+            for u, (_, wanted, _) in enumerate(rows):
+                expected = math.nan
+                if wanted:
+                    expected = literal_metrics([1 + order[u].index(i) for i in sorted(wanted)], k)[at]
+                assert found[name][u] == pytest.approx(expected, nan_ok=True)
+                assert listed[name][u] == pytest.approx(expected, nan_ok=True)
+
+
+def test_topk_equals_evaluate_where_there_is_one_target(split):
+    table = np.random.default_rng(2).integers(0, 9, size=(31, 40)).astype(float)
+    whole = evaluate(scorer_of(table, split), split, "test", "full")
+    users = whole.users
+    own = [[*split.train[u].tolist(), int(split.valid[u])] for u in users.tolist()]
+    target = Ragged.from_lists([[i] for i in split.test[users].tolist()])
+    found = topk(table[users], target, KS, leave_out=Ragged.from_lists(own))
+    for name, values in whole.per_user(KS).items():
+        assert found[name] == pytest.approx(values)
+
+
+def test_topk_refuses_lists_that_are_too_short():
+    with pytest.raises(ValueError, match="lists of 2 items cannot give metrics at 3"):
+        topk(np.array([[1, 2]]), Ragged.from_lists([[1]]), [3])
+
+
+def test_against_ranx(monkeypatch):
+    """The same HR, NDCG and Recall as a well-kept library, many targets per user, no ties."""
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # compiling takes minutes, this small run takes none
+    ranx = pytest.importorskip("ranx")
+    rng = np.random.default_rng(3)
+    users, items = 40, 60
+    scores = rng.permuted(np.tile(np.arange(items, dtype=float), (users, 1)), axis=1)
+    targets = [sorted(rng.choice(items, rng.integers(1, 15), replace=False).tolist()) for _ in range(users)]
+    truth = ranx.Qrels({f"u{u:03}": {f"i{i}": 1 for i in targets[u]} for u in range(users)})
+    run = ranx.Run({f"u{u:03}": {f"i{i}": float(scores[u, i]) for i in range(items)} for u in range(users)})
+    names = [f"{m}@{k}" for m in ("hit_rate", "ndcg", "recall") for k in (5, 10, 20)]
+    expected = ranx.evaluate(truth, run, names)
+    found = topk(scores, Ragged.from_lists(targets), [5, 10, 20])
+    for theirs, ours in (("hit_rate", "HR"), ("ndcg", "NDCG"), ("recall", "Recall")):
+        for k in (5, 10, 20):
+            assert found[f"{ours}@{k}"].mean() == pytest.approx(expected[f"{theirs}@{k}"], abs=1e-9)
