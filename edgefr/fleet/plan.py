@@ -74,7 +74,7 @@ class Plan:
         starts = np.concatenate([np.zeros((len(elapsed), 1)), self.ends[:, :2]], axis=1)
         length = np.maximum(self.ends - starts, 1e-12)
         part = np.clip((elapsed[:, None] - starts) / length, 0.0, 1.0)
-        part = np.where(elapsed[:, None] >= self.ends, 1.0, part) * (elapsed[:, None] > 0)
+        part = np.where(elapsed[:, None] >= self.ends, 1.0, part)
         down, up = self.bytes_down * part[:, 0], self.bytes_up * part[:, 2]
         joules = (
             cost.radio_joules(down, self.j_per_mb_down, self.tail_j)

@@ -157,6 +157,20 @@ def test_availability_must_cover_the_whole_round():
     assert np.median(out.seconds[lost]) < 0.6 * 3600
 
 
+def test_clients_leave_when_their_spell_on_ends_in_later_rounds_too():
+    rule = {"mean_on_h": 0.5, "mean_off_h": 0.5, "sigma_ln": 0.5, "by_hour": [1.0] * 24}
+    spec = shipped({**CALM, "availability": rule}, {"deadline_s": 86400, "min_fraction": 0.0})
+    fleet, everyone = Fleet(spec, np.ones(500), seed=0), np.arange(500)
+    fleet.round(0, np.array([], dtype=int), work(steps=np.array([], dtype=int)))
+    until = fleet._presence.online_until(everyone, fleet.now)
+    out = fleet.round(1, everyone, work(steps=100_000))
+    lost = np.isin(out.failure, [Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD])
+    assert lost.sum() > 50
+    assert out.started == 86400
+    assert out.started + out.seconds[lost] == pytest.approx(until[lost])
+    assert (out.started + out.seconds[out.contributed] <= until[out.contributed]).all()
+
+
 def test_a_flat_battery_refuses():
     rule = {"min_soc": 0.2, "own_use_per_hour": 0.0}
     spec = shipped({**CALM, "battery": rule, "share": {"watch_w5": 1.0}}, {"deadline_s": 86400})

@@ -18,6 +18,15 @@ def test_the_share_online_is_that_of_the_mean_spells():
     assert min(shares) > 0.68
 
 
+def test_spells_have_the_mean_length_asked_for():
+    presence = Presence(FLAT, len(EVERYONE), seed=0)
+    presence.online_until(EVERYONE, 100 * HOUR)
+    before = presence.state_dict()["spell"]
+    presence.online_until(EVERYONE, 300 * HOUR)
+    spells = presence.state_dict()["spell"] - before
+    assert spells.mean() == pytest.approx(2 * 200 / (3.0 + 1.0), rel=0.02)
+
+
 def test_spells_at_night_follow_the_hour_they_start_in():
     by_hour = [4.0] * 6 + [0.25] * 18
     presence = Presence(FLAT.model_copy(update={"by_hour": by_hour}), len(EVERYONE), seed=0)
