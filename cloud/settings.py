@@ -42,8 +42,8 @@ class DistillSettings(_Settings):
     last_hidden_weight: float = Field(
         30.0,
         ge=0,
-        description="weight of the squared error of projected last hidden states; 0: Eq. 1 alone, which never "
-        "trains the last layer's output",
+        description="weight of the squared error of projected last hidden states; 0: Eq. 1 alone, which "
+        "never trains the last layer's output",
     )
     init: Literal["teacher", "random"] = Field(
         "teacher",
@@ -53,7 +53,7 @@ class DistillSettings(_Settings):
     steps: int = Field(2000, ge=1, description="optimiser steps")
     batch_size: int = Field(32, ge=1, description="texts per forward pass")
     accumulate: int = Field(1, ge=1, description="forward passes per optimiser step")
-    lr: float = Field(1e-3, gt=0, description="highest learning rate of Adam")
+    lr: float = Field(3e-3, gt=0, description="highest learning rate of Adam")
     warmup: int = Field(
         50, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0"
     )
