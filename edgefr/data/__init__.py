@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgefr.data import amazon, amazon_pairs, demo, movielens
-from edgefr.data.archive import Progress, Public
-from edgefr.data.interactions import Catalogue, Dataset, Ragged
+from edgefr.data.archive import Public
+from edgefr.data.interactions import Catalogue, Dataset, Progress, Ragged
 from privacy.errors import InputError, unknown
 
 __all__ = ["Catalogue", "Dataset", "Ragged", "load", "names"]

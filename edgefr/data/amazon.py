@@ -1,6 +1,6 @@
 """Amazon reviews in the official layout: one ratings or reviews file and one metadata file per category.
 
-Found in the folder `amazon` of the data folder, or in the data folder itself, at any depth:
+Found in the folder `amazon` of the data folder, or in the data folder itself, or in a folder below:
 `ratings_<Category>.csv` (user, item, rating, unix time; no header), or `reviews_<Category>.json.gz`,
 `reviews_<Category>_5.json.gz`, `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`.
 Every rating is an interaction; every category is a domain. The large files are streamed.
@@ -24,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgefr.data.archive import (
     Archive,
     Numbering,
-    Progress,
     Public,
     Wanted,
     check_ids,
@@ -32,7 +31,7 @@ from edgefr.data.archive import (
     read_table,
 )
 from edgefr.data.archive import refuse as refuse_row
-from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text, k_core
+from edgefr.data.interactions import Catalogue, Dataset, Progress, assemble, item_text, k_core
 from privacy.errors import InputError
 
 AMAZON = Public(
@@ -98,7 +97,11 @@ def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> D
 def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
     """The folder as an archive, and its files' places by their bare names."""
     folder = data_dir / "amazon" if (data_dir / "amazon").is_dir() else data_dir
-    found = [p for p in sorted(folder.rglob("*")) if p.is_file() and p.name.endswith((".csv", ".json.gz"))]
+    found = [
+        p
+        for p in sorted([*folder.glob("*"), *folder.glob("*/*")])
+        if p.is_file() and p.name.endswith((".csv", ".json.gz"))
+    ]
     members = {p.relative_to(folder).as_posix(): p for p in found}
     return Archive(folder, AMAZON, members), {p.name: place for place, p in members.items()}
 

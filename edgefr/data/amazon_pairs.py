@@ -13,7 +13,6 @@ import numpy as np
 from edgefr.data.archive import (
     Archive,
     Numbering,
-    Progress,
     Public,
     Wanted,
     check_ids,
@@ -22,7 +21,7 @@ from edgefr.data.archive import (
     read_table,
 )
 from edgefr.data.archive import refuse as refuse_row
-from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
+from edgefr.data.interactions import Catalogue, Dataset, Progress, assemble, item_text
 
 _URL = "https://cseweb.ucsd.edu/~jmcauley/datasets.html#amazon_reviews"
 ARTS_OFFICE = Public(_URL, "no licence stated; research use with citation", "order only, no clock times")

@@ -32,8 +32,6 @@ _MAX_RATIO = 200  # unpacked to packed, above 64 MB: interaction tables stay und
 _MAX_ID = 64  # characters
 _MAX_NUMBER = 2**31 - 1
 
-Progress = Callable[[str, int, int, str], None]
-
 
 @dataclass(frozen=True)
 class Public:

@@ -8,7 +8,6 @@ in parts of bounded memory, and how it is parted changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +15,9 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.data.demo_words import DOMAINS, FORMS, STYLES, TOPICS
-from edgefr.data.interactions import Catalogue, Dataset, item_text
+from edgefr.data.interactions import Catalogue, Dataset, Progress, item_text
 from privacy import keyed
 
-Progress = Callable[[str, int, int, str], None]
 Ints = npt.NDArray[np.int64]
 
 _START = 1_672_531_200  # 2023-01-01 00:00 UTC, unix seconds
@@ -31,7 +29,7 @@ _BOTH, _FIRST_ONLY = (
     0.7,
     0.15,
 )  # shares of users in both domains, in the first only; the rest in the second only
-_LASTING, _DRIFTING = 0.35, 0.5  # shares of a user's draws on the lasting and on the fading or growing topic
+_LASTING, _DRIFTING = 0.45, 0.43  # shares of a user's draws on the lasting and on the fading or growing topic
 
 
 class DemoOptions(BaseModel):

@@ -6,12 +6,15 @@ split (protocols).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+Progress = Callable[[str, int, int, str], None]
+"""progress(stage, done, total, note): how long work tells how far it is."""
 
 
 @dataclass(frozen=True)

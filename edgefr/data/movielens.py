@@ -12,7 +12,6 @@ import numpy.typing as npt
 from edgefr.data.archive import (
     Archive,
     Numbering,
-    Progress,
     Public,
     Wanted,
     check_ids,
@@ -21,7 +20,7 @@ from edgefr.data.archive import (
     read_table,
 )
 from edgefr.data.archive import refuse as refuse_row
-from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
+from edgefr.data.interactions import Catalogue, Dataset, Progress, assemble, item_text
 
 ML_100K = Public(
     "https://grouplens.org/datasets/movielens/100k/",

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.interactions import Ragged
+from edgefr.data.interactions import Progress, Ragged
 from edgefr.data.protocols import Split
 from privacy.errors import InputError
 
@@ -18,7 +18,6 @@ Scorer = Callable[[Ints, npt.NDArray[np.int32] | None], np.ndarray]
 """(users [n], items [n, K]) -> scores [n, K]; items None -> scores of the split's whole pool [n, len(pool)].
 """
 
-Progress = Callable[[str, int, int, str], None]
 
 _SCORES_AT_ONCE = 1 << 24
 _UNLISTED = np.iinfo(np.int64).max

@@ -37,6 +37,7 @@ def text_mean(vectors: npt.NDArray[np.float32], split: Split, train: bool = True
     """
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(length > 0, length, 1)
+    ranked = unit if len(split.pool) == len(unit) else unit[split.pool]
 
     def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
         parts = [split.history.take(users)] + ([split.train.take(users)] if train else [])
@@ -44,7 +45,7 @@ def text_mean(vectors: npt.NDArray[np.float32], split: Split, train: bool = True
         count = sum(part.counts for part in parts)
         user = total / np.maximum(count, 1)[:, None].astype(unit.dtype)
         if items is None:
-            return user @ unit[split.pool].T
+            return user @ ranked.T
         return np.einsum("nkf,nf->nk", unit[items], user)
 
     return score
