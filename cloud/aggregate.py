@@ -8,31 +8,14 @@ merged in the order in which the caller merges them, so keep that order fixed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from cloud.settings import AggregationSettings
 from privacy.errors import InputError
-
-
-class AggregationSettings(BaseModel):
-    """How the server turns a cohort's updates into the next broadcast."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    weights: Literal["uniform", "size"] = Field(
-        "uniform", description="a client's weight: 1, or its number of training interactions"
-    )
-    server_lr: float = Field(
-        1.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="learning rate of the server on the mean update; 1 is plain FedAvg",
-    )
 
 
 class Accumulator:

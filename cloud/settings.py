@@ -102,3 +102,17 @@ class PretrainSettings(_Settings):
         if self.hidden % self.heads:
             raise ValueError(f"heads must divide hidden: {self.hidden} is not a multiple of {self.heads}")
         return self
+
+
+class AggregationSettings(_Settings):
+    """How the server turns a cohort's updates into the next broadcast."""
+
+    weights: Literal["uniform", "size"] = Field(
+        "uniform", description="a client's weight: 1, or its number of training interactions"
+    )
+    server_lr: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="learning rate of the server on the mean update; 1 is plain FedAvg",
+    )

@@ -40,7 +40,7 @@ class Bundle:
 def open_bundle(path: str | Path) -> Bundle:
     """Check a bundle folder and read its manifest and config.
 
-    Checked, in this order: the manifest's size, schema and own digest; names and total size; no links, special
+    Checked, in order: the manifest's size, schema and own digest; names and total size; no links, special
     or unlisted files; every listed file's size and sha256. Raises `InputError` naming the file.
 
     >>> open_bundle("bundles/rpi_5_8gb").manifest.variant  # doctest: +SKIP

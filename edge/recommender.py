@@ -82,8 +82,8 @@ class Recommender:
 
         `user`: one of `users`; None is a new device with the initial private tensors. Items the user has seen
         are left out, and so are those in `exclude` (ids, or numbers in the catalogue). `history` replaces the
-        user's own past positives in methods that read them. Fewer than k come back when fewer are left. Raises
-        `InputError` for k < 1, unknown users or items, and when nothing is left.
+        user's own past positives in methods that read them. Fewer than k come back when fewer are left.
+        Raises `InputError` for k < 1, unknown users or items, and when nothing is left.
         """
         if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, got {k}")

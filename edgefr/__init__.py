@@ -1,0 +1,56 @@
+"""edgefr: federated, continual, on-device recommendation on a simulated fleet, and what it ran as bundles to ship.
+
+>>> import edgefr
+>>> edgefr.load_experiment(overrides=["rounds=3"]).rounds
+3
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgefr.data import load as load_data
+    from edgefr.experiment import Experiment, load_experiment
+    from edgefr.fleet import FleetFile, load_fleet
+    from edgefr.run import Run
+    from edgefr.shipping import export_run
+    from edgefr.simulate import simulate, simulate_seeds
+    from privacy.errors import InputError
+
+_HOMES = {
+    "Experiment": "edgefr.experiment",
+    "FleetFile": "edgefr.fleet",
+    "InputError": "privacy.errors",
+    "Run": "edgefr.run",
+    "export_run": "edgefr.shipping",
+    "load_data": "edgefr.data",
+    "load_experiment": "edgefr.experiment",
+    "load_fleet": "edgefr.fleet",
+    "simulate": "edgefr.simulate",
+    "simulate_seeds": "edgefr.simulate",
+}
+
+__all__ = [
+    "Experiment",
+    "FleetFile",
+    "InputError",
+    "Run",
+    "export_run",
+    "load_data",
+    "load_experiment",
+    "load_fleet",
+    "simulate",
+    "simulate_seeds",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used, so that `import edgefr` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edgefr' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), "load" if name == "load_data" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

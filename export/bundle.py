@@ -50,12 +50,12 @@ def export_bundles(
 
     `shared` are whole tensors, `private` [U, ...] per user of `users`; clients without personal layers lack
     those tensors. `history` and `seen` are ragged item numbers per user. `encoder` is a transformers folder
-    whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on which
-    class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id. `seed`
-    makes the private tensors a new device starts from.
+    whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on
+    which class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id.
+    `seed` makes the private tensors a new device starts from.
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "i8" or None), memory_mb (estimate), fits,
-    parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: it was there).
+    parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: was there).
     Raises `InputError` for parts that do not belong together, and for a folder that holds anything but the
     same bundle.
     """

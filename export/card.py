@@ -10,7 +10,7 @@ VECTORS = {"f32": "float32", "f16": "float16", "i8": "int8 with one scale per it
 
 
 def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | None) -> str:
-    """The card's text. `fits`: the memory rule's answer; `cosine`: the encoder's mean cosine to torch on titles."""
+    """The card's text. `fits`: the memory rule's answer; `cosine`: encoder to torch, mean over titles."""
     sizes, items = manifest.model, manifest.item_count
     tables = ", ".join(f"`{t.name}` ({items:,} x {t.width}, {VECTORS[t.dtype]})" for t in config.tables)
     verdict = "fits" if fits else "DOES NOT FIT"
@@ -21,17 +21,17 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         "",
         "## Contents",
         f"- Item vectors: {tables or 'none'}.",
-        f"- Scoring graph `{config.score}`: {sizes.shared_parameters:,} shared and {sizes.private_parameters:,} "
-        "private parameters, all of them inputs.",
+        f"- Scoring graph `{config.score}`: {sizes.shared_parameters:,} shared and "
+        f"{sizes.private_parameters:,} private parameters, all of them inputs.",
         _encoder_line(config, sizes, cosine),
-        f"- Memory: about {sizes.memory_mb:.0f} MB (estimate), which {verdict} into 0.8 of what an app may use "
-        "on this class.",
+        f"- Memory: about {sizes.memory_mb:.0f} MB (estimate), which {verdict} into 0.8 of what an app may "
+        "use on this class.",
         "",
         "## Private state",
-        f"`private/` holds the tensors, past positives and seen items of {sizes.users:,} SIMULATED users of this "
-        "device class, so that what ran can be replayed. They are not meant for a device: a real one starts from "
-        f"`{config.init}`, learns on its own data and keeps the result. Do not publish the folder if the users "
-        "are real.",
+        f"`private/` holds the tensors, past positives and seen items of {sizes.users:,} SIMULATED users of "
+        "this device class, so that what ran can be replayed. They are not meant for a device: a real one "
+        f"starts from `{config.init}`, learns on its own data and keeps the result. Do not publish the folder if "
+        "the users are real.",
         "",
         "## Checks",
         "`manifest.json` has the size and sha256 of every file. That finds damage; it is not a signature.",

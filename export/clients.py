@@ -84,6 +84,8 @@ def as_float32(tensor: Tensor) -> npt.NDArray[np.float32]:
 
 def check(program: Any, users: Users, shared: Mapping[str, Tensor], items: int) -> None:
     """That tensors, users and items belong together; `InputError` naming what does not."""
+    if len(set(users.ids)) != len(users.ids):
+        raise InputError("user ids repeat; give every user its own id")
     for place, given in (("shared", shared), ("private", users.private)):
         for name in given:
             if name not in program.specs or program.specs[name].place != place:

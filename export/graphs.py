@@ -44,8 +44,8 @@ class Gathered:
     """The batch of one client on a device: table rows come gathered, in the order of the items.
 
     `tables` pairs each whole table with its rows for these items; the program's `rows` and `frozen` find them
-    by the table they ask for. `label` and `weight` are those of past positives: 1 and 1/n, 0 and 0 for padding;
-    items to score have neither.
+    by the table they ask for. `label` and `weight` are those of past positives: 1 and 1/n, 0 and 0 for
+    padding; items to score have neither.
     """
 
     tables: Sequence[tuple[Tensor, Tensor]]
@@ -115,9 +115,9 @@ class _Scores(torch.nn.Module):
 def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
     """The ONNX graph of one client's scores: all tensors in by name, `scores` [n] out; n and h are free.
 
-    Traces `vectors`, `user` and `score` for a client that has the named `tensors` (None: all of the program's;
-    a client without personal layers lacks those). Inputs the scores do not depend on are left out. Raises
-    `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
+    Traces `vectors`, `user` and `score` for a client that has the named `tensors` (None: all; a client
+    without personal layers lacks those). Inputs the scores do not depend on are left out. Raises `InputError`
+    when the graph differs from torch by more than 1e-4 on any of four sizes.
 
     >>> graph = score_graph(program)  # doctest: +SKIP
     >>> [i.name for i in graph.graph.input]  # doctest: +SKIP
@@ -147,12 +147,16 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
     return model
 
 
-class _Encoder(torch.nn.Module):
-    """A transformers model and its pooling as a function of ids and mask."""
+class TorchEncoder(torch.nn.Module):
+    """A transformers model and its pooling: ids, mask int64 [B, L] -> vectors [B, hidden].
 
-    def __init__(self, model: torch.nn.Module, pooling: str) -> None:
+    `words` is the size of its vocabulary, `longest` the most tokens it can read.
+    """
+
+    def __init__(self, model: Any, pooling: str) -> None:
         super().__init__()
         self.model, self._pooling = model, pooling
+        self.words, self.longest = int(model.config.vocab_size), int(model.config.max_position_embeddings)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -162,12 +166,13 @@ class _Encoder(torch.nn.Module):
         return (hidden * weight).sum(1) / weight.sum(1)
 
 
-def load_encoder(folder: Path, pooling: str) -> torch.nn.Module:
-    """A transformers folder and a pooling as a module: ids, mask int64 [B, L] -> vectors [B, hidden].
+def load_encoder(folder: Path, pooling: str) -> TorchEncoder:
+    """The text encoder in a transformers folder, in fp32 for inference.
 
     `pooling` "cls" takes the first token's vector, "mean" the mean over the mask. Raises `InputError` for a
     folder that does not load and for another pooling.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModel
 
     if pooling not in ("cls", "mean"):
@@ -175,11 +180,11 @@ def load_encoder(folder: Path, pooling: str) -> torch.nn.Module:
     try:
         with _no_bars():
             model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise InputError(
             f"{folder} does not load as a transformers folder: {str(error).splitlines()[0]}"
         ) from error
-    return _Encoder(model.eval().float(), pooling)
+    return TorchEncoder(model.eval().float(), pooling)
 
 
 @contextmanager
@@ -205,18 +210,16 @@ def encoder_graph(folder: Path, pooling: str) -> Any:
     >>> encoder_graph(Path("student"), "mean")  # doctest: +SKIP
     """
     module = load_encoder(folder, pooling)
-    words = module.get_submodule("model").get_parameter("embeddings.word_embeddings.weight").shape[0]
 
     def inputs(batch: int, length: int) -> list[Tensor]:
-        bits = keyed.integers(keyed.key(0, "encoder gate", batch), np.arange(batch * length), words)
+        bits = keyed.integers(keyed.key(0, "encoder gate", batch), np.arange(batch * length), module.words)
         mask = torch.ones(batch, length, dtype=torch.int64)
         mask[1:, length // 2 + 1 :] = 0
         return [torch.from_numpy(bits.reshape(batch, length)), mask]
 
-    longest = module.get_submodule("model").get_parameter("embeddings.position_embeddings.weight").shape[0]
     shapes: dict[str, Shape] = {"ids": ("B", "L"), "mask": ("B", "L")}
     # optimize=True: folds the weights' transposes, without which they would not be quantised
-    traced = _trace(module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": longest})
+    traced = _trace(module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": module.longest})
     _gate(f"encoder graph of {folder}", traced, module, shapes, [inputs(b, n) for b, n in SIZES])
     return traced
 

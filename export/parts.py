@@ -47,12 +47,12 @@ def stage_tables(stage: Stage, tables: Mapping[str, Floats]) -> dict[TableType, 
     for name, table in tables.items():
         small, scale = table_int8(table)
         stage.add(f"index/{name}.scale.npy", "scale", _npy(scale))
-        for dtype, values in (("f32", table), ("f16", table_fp16(table)), ("i8", small)):
+        values = {"f32": table, "f16": table_fp16(table), "i8": small}
+        for dtype in TABLE_TYPES:
             path = f"index/{name}.{dtype}.npy"
-            stage.add(path, "table", _npy(values))
+            stage.add(path, "table", _npy(values[dtype]))
             scales = f"index/{name}.scale.npy" if dtype == "i8" else None
-            record = Table(name=name, dtype=dtype, width=table.shape[1], path=path, scale=scales)  # type: ignore[arg-type]
-            staged[record.dtype].append(record)
+            staged[dtype].append(Table(name=name, dtype=dtype, width=table.shape[1], path=path, scale=scales))
     return staged
 
 
@@ -78,13 +78,13 @@ def stage_encoder(
         raise InputError(
             f"{folder} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one"
         )
+    step = max(1, len(titles) // SAMPLE)
+    texts = [title for title in titles[::step] if title.strip()][:SAMPLE]
+    expected, parameters = _torch_vectors(folder, pooling, max_tokens, texts)
     graph = encoder_graph(folder, pooling)
     stage.add(TOKENIZER, "tokenizer", (folder / TOKENIZER).read_bytes())
     stage.add("onnx/encoder.f32.onnx", "encoder", graph.SerializeToString(deterministic=True))
     stage.add("onnx/encoder.i8.onnx", "encoder", encoder_int8(graph, stage.root))
-    step = max(1, len(titles) // SAMPLE)
-    texts = [title for title in titles[::step] if title.strip()][:SAMPLE]
-    expected, parameters = _torch_vectors(folder, pooling, max_tokens, texts)
     parts = EncoderParts(expected.shape[1], parameters, {}, {})
     for dtype in ENCODER_TYPES:
         path = f"onnx/encoder.{dtype}.onnx"
@@ -160,6 +160,10 @@ def _torch_vectors(
     from transformers import AutoTokenizer
 
     module = load_encoder(folder, pooling)
+    if not 3 <= max_tokens <= module.longest:
+        raise InputError(
+            f"max_tokens must be from 3 to {module.longest}, what {folder} can read; got {max_tokens}"
+        )
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     with torch.no_grad():
         tokens = [

@@ -14,8 +14,8 @@ Floats = npt.NDArray[np.float32]
 def table_int8(table: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
     """Symmetric int8, one scale per row: values [n, w] in -127..127 and scale [n], table ~ values * scale.
 
-    The error of a value is at most half its row's scale, which is the row's largest size / 127. A row of zeros
-    keeps scale 0. Raises `InputError` for a value that is not finite.
+    The error of a value is at most half its row's scale, which is the row's largest size / 127. A row of
+    zeros keeps scale 0. Raises `InputError` for a value that is not finite.
 
     >>> values, scale = table_int8(np.array([[1.0, -0.5]], np.float32))
     >>> values.tolist(), round(float(scale[0]), 5)

@@ -1,0 +1,88 @@
+"""The methods: one folder each, one table. A method is a local program and the experiment values it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.transfr.settings import TransFRSettings
+from privacy.errors import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+    from edgefr.methods.program import LocalProgram
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table. `build(settings, items, text, local_epochs)` makes the local program.
+
+    `defaults` are experiment values that differ from the general ones; `needs_text`: items are read as text. `stages`
+    name the model after the rounds and after local training (None: the method has none); `untrained(settings, text,
+    random_text, seed)` gives the ablation's stages before anything is learned.
+    """
+
+    name: str
+    paper: str
+    settings: type[BaseModel]
+    build: Callable[[Any, int, torch.Tensor | None, int], LocalProgram]
+    defaults: Mapping[str, Any]
+    needs_text: bool
+    stages: tuple[str, str | None]
+    untrained: Callable[..., list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]] | None = None
+
+
+def _transfr(settings: TransFRSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+    from edgefr.methods.transfr.program import TransFR
+
+    assert text is not None
+    return TransFR(settings, text, local_epochs)
+
+
+def _transfr_untrained(
+    settings: TransFRSettings, text: torch.Tensor, random_text: torch.Tensor | None, seed: int
+) -> list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]:
+    from edgefr.methods.transfr.ablation import untrained_stages
+
+    return untrained_stages(settings, text, random_text, seed)
+
+
+def _fedmf(settings: FedMFSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+    from edgefr.methods.fedmf.program import FedMF
+
+    return FedMF(settings, items, local_epochs)
+
+
+METHODS: dict[str, Method] = {
+    "transfr": Method(
+        name="transfr",
+        paper="TransFR: Transferable Federated Recommendation with Pre-trained Language Models",
+        settings=TransFRSettings,
+        build=_transfr,
+        defaults={"rounds": 10, "local_epochs": 30, "clients_per_round": 0.2, "batch_size": 256},
+        needs_text=True,
+        stages=("finetune", "localtrain"),
+        untrained=_transfr_untrained,
+    ),
+    "fedmf": Method(
+        name="fedmf",
+        paper="FedMF, as the backbone of F3CRec",
+        settings=FedMFSettings,
+        build=_fedmf,
+        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        needs_text=False,
+        stages=("federated", None),
+    ),
+}
+
+
+def method(name: str) -> Method:
+    """The row of the table. Raises `InputError` with the nearest names when there is none."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -52,10 +52,12 @@ class TensorSpec:
 class Phase:
     """One stage of local work: which tensors it trains, for how many epochs, with what optimiser and learning rates.
 
-    `when`: "round" phases run in every federated round, "final" ones once after the last round (local training).
+    `uses` are all tensors the loss reads, `trains` those of them that it changes. `when`: "round" phases run in every
+    federated round, "final" ones once after the last round (local training; nothing leaves the device).
     """
 
     name: str
+    uses: tuple[str, ...]
     trains: tuple[str, ...]
     epochs: int
     optimiser: Literal["sgd", "adam"]
@@ -69,7 +71,8 @@ class One:
 
     `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue
     (they index `frozen` tables); `weight` is 1/n for examples, 0 for padding; `history` is the client's own past
-    positives as another batch (None where the program does not ask for it).
+    positives as another batch, `label` 1 for real entries (None where the program does not ask for it);
+    `training` says that the positives among the examples are in that history.
     """
 
     items: Tensor
@@ -77,6 +80,7 @@ class One:
     label: Tensor
     weight: Tensor
     history: One | None = None
+    training: bool = False
 
     def rows(self, table: Tensor) -> Tensor:
         """Rows of a `rows` tensor for these items: [..., n, width]."""
@@ -101,18 +105,45 @@ class One:
 
 @dataclass(frozen=True)
 class Flat(One):
-    """The examples of many clients in one list: every field is [N], `client` says whose example it is.
+    """The examples of many clients in one list: every field is [N], rows tensors come in gathered, one row per example.
 
-    `counts` [C] are the clients' numbers of examples, in order.
+    `client` [N] says whose example it is (ascending), `ends` [C] counts the examples of clients 0..c together.
     """
 
     client: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    ends: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def rows(self, table: Tensor) -> Tensor:
+        return table
 
     def own(self, tensor: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(self.client, tensor)
+        return cast(Tensor, _Repeat.apply(tensor, self.client, self.ends))
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         raise TypeError("a program with dense layers per client runs in the padded layout; set pointwise = False")
+
+
+class _Repeat(torch.autograd.Function):
+    """Rows repeated for runs of examples; its gradient sums each run (one pass, where a general scatter takes many)."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, client: Tensor, ends: Tensor) -> Tensor:
+        ctx.save_for_backward(ends)
+        return tensor.index_select(0, client)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (ends,) = ctx.saved_tensors
+        each = torch.arange(len(gradients[0]), device=ends.device)
+        starts = torch.nn.functional.pad(ends[:-1], (1, 0))
+        return torch.nn.functional.embedding_bag(each, gradients[0], starts, mode="sum"), None, None
+
+
+def inner(user: Tensor, vectors: Tensor) -> Tensor:
+    """Inner products of users with item vectors, in every layout: [..., 1 or n, d], [..., n, d] -> [..., n]."""
+    if user.shape[-2] == 1:  # one vector for all of the client's examples: a product of matrices
+        return torch.matmul(vectors, user.transpose(-1, -2)).squeeze(-1)
+    return (user * vectors).sum(-1)
 
 
 @runtime_checkable
@@ -143,12 +174,15 @@ class LocalProgram(Protocol):
         """Item vectors from the SHARED side alone: [..., n, d]. A device may cache them for the whole catalogue."""
         ...
 
-    def user(self, tensors: Tensors, batch: One, vectors: Tensor | None = None) -> Tensor:
-        """The user's vector: [..., 1, d] or beside each example [..., n, d]; `vectors` are the history's, if needed."""
+    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+        """The user's vector, [..., 1, d] or beside each example [..., n, d].
+
+        `history` are the `vectors` of batch.history (None if the program needs none), `vectors` those of the batch.
+        """
         ...
 
     def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
-        """One score (a logit) per example from item vectors and the user's vector, personal layers included."""
+        """One score (a logit) per example from `vectors` and `user`; personal layers apply if `tensors` has them."""
         ...
 
     def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:

@@ -1,0 +1,96 @@
+"""`edgefr distill` and `edgefr pretrain`: text encoders on their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from edgefr.cli.progress import shown
+from privacy.errors import InputError
+
+
+def distill(
+    out: Annotated[Path, typer.Option(help="Folder for the student; must be new.")],
+    texts: Annotated[Path | None, typer.Option(help="Text file, one text per line. None: a data set's items.")] = None,
+    data: Annotated[str, typer.Option(help="Data set whose item texts are used without --texts.")] = "demo",
+    data_dir: Annotated[Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the archives.")] = None,
+    experiment: Annotated[Path | None, typer.Option(help="Experiment whose encoder.distill is used.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="e.g. encoder.distill.layers=2")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Distil a BERT into a small text encoder (TransFR Eq. 1-3) and say what was kept of it."""
+    import shutil
+
+    from cloud.distill import distill as learn
+    from edgefr.data import load
+    from edgefr.experiment import load_experiment
+    from edgefr.prepare import cache_dir
+    from edgefr.report.tables import key_values
+    from edgefr.simulate import torch_device
+
+    chosen = load_experiment(experiment, set_ or [])
+    if chosen.encoder.distill is None:
+        raise InputError("this experiment reads with the teacher itself (encoder.distill is empty); set its fields")
+    if out.exists():
+        raise InputError(f"{out} exists; choose another --out (nothing was changed)")
+    lines = read_lines(texts) if texts is not None else load(data, data_dir).catalogue.text
+    with shown() as progress:
+        student = learn(lines, chosen.encoder.distill, cache_dir(), str(torch_device(device)), progress)
+    shutil.copytree(student.path, out)
+    console = Console()
+    console.print(key_values("student", student.report))
+    console.print(f"student: {out}")
+
+
+def pretrain(
+    texts: Annotated[Path, typer.Option(help="Text file, one text per line.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model; continued if it was interrupted.")],
+    layers: Annotated[int, typer.Option(help="Transformer layers.")] = 4,
+    hidden: Annotated[int, typer.Option(help="Width of the model.")] = 312,
+    heads: Annotated[int, typer.Option(help="Attention heads.")] = 12,
+    vocabulary: Annotated[int, typer.Option(help="Largest vocabulary, in tokens.")] = 8000,
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 10_000,
+    max_tokens: Annotated[int, typer.Option(help="Longest text, in tokens.")] = 128,
+    seed: Annotated[int, typer.Option(help="Seed of weights, masks and order.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Train a BERT from scratch on any text (masked language model); the result can be a teacher."""
+    from pydantic import ValidationError
+
+    from cloud.pretrain import pretrain as learn
+    from cloud.settings import PretrainSettings
+    from edgefr.documents import explain
+    from edgefr.simulate import torch_device
+
+    try:
+        settings = PretrainSettings(
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            vocabulary=vocabulary,
+            steps=steps,
+            warmup=min(500, steps // 10),
+            max_tokens=max_tokens,
+            seed=seed,
+        )
+    except ValidationError as error:
+        raise InputError(explain(error, schema=PretrainSettings)) from None
+    with shown() as progress:
+        folder = learn(read_lines(texts), settings, out, str(torch_device(device)), progress)
+    Console().print(f"model: {folder}")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file. Raises `InputError` if it cannot be read as UTF-8."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path} as text: {error}") from None
+    if not any(line.strip() for line in lines):
+        raise InputError(f"{path} holds no text; expected one text per line")
+    return lines

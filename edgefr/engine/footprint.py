@@ -1,0 +1,72 @@
+"""What a round asks of a device: operations, memory and bytes, counted from the program's own tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.engine.sampling import Sampler
+from edgefr.engine.work import Clients, trained
+from edgefr.fleet import Work
+from edgefr.methods.program import LocalProgram, Phase
+
+FLOAT, HALF = 4, 2
+"""Bytes of a value: tensors travel and train as float32, frozen tables lie on the device as float16."""
+
+
+def round_work(
+    program: LocalProgram, phases: Sequence[Phase], sampler: Sampler, cohort: Clients, newcomers: npt.NDArray[np.bool_]
+) -> Work:
+    """The work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables once.
+
+    Whole shared tensors travel both ways: an upload of touched rows alone would say which items a user had.
+    """
+    examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
+    steps = sum(phase.epochs for phase in phases) * np.maximum(sampler.steps(cohort), 1)
+    epochs = sum(phase.epochs for phase in phases)
+    frozen = sum(table.numel() for table in program.frozen.values())
+    shared = sum(spec.size for spec in program.specs.values() if spec.place == "shared")
+    upload = sum(program.specs[name].size for name in trained(program, phases, "shared"))
+    return Work(
+        steps=steps,
+        examples_per_step=epochs * examples / steps,
+        flops_per_example=flops_per_example(program, phases),
+        trained_parameters=_trained(program, phases, examples),
+        resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen * HALF / FLOAT,
+        activation_bytes=activation_bytes(program, sampler.batch_size),
+        bytes_down=FLOAT * shared + HALF * frozen * newcomers,
+        bytes_up=FLOAT * upload,
+        optimiser=phases[0].optimiser if phases else "sgd",
+        width=max(spec.shape[-1] for spec in program.specs.values()),
+    )
+
+
+def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
+    """Operations of one forward pass of one example: two per weight of each layer, two per value of each vector."""
+    used = {name for phase in phases for name in phase.uses}
+    return float(sum(2 * (spec.size if spec.kind == "dense" else spec.shape[-1]) for n, spec in program.specs.items() if n in used))
+
+
+def activation_bytes(program: LocalProgram, examples: int) -> float:
+    """Bytes kept for the backward pass of a batch: every layer's output and the frozen inputs."""
+    widths = sum(spec.shape[-1] for spec in program.specs.values()) + sum(t.shape[-1] for t in program.frozen.values())
+    return float(FLOAT * examples * widths)
+
+
+def _trained(program: LocalProgram, phases: Sequence[Phase], examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Parameters a client trains: whole dense tensors, and of tables at most one row per example."""
+    total = np.zeros(len(examples), np.int64)
+    for name in {name for phase in phases for name in phase.trains}:
+        spec = program.specs[name]
+        total += spec.size if spec.kind == "dense" else np.minimum(spec.shape[0], examples) * spec.shape[1]
+    return total
+
+
+def default_shard_size(program: LocalProgram, batch_size: int, memory_mb: int) -> int:
+    """Clients per vectorised call so that a shard takes about `memory_mb`: values, gradients, moments, activations."""
+    dense = sum(spec.size for spec in program.specs.values() if spec.kind == "dense")
+    rows = sum(spec.shape[1] for spec in program.specs.values() if spec.kind == "rows") * batch_size
+    per_client = FLOAT * 5 * (dense + rows) + 3 * activation_bytes(program, batch_size)
+    return int(np.clip(memory_mb * 2**20 / per_client, 1, 256))

@@ -1,0 +1,71 @@
+"""Scores of a trained model for evaluation: the program's own functions on many users at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from edgefr.data.interactions import Ragged
+from edgefr.methods.program import LocalProgram, One, Tensors
+
+
+class ModelScorer:
+    """A scorer for `edgefr.metrics.evaluate`: (users [n], items [n, K] or None for the whole pool) -> scores.
+
+    `shared` and `private` [clients, ...] are the model's tensors, `context` the users' own items for programs that
+    average over them. Shared item vectors are computed once for the catalogue.
+    """
+
+    def __init__(
+        self,
+        program: LocalProgram,
+        shared: Tensors,
+        private: Tensors,
+        context: Ragged,
+        pool: npt.NDArray[np.integer],
+        catalogue: int,
+        device: torch.device,
+        values_per_block: int = 1 << 24,
+    ):
+        self.program, self.shared, self.private, self.context = program, shared, private, context
+        self.device, self.values_per_block = device, values_per_block
+        self.pool = torch.from_numpy(np.asarray(pool, np.int64)).to(device)
+        program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
+        with torch.inference_mode():
+            blocks = [self._catalogue(at) for at in torch.arange(catalogue, device=device).split(8192)]
+            self.vectors = torch.cat(blocks)
+
+    def _catalogue(self, items: Tensor) -> Tensor:
+        return self.program.vectors(self.shared, One(items, items, items, items))
+
+    def __call__(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.integer] | None) -> npt.NDArray[np.float32]:
+        width = len(self.pool) if items is None else items.shape[1]
+        block = max(1, self.values_per_block // (width * self.vectors.shape[1]))
+        out = np.empty((len(users), width), np.float32)
+        with torch.inference_mode():
+            for at in range(0, len(users), block):
+                part = slice(at, at + block)
+                out[part] = self._scores(users[part], None if items is None else items[part]).cpu().numpy()
+        return out
+
+    def _scores(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.integer] | None) -> Tensor:
+        who = torch.from_numpy(users)
+        tensors = {**self.shared, **{n: v[who].to(self.device) for n, v in self.private.items()}}
+        wanted = self.pool if items is None else torch.from_numpy(np.asarray(items, np.int64)).to(self.device)
+        history = self._history(users) if self.program.needs_history else None
+        batch = One(wanted, wanted, wanted, wanted, history)
+        past = None if history is None else history.frozen(self.vectors)
+        vectors = batch.frozen(self.vectors)
+        return self.program.score(tensors, batch, vectors, self.program.user(tensors, batch, past, vectors))
+
+    def _history(self, users: npt.NDArray[np.int64]) -> One:
+        own = self.context.take(users)
+        place = np.arange(max(int(own.counts.max(initial=0)), 1))
+        real = place < own.counts[:, None]
+        at = np.where(real, own.offsets[:-1, None] + place, 0)
+        items = np.where(real, own.values[at] if len(own.values) else 0, 0).astype(np.int64)
+        label = torch.from_numpy(real.astype(np.float32)).to(self.device)
+        index = torch.from_numpy(items).to(self.device)
+        return One(index, index, label, label)

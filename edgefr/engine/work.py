@@ -1,0 +1,73 @@
+"""What an executor is given and what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from edgefr.data.interactions import Ragged
+from edgefr.engine.sampling import Sampler
+from edgefr.methods.program import LocalProgram, Phase, Tensors
+
+Clients = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """The work of one shard: which clients run which phases of a program, on what data, in which round.
+
+    `context` holds every client's own past positives for programs that need a history. `round` keys the draws.
+    """
+
+    program: LocalProgram
+    phases: Sequence[Phase]
+    sampler: Sampler
+    context: Ragged
+    round: int
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class RowUpdates:
+    """Changes of the rows a shard's clients touched: `rows` [R] catalogue numbers, `client` [R] slots, `values` [R, w]."""
+
+    rows: Tensor
+    client: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What a shard of clients learned, one slot per client.
+
+    `dense`: update (delta against the broadcast) of each trained shared tensor, [C, *shape]. `rows`: sparse updates of
+    `rows` tensors. `private`: new values of the trained private tensors, [C, *shape].
+    """
+
+    dense: dict[str, Tensor]
+    rows: dict[str, RowUpdates]
+    private: dict[str, Tensor]
+
+    def norms(self, clients: int, order: int) -> Tensor:
+        """Joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not."""
+        power = [v.flatten(1).double().abs().pow(order).sum(1) for v in self.dense.values()]
+        for update in self.rows.values():
+            per_row = update.values.double().abs().pow(order).sum(1)
+            power.append(torch.zeros(clients, dtype=torch.float64, device=per_row.device).index_add(0, update.client, per_row))
+        total = torch.stack(power).sum(0) if power else torch.zeros(clients, dtype=torch.float64)
+        return total if order == 1 else total.sqrt()
+
+
+Executor = Callable[[LocalWork, Tensors, Tensors, Clients], Updates]
+"""Runs a shard: (work, whole shared tensors, the shard's private tensors [C, ...], client numbers [C]) -> updates."""
+
+
+def trained(program: LocalProgram, phases: Sequence[Phase], place: str) -> list[str]:
+    """Names of the tensors of one place ("shared" or "private") that these phases change, in the program's order."""
+    changed = {name for phase in phases for name in phase.trains}
+    return [n for n, spec in program.specs.items() if spec.place == place and n in changed]

@@ -1,0 +1,131 @@
+"""The experiment: everything that decides a result, in one validated object.
+
+Values come from, strongest last: the general defaults, the method's defaults, the YAML file, `--set key=value`.
+Owns: the schema and how it is read. Does not own: the settings of rooms (each owns its own) or their meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings
+from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
+from edgefr.documents import Document, explain
+from edgefr.methods import method
+from privacy.errors import InputError
+from privacy.settings import PrivacySettings
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
+
+
+class EncoderSection(_Section):
+    """How item texts become vectors: a distilled student, or the teacher itself."""
+
+    distill: DistillSettings | None = Field(
+        default_factory=lambda: DistillSettings(layers=2, layer_map=[3, 6], hidden=156, steps=150, max_tokens=32),
+        description="the student to distil; none: items are read by the teacher itself",
+    )
+    teacher: str = Field("package", description="used when distill is none: 'package', a transformers folder, or a hub id")
+    encode: EncodeSettings = Field(default_factory=EncodeSettings, description="pooling and length of texts")
+
+
+class EvaluationSection(_Section):
+    """What is measured, on whom, and how often."""
+
+    k: list[int] = Field([10], min_length=1, description="cut-offs of HR@k, NDCG@k and Recall@k")
+    every: int = Field(1, ge=1, description="rounds between points of the learning curve (validation items)")
+    full_ranking_users: int = Field(
+        1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
+    )
+    curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
+
+
+class EngineSection(_Section):
+    """How clients are run. `shard_size` decides the order of sums, so it belongs to the experiment."""
+
+    executor: Literal["inline", "debug"] = Field("inline", description="inline: vectorised; debug: one client at a time")
+    shard_size: int | None = Field(None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded")
+    memory_mb: int = Field(512, ge=16, description="memory a shard may take, MB (decides shard_size)")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where clients are trained: cpu or cuda")
+
+
+class Experiment(_Section):
+    """One experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
+
+    name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder")
+    method: str = Field("transfr", description="a method of the table: transfr, fedmf")
+    model: dict[str, Any] = Field(default_factory=dict, description="hyper-parameters of the method")
+    fidelity: Literal["paper", "released"] = Field("paper", description="where a paper and its code differ: which one")
+    data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, amazon, ...")
+    data_options: dict[str, Any] = Field(default_factory=dict, description="options of the data set's reader")
+    protocol: ProtocolSettings = Field(default_factory=LeaveOneOut, description="split and candidates")
+    rounds: int = Field(10, ge=0, le=1_000_000, description="federated rounds (T)")
+    local_epochs: int = Field(1, ge=1, le=10_000, description="epochs on a device per round (E)")
+    clients_per_round: float = Field(1.0, gt=0, description="cohort: a share of the clients up to 1, or a number above 1")
+    batch_size: int = Field(256, ge=1, description="examples per optimiser step")
+    negatives: int = Field(4, ge=0, le=1000, description="sampled negatives per positive")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="every random number of the run follows from it")
+    aggregation: AggregationSettings = Field(default_factory=AggregationSettings, description="the server's rule")
+    encoder: EncoderSection = Field(default_factory=EncoderSection, description="text encoder (methods that read text)")
+    privacy: PrivacySettings = Field(default_factory=PrivacySettings, description="clip, noise, budget")
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection, description="metrics")
+    engine: EngineSection = Field(default_factory=EngineSection, description="executor and its shards")
+    fleet: dict[str, Any] = Field(default_factory=dict, description="overrides of the fleet section of devices.yaml")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Experiment:
+        row = method(self.method)
+        try:
+            self.model = row.settings.model_validate(self.model).model_dump()
+        except ValidationError as error:
+            raise InputError(explain(error, prefix="model.", schema=row.settings)) from None
+        if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
+            raise ValueError("clients_per_round is a share up to 1 (0.2) or a whole number of clients (50)")
+        if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
+            raise ValueError(
+                "aggregation.weights=size sends each client's number of examples, which privacy.mechanism does not "
+                "protect; use weights: uniform"
+            )
+        return self
+
+    def cohort_size(self, clients: int) -> int:
+        """Clients per round out of `clients`, at least 1."""
+        wanted = self.clients_per_round * clients if self.clients_per_round <= 1 else self.clients_per_round
+        return max(1, min(clients, round(wanted)))
+
+    def cross_domain(self) -> CrossDomain | None:
+        """The cross-domain task, if that is the protocol."""
+        return self.protocol if isinstance(self.protocol, CrossDomain) else None
+
+
+def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **values: Any) -> Experiment:
+    """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
+
+    Raises `InputError` naming file, line and field.
+
+    >>> load_experiment(overrides=["rounds=3", "model.user_encoder=mean"]).rounds
+    3
+    """
+    document = Document.read(path) if path is not None else Document.of({}, "experiment")
+    for text in overrides:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
+        try:
+            document.put(key.strip(), yaml.safe_load(value), source=f"--set {text}")
+        except yaml.YAMLError:
+            raise InputError(f"--set {text}: the value is not YAML; quote it") from None
+    for key, value in values.items():
+        if value is not None:
+            document.put(key, value, source=f"--{key.replace('_', '-')}")
+    chosen = document.values.get("method", "transfr")
+    for key, value in method(str(chosen)).defaults.items():
+        document.values.setdefault(key, value)
+    return document.validate(Experiment)

@@ -1,0 +1,56 @@
+"""FedMF: the local program of federated matrix factorisation."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.losses import init_vectors, pointwise_bce
+from edgefr.methods.program import One, Phase, Tensors, TensorSpec, inner
+from privacy import keyed
+
+
+class FedMF:
+    """score(u, i) = <p_u, q_i>: p_u [dim] stays on the device, the item table [items, dim] is shared.
+
+    >>> program = FedMF(FedMFSettings(dim=4), items=10, local_epochs=1)
+    >>> sorted(program.specs)
+    ['item', 'user']
+    """
+
+    name = "fedmf"
+    pointwise = True
+    needs_history = False
+
+    def __init__(self, settings: FedMFSettings, items: int, local_epochs: int):
+        self.settings = settings
+        self.frozen: dict[str, Tensor] = {}
+        self.specs = {
+            "item": TensorSpec((items, settings.dim), "shared", "rows"),
+            "user": TensorSpec((settings.dim,), "private"),
+        }
+        item_lr = settings.item_lr if settings.item_lr is not None else settings.lr * items
+        both = ("item", "user")
+        lr = {"item": item_lr, "user": settings.lr}
+        self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr),)
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        draws = keyed.generator(seed, "init item").standard_normal(self.specs["item"].shape, dtype=np.float32)
+        return {"item": torch.from_numpy(draws * np.float32(self.settings.init_scale))}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return {"user": init_vectors(seed, "init user", clients, self.settings.dim, self.settings.init_scale)}
+
+    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+        return batch.rows(tensors["item"])
+
+    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+        return batch.own(tensors["user"])
+
+    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+        return inner(user, vectors)
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+        return pointwise_bce(self, tensors, batch, phase)

@@ -1,0 +1,58 @@
+"""Losses and initial values that more than one method uses."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefr.methods.program import LocalProgram, One, Phase, Tensors
+from privacy import keyed
+
+
+def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    """Binary cross-entropy of each example's score against its label, mean over a client's examples.
+
+    TransFR Eq. 6 and F3CRec's recommendation loss sum over the examples; the mean differs by the factor |D_u|, which
+    would otherwise let a client's learning rate grow with its activity.
+    """
+    history = None if batch.history is None else program.vectors(tensors, batch.history)
+    vectors = program.vectors(tensors, batch)
+    scores = program.score(tensors, batch, vectors, program.user(tensors, batch, history, vectors))
+    return batch.mean(torch.nn.functional.binary_cross_entropy_with_logits(scores, batch.label, reduction="none"))
+
+
+def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, batch: One) -> Tensor:
+    """TransFR Eq. 12: linear layers with ReLU between them; `<name>.<k>.weight` is [in, out]."""
+    for k in range(layers):
+        x = batch.dense(x, tensors[f"{name}.{k}.weight"], tensors[f"{name}.{k}.bias"])
+        x = x if k == layers - 1 else torch.relu(x)
+    return x
+
+
+def mlp_shapes(name: str, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of an MLP's tensors, in order."""
+    out: dict[str, tuple[int, ...]] = {}
+    for k, (wide, narrow) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        out[f"{name}.{k}.weight"] = (wide, narrow)
+        out[f"{name}.{k}.bias"] = (narrow,)
+    return out
+
+
+def init_mlp(seed: int, name: str, widths: Sequence[int], gain: float = 2.0) -> dict[str, Tensor]:
+    """He-normal weights (variance gain / fan-in), zero biases; the keyed draws depend on `seed` and `name` alone."""
+    out: dict[str, Tensor] = {}
+    for tensor, shape in mlp_shapes(name, widths).items():
+        values = np.zeros(shape, np.float32)
+        if len(shape) == 2:
+            draws = keyed.generator(seed, f"init {tensor}").standard_normal(shape, dtype=np.float32)
+            values = draws * np.float32(np.sqrt(gain / shape[0]))
+        out[tensor] = torch.from_numpy(values)
+    return out
+
+
+def init_vectors(seed: int, purpose: str, ids: Tensor, width: int, scale: float) -> Tensor:
+    """One keyed normal vector per id: [len(ids), width], standard deviation `scale`."""
+    keys = keyed.fold(keyed.key(seed, purpose), ids.cpu().numpy())
+    draws = keyed.normal(keys[:, None], np.arange(width))
+    return torch.from_numpy((draws * scale).astype(np.float32))

@@ -1,0 +1,99 @@
+"""TransFR: frozen text encoder, federated adapter, private head and user vector (Zhang et al., 2024)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from edgefr.methods.losses import init_mlp, init_vectors, mlp, mlp_shapes, pointwise_bce
+from edgefr.methods.program import One, Phase, Tensors, TensorSpec, inner
+from edgefr.methods.transfr.settings import TransFRSettings
+from privacy.errors import InputError
+
+
+class TransFR:
+    """q_i = head_u(adapter(text_i)), score = <p_u, q_i> (Eq. 12, 13).
+
+    `text` [items, f] holds the frozen encoder's vector of every item; it is encoded once and shared by all clients.
+    The adapter travels; head and p_u stay on the device.
+
+    >>> program = TransFR(TransFRSettings(), text=torch.zeros(5, 16), local_epochs=2)
+    >>> [phase.name for phase in program.phases]
+    ['federated fine-tuning', 'local training']
+    """
+
+    name = "transfr"
+    pointwise = False
+
+    def __init__(self, settings: TransFRSettings, text: Tensor, local_epochs: int):
+        if settings.head[-1] != settings.adapter[-1]:
+            raise InputError(
+                f"model.head ends in {settings.head[-1]} but model.adapter in {settings.adapter[-1]}: make them equal"
+            )
+        self.settings = settings
+        self.frozen = {"text": text}
+        self.dim = settings.adapter[-1]
+        self.adapter_widths = [text.shape[1], *settings.adapter]
+        self.head_widths = [self.dim, *settings.head]
+        self.needs_history = settings.user_encoder == "mean"
+        adapter, head = mlp_shapes("adapter", self.adapter_widths), mlp_shapes("head", self.head_widths)
+        self.specs = {name: TensorSpec(shape, "shared") for name, shape in adapter.items()}
+        self.specs |= {name: TensorSpec(shape, "private") for name, shape in head.items()}
+        user = () if self.needs_history else ("user",)
+        if user:
+            self.specs["user"] = TensorSpec((self.dim,), "private")
+        self.phases = self._phases(tuple(adapter), tuple(head), user, local_epochs)
+
+    def _phases(
+        self, adapter: tuple[str, ...], head: tuple[str, ...], user: tuple[str, ...], epochs: int
+    ) -> tuple[Phase, ...]:
+        s = self.settings
+        lr = dict.fromkeys(adapter, s.lr) | dict.fromkeys(head, s.head_lr or s.lr) | dict.fromkeys(user, s.user_lr or s.lr)
+        federated = Phase("federated fine-tuning", adapter + user, adapter + user, epochs, s.optimiser, lr)
+        local = head + (user if s.local_trains == "head and user" else ())
+        final = Phase(
+            "local training", adapter + head + user, local, s.local_training_epochs, s.optimiser, lr, when="final"
+        )
+        return (federated, final)
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        return init_mlp(seed, "adapter", self.adapter_widths)
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        head = init_mlp(seed, "head", self.head_widths)
+        if self.settings.head_form == "residual":
+            last = f"head.{len(self.head_widths) - 2}.weight"
+            head[last] = torch.zeros_like(head[last])
+        private = {name: value.expand(len(clients), *value.shape).contiguous() for name, value in head.items()}
+        if not self.needs_history:
+            private["user"] = init_vectors(seed, "init user", clients, self.dim, self.settings.init_scale)
+        return private
+
+    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+        return mlp(tensors, "adapter", len(self.adapter_widths) - 1, batch.frozen(self.frozen["text"]), batch)
+
+    def personal(self, tensors: Tensors, batch: One, vectors: Tensor) -> Tensor:
+        """The local head on top of the shared vectors, where the client has one (§3.2.3)."""
+        if "head.0.weight" not in tensors:
+            return vectors
+        out = mlp(tensors, "head", len(self.head_widths) - 1, vectors, batch)
+        return vectors + out if self.settings.head_form == "residual" else out
+
+    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+        if history is None or batch.history is None:
+            return batch.own(tensors["user"])
+        real = batch.history.label
+        total = (self.personal(tensors, batch, history) * real.unsqueeze(-1)).sum(-2, keepdim=True)
+        count = real.sum(-1)[..., None, None]
+        if not batch.training:  # p_u = mean of the user's item vectors (§3.2.3)
+            return total / count.clamp(min=1)
+        positive = batch.label.unsqueeze(-1)  # an example's own item does not vouch for itself
+        return (total - positive * self.personal(tensors, batch, vectors)) / (count - positive).clamp(min=1)
+
+    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+        return inner(user, self.personal(tensors, batch, vectors))
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+        return pointwise_bce(self, tensors, batch, phase)
+
+

@@ -1,0 +1,85 @@
+"""The first stages of a run: data, splits, and (for methods that read) the catalogue as vectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr import data
+from edgefr.data.interactions import Dataset
+from edgefr.data.protocols import Split
+from edgefr.experiment import Experiment
+from edgefr.methods import method
+
+Progress = Callable[[str, int, int, str], None]
+Vectors = npt.NDArray[np.float32]
+
+
+def cache_dir() -> Path:
+    """Where distilled encoders and encoded catalogues are kept: EDGEFR_CACHE, or edgefr in the user's cache folder."""
+    chosen = os.environ.get("EDGEFR_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgefr"
+
+
+@dataclass(frozen=True)
+class Text:
+    """The catalogue through an encoder: `vectors` [items, f]; `untrained` through the same encoder before training.
+
+    `folder` is the encoder (an ordinary transformers folder), `report` what distillation kept of the teacher.
+    """
+
+    vectors: Vectors
+    untrained: Vectors | None
+    folder: Path
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What training starts from."""
+
+    dataset: Dataset
+    splits: dict[str, Split]
+    protocol: str
+    text: Text | None
+
+    @property
+    def train_split(self) -> Split:
+        """The split whose rounds are federated: "source" of a cross-domain task, else "main"."""
+        return self.splits.get("source") or self.splits["main"]
+
+
+def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress: Progress | None = None) -> Prepared:
+    """Load the data, split it by the protocol, and encode the catalogue if the method reads text."""
+    dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
+    splits = {split.name: split for split in experiment.protocol.apply(dataset, experiment.seed)}
+    text = read(experiment, dataset.catalogue.text, device, progress) if method(experiment.method).needs_text else None
+    return Prepared(dataset, splits, experiment.protocol.describe(dataset), text)
+
+
+def read(experiment: Experiment, texts: list[str], device: str, progress: Progress | None = None) -> Text:
+    """Distil the student (or take the teacher) and encode every item's text once. Both are cached by content."""
+    from cloud.distill import distill, untrained
+    from cloud.encode import encode
+    from cloud.teacher import resolve
+
+    cache, settings = cache_dir(), experiment.encoder
+    if settings.distill is None:
+        folder = resolve(settings.teacher)
+        return Text(encode(folder, texts, settings.encode, device, cache, progress), None, folder, {"teacher": settings.teacher})
+    student = distill(texts, settings.distill, cache, device, progress)
+    blank = untrained(settings.distill, cache)
+    return Text(
+        vectors=encode(student.path, texts, settings.encode, device, cache, progress),
+        untrained=encode(blank.path, texts, settings.encode, device, cache, progress),
+        folder=student.path,
+        report={**student.report, "digest": student.digest, "cached": student.cached},
+    )

@@ -1,0 +1,82 @@
+"""Figures of a run: the learning curve and the fleet, as PNG and SVG."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privacy.files import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    """Write `learning-curve` and `fleet` as .png and .svg into `folder`."""
+    figures = {"fleet": fleet(summary["fleet"])}
+    if any(row["round"] is not None for row in rows):
+        figures["learning-curve"] = learning_curve(rows, summary)
+    for name, figure in figures.items():
+        for kind in ("png", "svg"):
+            buffer = io.BytesIO()
+            metadata = {"Date": None} if kind == "svg" else None
+            figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+
+
+def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
+    """Validation metrics over rounds; dashed lines are the references on the same items."""
+    from matplotlib.figure import Figure
+
+    points = [row for row in rows if row["round"] is not None]
+    names = [name for name in dict.fromkeys(row["metric"] for row in points) if not name.startswith("Recall")]
+    figure = Figure(figsize=(5.2 * len(names), 3.6), layout="constrained")
+    split = points[0]["split"]
+    known = summary["validation"].get(split, {})
+    for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        curve = [(row["round"], row["value"]) for row in points if row["metric"] == name]
+        axis.plot(*zip(*curve, strict=True), marker="o", markersize=3, label=points[0]["stage"])
+        for number, reference in enumerate(n for n in summary["references"].get(split, {}) if n in known):
+            axis.axhline(known[reference][name], linestyle="--", linewidth=1, color=f"C{number + 1}", label=reference)
+        axis.set(xlabel="round", ylabel=f"{name}, validation", ylim=(0, None))
+        axis.legend(fontsize="small")
+        axis.grid(alpha=0.3)
+    figure.suptitle(f"{summary['method']} on {summary['data']} ({split})", fontsize="medium")
+    return figure
+
+
+def fleet(summary: dict[str, Any]) -> Figure:
+    """Per device class: share of invitations that contributed or failed and why, and time and energy of a round."""
+    from matplotlib.figure import Figure
+
+    classes = summary["classes"]
+    names = list(classes)
+    figure = Figure(figsize=(14, 0.32 * len(names) + 1.8), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, sharey=True)
+    places = range(len(names))
+    offset = [0.0] * len(names)
+    kinds = ["contributed", *dict.fromkeys(k for row in classes.values() for k in row["failures"])]
+    for number, kind in enumerate(kinds):
+        shares = []
+        for row in classes.values():
+            count = row["contributed"] if kind == "contributed" else row["failures"].get(kind, 0)
+            shares.append(count / row["invited"] if row["invited"] else 0.0)
+        colour = "tab:green" if kind == "contributed" else f"C{number + 2}"
+        left.barh(places, shares, left=offset, color=colour, label=kind.replace("_", " "))
+        offset = [a + b for a, b in zip(offset, shares, strict=True)]
+    left.set(xlabel="share of invitations", yticks=list(places), yticklabels=names, xlim=(0, 1))
+    left.invert_yaxis()
+    left.legend(fontsize="x-small", loc="lower left")
+    for axis, key, label in ((middle, "seconds", "seconds per round"), (right, "energy_j", "joules per round")):
+        spread = [row.get(key) or {} for row in classes.values()]
+        for place, values in zip(places, spread, strict=True):
+            if values.get("p50"):
+                axis.plot([values["p10"], values["p90"]], [place, place], color="tab:blue")
+                axis.plot(values["p50"], place, "o", color="tab:blue")
+        if any(values.get("p50") for values in spread):
+            axis.set_xscale("log")
+        axis.set(xlabel=f"{label} (p10, p50, p90)")
+        axis.grid(alpha=0.3, axis="x")
+    figure.suptitle("fleet: simulated participation, time and energy", fontsize="medium")
+    return figure

@@ -1,0 +1,158 @@
+"""summary.json: what came out of a run, under which protocol, on what, and how far to trust it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefr.measure import verdicts
+from privacy.report import report as privacy_report
+
+if TYPE_CHECKING:
+    from edgefr.simulation import Simulation
+
+REFERENCES = ("popularity", "random", "text mean", "text mean, cold")
+PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
+
+
+def summarise(sim: Simulation, seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]) -> dict[str, Any]:
+    """The whole summary as JSON values. `seconds`: wall time of the run; `bundles`: one row per device class."""
+    e, splits = sim.experiment, list(sim.prepared.splits)
+    stages, full = sim.measured.table(), sim.measured.table(ranking="full")
+    last = final_stage(sim)
+    block = {"metrics": stages[splits[-1]][last], **_engine_speed(sim)}
+    return {
+        "schema": "edgefr.summary/1",
+        "experiment": e.name,
+        "method": e.method,
+        "fidelity": e.fidelity,
+        "data": e.data,
+        "dataset": {**sim.prepared.dataset.statistics(), "source": sim.prepared.dataset.source},
+        "protocol": sim.prepared.protocol,
+        "seed": e.seed,
+        "rounds": e.rounds,
+        "stage": last,
+        "split": splits[-1],
+        "metrics": block["metrics"],
+        "metrics_full_ranking": full.get(splits[-1], {}).get(last, {}),
+        "blocks": [block],
+        "stages": {s: {n: m for n, m in t.items() if n not in REFERENCES} for s, t in stages.items()},
+        "references": {s: {n: m for n, m in t.items() if n in REFERENCES} for s, t in stages.items()},
+        "full_ranking": {"users": _full_users(sim), **full},
+        "validation": sim.measured.table(which="valid"),
+        "transfer": _transfer(stages, last),
+        "verdicts": {s: _verdicts(stages[s], last, sim) for s in splits},
+        "privacy": _privacy(sim),
+        "fleet": sim.fleet.summary(),
+        "engine": _engine(sim, seconds, peak_rss_mb),
+        "encoder": None if sim.prepared.text is None else sim.prepared.text.report,
+        "bundles": bundles,
+        "versions": versions(),
+    }
+
+
+def final_stage(sim: Simulation) -> str:
+    """The last stage of the method: after local training if it has any, else after the rounds."""
+    return sim.row.stages[1] or sim.row.stages[0]
+
+
+def _full_users(sim: Simulation) -> int:
+    return next((row["users"] for row in sim.measured.rows if row["ranking"] == "full"), 0)
+
+
+def _verdicts(table: dict[str, dict[str, float]], last: str, sim: Simulation) -> list[str]:
+    metric = next(iter(table[last]))
+    stages = [s for s in dict.fromkeys((sim.row.stages[0], last)) if s in table]
+    return verdicts(table, stages, metric, [n for n in REFERENCES if n in table and n != "random"])
+
+
+def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
+    """TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training."""
+    if "target" not in stages:
+        return None
+    source, target = stages["source"][last], stages["target"][last]
+    return {
+        metric: {"source": source[metric], "target": target[metric], "delta": 1 - target[metric] / source[metric]}
+        for metric in source
+        if source[metric] > 0
+    }
+
+
+def _privacy(sim: Simulation) -> dict[str, Any]:
+    counters = sim.federation.counters
+    took_part = counters.participation[sim.population]
+    norms = np.concatenate(counters.norms) if counters.norms else np.zeros(0)
+    return privacy_report(
+        sim.experiment.privacy,
+        sim.federation.plan,
+        int(took_part.max(initial=0)),
+        float(np.median(took_part)) if len(took_part) else 0.0,
+        len(sim.population),
+        float(np.quantile(norms, 0.9)) if len(norms) else None,
+        counters.clipped / len(norms) if len(norms) and sim.experiment.privacy.clip is not None else None,
+    )
+
+
+def _engine_speed(sim: Simulation) -> dict[str, float]:
+    counters = sim.federation.counters
+    return {
+        "clients_per_second": counters.clients / counters.seconds if counters.seconds else 0.0,
+        "train_seconds": counters.seconds,
+        "eval_seconds": sim.measured.seconds,
+    }
+
+
+def _engine(sim: Simulation, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
+    section = sim.experiment.engine
+    return {
+        **_engine_speed(sim),
+        "client_updates": sim.federation.counters.clients,
+        "dropped_updates": sim.federation.counters.dropped,
+        "wall_seconds": seconds,
+        "peak_rss_mb": peak_rss_mb,
+        "executor": section.executor,
+        "shard_size": section.shard_size,
+        "device": str(sim.federation.device),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide results."""
+    out = {"python": platform.python_version(), "platform": platform.machine()}
+    for name in PACKAGES:
+        try:
+            out[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return out
+
+
+def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation (n - 1) over runs that differ in their seed, for every split, stage and metric."""
+    first = summaries[0]
+
+    def spread(section: str) -> dict[str, Any]:
+        return {
+            split: {
+                stage: {metric: _spread([s[section][split][stage][metric] for s in summaries]) for metric in values}
+                for stage, values in table.items()
+            }
+            for split, table in first[section].items()
+        }
+
+    kept = ("schema", "experiment", "method", "fidelity", "data", "protocol", "rounds", "stage", "split", "versions")
+    return {
+        **{key: first[key] for key in kept},
+        "seeds": [s["seed"] for s in summaries],
+        "metrics": {m: _spread([s["metrics"][m] for s in summaries]) for m in first["metrics"]},
+        "stages": spread("stages"),
+        "references": spread("references"),
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}

@@ -1,0 +1,111 @@
+"""A run is a folder: what was asked, what happened, what came out. Every file appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from edgefr.experiment import Experiment
+from privacy.errors import InputError
+from privacy.files import write_atomic, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from edgefr.fleet import FleetFile
+
+
+class Run:
+    """One run's folder.
+
+    `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
+    stage and metric), `events.jsonl` (the virtual clock's log), `checkpoint/` (tensors), `encoder/` (the student),
+    `bundles/`, `figures/`.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | Path) -> Run:
+        """A new run folder. Raises `InputError` if it already holds anything; nothing is ever overwritten."""
+        path = Path(path)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            what = "another run" if (path / "experiment.yaml").exists() else "other files"
+            raise InputError(f"{path} already holds {what}; choose another --out (nothing was changed)")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the run folder {path}: {error.strerror or error}") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """An existing, finished run. Raises `InputError` if there is none at `path`."""
+        run = cls(path)
+        if not (run.path / "experiment.yaml").is_file():
+            raise InputError(f"{path} is not a run folder (no experiment.yaml); give the folder that simulate printed")
+        if not (run.path / "summary.json").is_file():
+            raise InputError(f"the run in {path} did not finish (no summary.json); run it again with another --out")
+        return run
+
+    @property
+    def experiment(self) -> Experiment:
+        """The resolved experiment."""
+        from edgefr.experiment import load_experiment
+
+        return load_experiment(self.path / "experiment.yaml")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        try:
+            return json.loads((self.path / "summary.json").read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {self.path / 'summary.json'}: {error}; run the experiment again") from None
+
+    def write_experiment(self, experiment: Experiment) -> None:
+        """Save the resolved experiment; reading it back gives the same experiment."""
+        values = experiment.model_dump(mode="json")
+        write_atomic(self.path / "experiment.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+    def write_devices(self, fleet: FleetFile) -> None:
+        """Save the fleet as it was used, overrides included."""
+        values = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
+        write_atomic(self.path / "devices.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+    def write_events(self, events: list[dict[str, Any]]) -> None:
+        """Save the virtual clock's log, one JSON object per line."""
+        write_atomic(self.path / "events.jsonl", "".join(json.dumps(event) + "\n" for event in events))
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Save the summary: the run is finished when this file exists."""
+        write_json(self.path / "summary.json", summary)
+
+    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Save the learning curve and all final metrics as a table."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pylist(rows)
+        write_atomic(self.path / "metrics.parquet", lambda file: pq.write_table(table, file))
+
+    def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Save tensors as `checkpoint/<name>.safetensors`."""
+        from safetensors.torch import save
+
+        write_atomic(self.path / "checkpoint" / f"{name}.safetensors", save({n: t.contiguous() for n, t in tensors.items()}))
+
+    def read_tensors(self, name: str) -> dict[str, Tensor]:
+        """Tensors of `write_tensors`. Raises `InputError` for a missing or damaged file."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        path = self.path / "checkpoint" / f"{name}.safetensors"
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"cannot read {path}: {error}; run the experiment again") from None

@@ -1,0 +1,116 @@
+"""From a run to what is shipped: the model as it was left, and the bundles made of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from edgefr.data.interactions import Ragged
+from edgefr.fleet import Fleet, load_fleet
+from edgefr.methods import method
+from edgefr.prepare import Progress
+from edgefr.run import Run
+from privacy.errors import InputError
+from privacy.files import write_json
+
+if TYPE_CHECKING:
+    from edgefr.simulation import Simulation
+
+
+def save_model(run: Run, sim: Simulation) -> None:
+    """Save what bundles are made of: tensors, item vectors, users' own items, names, and the encoder's folder."""
+    split = list(sim.prepared.splits.values())[-1]
+    f, dataset = sim.federation, sim.prepared.dataset
+    used = {name for phase in f.phases("round") for name in phase.uses}
+    private = sim.personal.get(split.name) or {n: v for n, v in f.private.items() if n in used}
+    tensors = {f"shared.{n}": v.cpu() for n, v in f.shared.items()} | {f"private.{n}": v for n, v in private.items()}
+    tensors |= {f"frozen.{n}": v.cpu() for n, v in f.program.frozen.items()}
+    for name, rows in (("history", split.history), ("train", split.train)):
+        tensors[f"{name}.values"] = torch.from_numpy(np.ascontiguousarray(rows.values))
+        tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
+    tensors["pool"] = torch.from_numpy(np.ascontiguousarray(split.pool))
+    tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
+    run.write_tensors("model", tensors)
+    catalogue = dataset.catalogue
+    names = {
+        "users": [str(u) for u in dataset.users],
+        "items": [str(i) for i in catalogue.ids],
+        "titles": list(catalogue.title),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_json(run.path / "checkpoint" / "names.json", names)
+    if sim.prepared.text is not None:
+        _link(sim.prepared.text.folder, run.path / "encoder")
+
+
+def _link(source: Path, target: Path) -> None:
+    """The encoder's files in the run folder, as hard links where the file system allows."""
+    target.mkdir()
+    for file in sorted(p for p in source.iterdir() if p.is_file()):
+        try:
+            os.link(file, target / file.name)
+        except OSError:
+            shutil.copyfile(file, target / file.name)
+
+
+def export_run(run: Run, out: Path | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:
+    """Write a bundle for every device class of the run's fleet to `out` (default `<run>/bundles`); one row per class."""
+    from export.bundle import ClassLimits, export_bundles
+
+    experiment, tensors = run.experiment, run.read_tensors("model")
+    try:
+        names = json.loads((run.path / "checkpoint" / "names.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
+    fleet = Fleet(load_fleet(run.path / "devices.yaml"), tensors["activity"].numpy(), experiment.seed)
+    users = np.flatnonzero(np.diff(tensors["train.offsets"].numpy()))
+    rows = {n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()).take(users) for n in ("history", "train")}
+    pool = tensors["pool"].numpy().astype(np.int64)
+    row = method(experiment.method)
+    text = tensors.get("frozen.text")
+    program = row.build(
+        row.settings.model_validate(experiment.model), len(names["items"]), text, experiment.local_epochs
+    )
+    runtime = fleet.spec.runtimes[fleet.spec.fleet.stack].rss_mb.v
+    index = torch.from_numpy(users)
+    return export_bundles(
+        out=out if out is not None else run.path / "bundles",
+        program=program,
+        shared=_part(tensors, "shared."),
+        private={name: value[index] for name, value in _part(tensors, "private.").items()},
+        users=[names["users"][u] for u in users],
+        history=_both(rows["history"], rows["train"]) if program.needs_history else None,
+        seen=rows["train"],
+        item_ids=names["items"],
+        titles=names["titles"],
+        encoder=run.path / "encoder" if text is not None else None,
+        pooling=experiment.encoder.encode.pooling,
+        max_tokens=experiment.encoder.encode.max_tokens,
+        classes={
+            name: ClassLimits(fleet.spec.devices[name].memory.app_mb.v, runtime, None) for name in fleet.classes
+        },
+        users_of={
+            name: np.flatnonzero(fleet.device_of[users] == index).tolist() for index, name in enumerate(fleet.classes)
+        },
+        created=names["created"],
+        provenance={"experiment": experiment.name, "data": experiment.data, "seed": experiment.seed, "pool": len(pool)},
+        seed=experiment.seed,
+        progress=progress,
+    )
+
+
+def _part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _both(first: Ragged, second: Ragged) -> Ragged:
+    from edgefr.measure import joined
+
+    return joined(first, second)

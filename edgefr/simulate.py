@@ -1,0 +1,102 @@
+"""`simulate`: an experiment in, a run folder out."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from edgefr.experiment import Experiment
+from edgefr.fleet import FleetFile, load_fleet
+from edgefr.prepare import Progress, prepare
+from edgefr.run import Run
+from privacy.errors import InputError
+
+
+def simulate(
+    experiment: Experiment,
+    devices: str | Path | FleetFile = "devices.yaml",
+    *,
+    data_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    bundles: bool = True,
+    progress: Progress | None = None,
+) -> Run:
+    """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
+
+    `devices`: a devices.yaml or what `load_fleet` made of one. `data_dir`: where archives lie (default: EDGEFR_DATA).
+    `bundles`: also write a bundle per device class. Raises `InputError` for everything the caller can mend; a run
+    that did not finish has no summary.json.
+
+    Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
+    """
+    from edgefr.engine.footprint import default_shard_size
+    from edgefr.report.figures import draw
+    from edgefr.report.summary import summarise
+    from edgefr.shipping import export_run, save_model
+    from edgefr.simulation import Simulation, build_program
+
+    began = time.perf_counter()
+    fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
+    device = torch_device(experiment.engine.device)
+    run = Run.create(out if out is not None else Path("runs") / experiment.name)
+    prepared = prepare(experiment, None if data_dir is None else Path(data_dir), str(device), progress)
+    if experiment.engine.shard_size is None:
+        size = default_shard_size(build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb)
+        engine = experiment.engine.model_copy(update={"shard_size": size})
+        experiment = experiment.model_copy(update={"engine": engine})
+    run.write_experiment(experiment)
+    run.write_devices(fleet)
+    simulation = Simulation.start(experiment, prepared, fleet, device)
+    simulation.train(progress)
+    simulation.finish(progress)
+    save_model(run, simulation)
+    run.write_events(simulation.events)
+    run.write_metrics(simulation.measured.rows)
+    shipped = export_run(run, progress=progress) if bundles else []
+    summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
+    draw(run.path / "figures", simulation.measured.rows, summary)
+    run.write_summary(summary)
+    return run
+
+
+def simulate_seeds(experiment: Experiment, seeds: int, out: str | Path, **options: Any) -> list[Run]:
+    """The experiment with seeds s, s+1, ...: one run per seed in `out/seed-<s>`, and mean ± sd in `out/summary.json`."""
+    from edgefr.report.summary import over_seeds
+
+    if seeds < 1:
+        raise InputError(f"--seeds takes a whole number of at least 1, got {seeds}")
+    parent = Run.create(out)
+    runs = []
+    for seed in range(experiment.seed, experiment.seed + seeds):
+        one = experiment.model_copy(update={"seed": seed})
+        runs.append(simulate(one, out=parent.path / f"seed-{seed}", **options))
+    parent.write_experiment(experiment)
+    parent.write_summary(over_seeds([run.summary for run in runs]))
+    return runs
+
+
+def fleet_overrides(experiment: Experiment) -> dict[str, Any]:
+    """The experiment's `fleet.*` values as overrides of devices.yaml: `fleet.rounds.*` go to its `rounds` section."""
+    fleet = {key: value for key, value in experiment.fleet.items() if key != "rounds"}
+    rounds = experiment.fleet.get("rounds", {})
+    return ({"fleet": fleet} if fleet else {}) | ({"rounds": rounds} if rounds else {})
+
+
+def torch_device(name: str) -> Any:
+    """The torch device for auto, cpu or cuda. Raises `InputError` when cuda is asked for and there is none."""
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("no CUDA device was found; use --device cpu or --device auto")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def peak_rss_mb() -> float:
+    """Peak resident memory of this process, MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+

@@ -1,0 +1,162 @@
+"""A simulation: one experiment's server, clients, fleet and measurements, from the first broadcast to the last stage.
+
+Owns: the order of the stages. Does not own: what any of them does (engine, fleet, metrics), files (`edgefr.run`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefr.data.interactions import Ragged
+from edgefr.data.protocols import Split
+from edgefr.engine import debug, inline
+from edgefr.engine.federation import Federation
+from edgefr.engine.footprint import round_work
+from edgefr.engine.sampling import Sampler
+from edgefr.engine.work import Clients, Executor
+from edgefr.experiment import Experiment
+from edgefr.fleet import Fleet, FleetFile
+from edgefr.measure import Measurements, joined, reference_scorers
+from edgefr.methods import Method, method
+from edgefr.methods.program import LocalProgram
+from edgefr.prepare import Prepared, Progress
+from privacy.plan import plan
+
+EXECUTORS: dict[str, Executor] = {"inline": inline.run, "debug": debug.run}
+
+
+def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
+    """The experiment's local program on the prepared catalogue."""
+    row = method(experiment.method)
+    text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
+    items = len(prepared.dataset.catalogue.ids)
+    return row.build(row.settings.model_validate(experiment.model), items, text, experiment.local_epochs)
+
+
+@dataclass
+class Simulation:
+    """State of a running experiment. `personal` are all clients' private tensors after local training, by split."""
+
+    experiment: Experiment
+    prepared: Prepared
+    federation: Federation
+    fleet: Fleet
+    measured: Measurements
+    population: Clients
+    events: list[dict[str, Any]] = field(default_factory=list)
+    personal: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, experiment: Experiment, prepared: Prepared, devices: FleetFile, device: torch.device) -> Simulation:
+        """Everything as it is before round 1. `experiment.engine.shard_size` must be set."""
+        split, users = prepared.train_split, len(prepared.dataset.users)
+        population = np.flatnonzero(split.train.counts)
+        assert experiment.engine.shard_size is not None
+        federation = Federation(
+            build_program(experiment, prepared),
+            clients=users,
+            seed=experiment.seed,
+            executor=EXECUTORS[experiment.engine.executor],
+            shard_size=experiment.engine.shard_size,
+            aggregation=experiment.aggregation,
+            plan=plan(
+                experiment.privacy,
+                max(experiment.rounds, 1),
+                experiment.cohort_size(len(population)),
+                len(population),
+                experiment.aggregation.weights,
+            ),
+            device=device,
+        )
+        fleet = Fleet(devices, prepared.dataset.offsets[1:] - prepared.dataset.offsets[:-1], experiment.seed)
+        measured = Measurements(experiment.evaluation, experiment.seed, len(prepared.dataset.catalogue.ids), device)
+        return cls(experiment, prepared, federation, fleet, measured, population)
+
+    @property
+    def row(self) -> Method:
+        """The method's row of the table."""
+        return method(self.experiment.method)
+
+    def sampler(self, split: Split) -> Sampler:
+        """Draws examples from a split's training items."""
+        e, catalogue = self.experiment, len(self.prepared.dataset.catalogue.ids)
+        return Sampler(split.train, split.pool, catalogue, e.negatives, e.batch_size, e.seed)
+
+    def train(self, progress: Progress | None = None) -> None:
+        """All federated rounds, with a point of the learning curve (validation items) every `evaluation.every`."""
+        split = self.prepared.train_split
+        sampler = self.sampler(split)
+        met = np.zeros(len(self.prepared.dataset.users), np.bool_)
+        note = ""
+        for number in range(1, self.experiment.rounds + 1):
+            contributors = self._meet(number, sampler, met)
+            if len(contributors):
+                self.federation.round(number, contributors, sampler, split.train)
+            if number % self.experiment.evaluation.every == 0 or number == self.experiment.rounds:
+                found = self.measured.add(self.row.stages[0], split, self._together(split), "valid", number, full=False)
+                name, value = next(iter(found.items()))
+                note = f"validation {name} {value:.4f}, "
+            if progress is not None:
+                speed = self.federation.counters.clients / max(self.federation.counters.seconds, 1e-9)
+                progress("rounds", number, self.experiment.rounds, f"{note}{speed:,.0f} clients/s")
+
+    def _meet(self, number: int, sampler: Sampler, met: np.ndarray) -> Clients:
+        """Invite a cohort and let the fleet decide who can contribute; `met` [clients] notes who has the frozen tables."""
+        wanted = self.experiment.cohort_size(len(self.population))
+        invited = self.federation.cohort(number, self.population, self.fleet.over_selected(wanted))
+        phases = self.federation.phases("round")
+        work = round_work(self.federation.program, phases, sampler, invited, ~met[invited])
+        outcome = self.fleet.round(number, invited, work)
+        met[invited] = True
+        self.events += outcome.events
+        return invited[outcome.contributed]
+
+    def _together(self, split: Split, context: Ragged | None = None) -> Any:
+        """Scorer of the model that was learned together: shared tensors and private ones of the rounds."""
+        used = {name for phase in self.federation.phases("round") for name in phase.uses}
+        private = {name: value for name, value in self.federation.private.items() if name in used}
+        return self._score(split, private, split.train if context is None else context)
+
+    def _score(self, split: Split, private: dict[str, Tensor], context: Ragged) -> Any:
+        f = self.federation
+        return self.measured.scorer(f.program, f.shared, private, context, split)
+
+    def finish(self, progress: Progress | None = None) -> None:
+        """Local training and every stage's metrics, on every split of the protocol; references beside them."""
+        splits = list(self.prepared.splits.values())
+        for number, split in enumerate(splits):
+            if progress is not None:
+                progress("measure", number, len(splits), split.name)
+            self._untrained(split)
+            cold = split.history if split.name == "target" else split.train
+            self._final(self.row.stages[0], split, self._together(split, cold))
+            if self.row.stages[1] is not None:
+                context = joined(split.history, split.train)
+                self.personal[split.name] = self.federation.personalise(
+                    np.flatnonzero(split.train.counts), self.sampler(split), context, self.experiment.rounds + 1 + number
+                )
+                self._final(self.row.stages[1], split, self._score(split, self.personal[split.name], context))
+            for name, score in reference_scorers(split, self.prepared.text, self.experiment.seed).items():
+                self._final(name, split, score)
+            if progress is not None:
+                progress("measure", number + 1, len(splits), split.name)
+
+    def _final(self, stage: str, split: Split, score: Any) -> None:
+        self.measured.add(stage, split, score, "valid", None, full=False)
+        self.measured.add(stage, split, score, "test", None)
+
+    def _untrained(self, split: Split) -> None:
+        if self.row.untrained is None or self.prepared.text is None:
+            return
+        text = self.prepared.text
+        settings = self.row.settings.model_validate(self.experiment.model)
+        blank = None if text.untrained is None else torch.from_numpy(text.untrained)
+        stages = self.row.untrained(settings, torch.from_numpy(text.vectors), blank, self.experiment.seed)
+        context = split.history if split.name == "target" else split.train
+        for name, program, shared in stages:
+            self._final(name, split, self.measured.scorer(program, shared, {}, context, split))

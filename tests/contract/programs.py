@@ -1,0 +1,50 @@
+"""Every method of the table on a small catalogue, in each of its shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from edgefr.data.interactions import Ragged
+from edgefr.engine.sampling import Sampler
+from edgefr.engine.work import LocalWork
+from edgefr.methods import METHODS
+from edgefr.methods.program import LocalProgram
+
+ITEMS, CLIENTS, WIDTH = 60, 23, 16
+
+VARIANTS: dict[str, tuple[str, dict]] = {
+    "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
+    "transfr vector": ("transfr", {"adapter": [12, 8], "head": [6, 8], "local_trains": "head and user", "lr": 0.01}),
+    "transfr mean": ("transfr", {"adapter": [12, 8], "head": [6, 8], "user_encoder": "mean", "lr": 0.01}),
+    "transfr sgd plain": (
+        "transfr",
+        {"adapter": [8], "head": [8], "head_form": "plain", "optimiser": "sgd", "lr": 0.05},
+    ),
+}
+
+
+def test_every_method_of_the_table_has_a_variant() -> None:
+    assert {name for name, _ in VARIANTS.values()} == set(METHODS)
+
+
+def program(variant: str, local_epochs: int = 3) -> LocalProgram:
+    name, settings = VARIANTS[variant]
+    row = METHODS[name]
+    text = torch.from_numpy(np.random.default_rng(0).standard_normal((ITEMS, WIDTH)).astype(np.float32))
+    return row.build(row.settings.model_validate(settings), ITEMS, text if row.needs_text else None, local_epochs)
+
+
+def interactions(seed: int = 1, clients: int = CLIENTS) -> Ragged:
+    """Clients of very different activity; one has nothing."""
+    rng = np.random.default_rng(seed)
+    counts = np.minimum(rng.geometric(0.12, clients), ITEMS // 2)
+    counts[clients // 2] = 0
+    return Ragged.from_lists([rng.choice(ITEMS, n, replace=False) for n in counts])
+
+
+def work(local: LocalProgram, when: str = "round", batch_size: int = 16, train: Ragged | None = None) -> LocalWork:
+    train = interactions() if train is None else train
+    sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=3, batch_size=batch_size, seed=5)
+    phases = [phase for phase in local.phases if phase.when == when]
+    return LocalWork(local, phases, sampler, train, 2, torch.device("cpu"))

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import edgefr.engine.sampling as sampling
+from edgefr.data.interactions import Ragged
+from edgefr.engine.sampling import Sampler
+from edgefr.engine.steps import distinct, steps_of
+from privacy.errors import InputError
+
+
+def sampler(batch_size: int = 1000, negatives: int = 4, seed: int = 0) -> Sampler:
+    rng = np.random.default_rng(1)
+    train = Ragged.from_lists([rng.choice(50, n, replace=False) for n in (3, 0, 20, 1, 49)])
+    return Sampler(train, np.arange(50), 50, negatives, batch_size, seed)
+
+
+def rows(examples) -> list[tuple[np.ndarray, np.ndarray]]:
+    ends = np.cumsum(examples.counts)
+    return [(examples.items[a:b], examples.label[a:b]) for a, b in zip(ends - examples.counts, ends, strict=True)]
+
+
+def test_every_positive_once_and_no_negative_is_a_positive() -> None:
+    draws = sampler()
+    for client, (items, label) in enumerate(rows(draws.epoch(np.arange(5), "federated", 1, 0))):
+        own = draws.train[client]
+        assert sorted(items[label == 1]) == sorted(own)
+        assert not set(items[label == 0]) & set(own)
+        assert (label == 0).sum() == 4 * len(own)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True), st.sampled_from([3, 8, 1000]))
+@settings(max_examples=40, deadline=None)
+def test_a_client_draws_the_same_examples_in_any_company(clients: list[int], batch_size: int) -> None:
+    draws = sampler(batch_size)
+    together = rows(draws.epoch(np.array(clients), "federated", 3, 1))
+    for client, (items, label) in zip(clients, together, strict=True):
+        ((alone, alone_label),) = rows(draws.epoch(np.array([client]), "federated", 3, 1))
+        assert (items == alone).all()
+        assert (label == alone_label).all()
+
+
+def test_draws_change_with_round_epoch_purpose_and_seed() -> None:
+    base = sampler().epoch(np.array([2]), "federated", 1, 0).items
+    others = [
+        sampler().epoch(np.array([2]), "federated", 2, 0),
+        sampler().epoch(np.array([2]), "federated", 1, 1),
+        sampler().epoch(np.array([2]), "local", 1, 0),
+        sampler(seed=1).epoch(np.array([2]), "federated", 1, 0),
+    ]
+    assert all((base != other.items).any() for other in others)
+
+
+def test_negatives_are_uniform_over_the_rest() -> None:
+    draws = Sampler(Ragged.from_lists([[0, 3]]), np.arange(10), 10, 4, 1000, 0)
+    found = np.concatenate([draws.epoch(np.array([0]), "x", r, 0).items for r in range(3000)])
+    counts = np.bincount(found, minlength=10)
+    rest = np.delete(counts, [0, 3])
+    expected = 3000 * 8 / 8
+    assert ((rest - expected) ** 2 / expected).sum() < 24.3  # chi-squared, 7 degrees of freedom, p = 0.001
+
+
+def test_sorted_lookup_equals_the_bitmap(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_bitmap = sampler().epoch(np.arange(5), "x", 1, 0)
+    monkeypatch.setattr(sampling, "BITMAP_LIMIT", 0)
+    assert (sampler().epoch(np.arange(5), "x", 1, 0).items == with_bitmap.items).all()
+
+
+def test_a_client_that_has_everything_is_refused() -> None:
+    with pytest.raises(InputError, match=r"client 0 has 3 positives of 3 items.*negatives=0"):
+        Sampler(Ragged.from_lists([[0, 1, 2]]), np.arange(3), 3, 1, 8, 0)
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=6),
+    st.integers(1, 9),
+    st.integers(2, 12),
+)
+@settings(max_examples=60, deadline=None)
+def test_steps_hold_every_example_with_its_weight(counts: list[int], batch_size: int, catalogue: int) -> None:
+    counts = sorted(counts, reverse=True)
+    rng = np.random.default_rng(0)
+    items = rng.integers(0, catalogue, sum(counts))
+    label = (items % 3 == 0).astype(np.float32)
+    steps = steps_of(sampling.Examples(items, label, np.array(counts)), batch_size, catalogue)
+    offsets = np.cumsum([0, *counts])
+    for number, step in enumerate(steps):
+        assert len(step.ends) == sum(c > number * batch_size for c in counts)
+        for slot in range(len(step.ends)):
+            at = step.slot == slot
+            start = offsets[slot] + number * batch_size
+            batch = items[start : min(start + batch_size, offsets[slot + 1])]
+            expected = {item: np.sum(batch == item) / len(batch) for item in batch}
+            assert dict(zip(step.items[at], step.weight[at], strict=True)) == pytest.approx(expected)
+            assert (step.label[at] == (step.items[at] % 3 == 0)).all()
+        assert (np.diff(step.slot) >= 0).all()
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(41, 10_000))
+@settings(deadline=None)
+def test_counting_and_sorting_find_the_same(codes: list[int], cells: int) -> None:
+    found, times = distinct(np.array(codes), cells)
+    expected, expected_times = np.unique(codes, return_counts=True)
+    assert (found == expected).all()
+    assert (times == expected_times).all()

@@ -1,0 +1,239 @@
+"""Exporting as used: which variant each class gets, what is written, how it compares, what is refused."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edge import Recommender, open_bundle
+from edgefr.methods.program import One
+from export.bundle import export_bundles
+from export.variants import ClassLimits
+from privacy.errors import InputError
+from tests.export import worlds
+
+
+def literal(kind: str, user: int) -> np.ndarray:
+    """Scores of all items with the methods' own batch, one client."""
+    program, shared, private = worlds.trained(kind)
+    tensors = shared | {name: tensor[user] for name, tensor in private.items()}
+
+    def batch(items: np.ndarray, history: One | None = None) -> One:
+        numbers = torch.from_numpy(items.astype(np.int64))
+        ones = torch.ones(len(items))
+        return One(numbers, numbers, ones, ones / max(1, len(items)), history)
+
+    past = batch(worlds.column("history").of(user)) if program.needs_history else None
+    items = batch(np.arange(worlds.ITEMS), past)
+    vectors = program.vectors(tensors, items)
+    history = None if past is None else program.vectors(tensors, past)
+    with torch.no_grad():
+        return program.score(tensors, items, vectors, program.user(tensors, items, history, vectors)).numpy()
+
+
+@pytest.mark.parametrize(
+    ("kind", "variants"),
+    [
+        ("fedmf", ["f32", "f32", "f32", "i8"]),
+        ("mean", ["f32", "f32", "f32", "i8"]),
+        ("transfr", ["f32+encoder-f32", "f16+encoder-i8", "f16", "i8"]),
+    ],
+)
+def test_every_class_gets_the_best_variant_that_fits(kind: str, variants: list[str]) -> None:
+    out, rows = worlds.exported(kind)
+    assert [rows[name]["variant"] for name in worlds.CLASSES] == variants
+    assert [rows[name]["fits"] for name in worlds.CLASSES] == [True, True, True, False]
+    for name, row in rows.items():
+        stored = sum(p.stat().st_size for p in (out / name).rglob("*") if p.is_file() and p.name != "manifest.json")
+        assert row["files_mb"] == pytest.approx(stored / 1e6)
+        assert row["encoder"] is None or f"encoder-{row['encoder']}" in row["variant"]
+
+
+@pytest.mark.parametrize("kind", ["fedmf", "mean", "transfr"])
+def test_fp32_bundles_score_like_the_program(kind: str) -> None:
+    out, rows = worlds.exported(kind)
+    recommender = Recommender(out / "laptop")
+    for name in recommender.users:
+        np.testing.assert_allclose(recommender.scores(name), literal(kind, int(name[1:])), atol=1e-5)
+    assert rows["laptop"]["parity_users"] == 3
+    assert rows["laptop"]["max_score_error"] < 1e-5
+    assert rows["laptop"]["top10_equal"] == 1.0
+
+
+@pytest.mark.parametrize(("kind", "name"), [("transfr", "phone"), ("transfr", "speaker"), ("fedmf", "speaker")])
+def test_the_row_reports_the_true_difference(kind: str, name: str) -> None:
+    out, rows = worlds.exported(kind)
+    recommender, errors, same = Recommender(out / name), [], []
+    for user in recommender.users:
+        expected, got = literal(kind, int(user[1:])), recommender.scores(user)
+        errors.append(np.abs(expected - got).max())
+        left = np.setdiff1d(np.arange(worlds.ITEMS), worlds.column("seen").of(int(user[1:])))
+        best = [set(left[np.argsort(-s[left], kind="stable")[:10]]) for s in (expected, got)]
+        same.append(best[0] == best[1])
+    assert rows[name]["max_score_error"] == pytest.approx(max(errors), rel=0.05)
+    assert rows[name]["top10_equal"] == np.mean(same)
+    assert 1e-6 < rows[name]["max_score_error"] < 0.5
+
+
+def test_a_bundle_has_the_documented_layout() -> None:
+    out, _ = worlds.exported("transfr")
+    manifest = open_bundle(out / "phone").manifest
+    assert [f.path for f in manifest.files] == [
+        "MODEL_CARD.md",
+        "adapters/shared.safetensors",
+        "config.json",
+        "index/ids.json",
+        "index/text.f16.npy",
+        "onnx/encoder.i8.onnx",
+        "onnx/score.onnx",
+        "private/init.safetensors",
+        "private/users.json",
+        "private/users.safetensors",
+        "tokenizer.json",
+    ]
+    assert (manifest.method, manifest.device_class, manifest.serial) == ("transfr", "phone", 1795255200)
+    assert manifest.provenance == {"seed": 0, "data": "made up"}
+    card = (out / "phone" / "MODEL_CARD.md").read_text()
+    assert "SIMULATED users" in card
+    assert "weights i8" in card
+    assert "DOES NOT FIT" in (out / "speaker" / "MODEL_CARD.md").read_text()
+
+
+def test_the_int8_encoder_stays_close_to_torch() -> None:
+    _, rows = worlds.exported("transfr")
+    assert rows["laptop"]["encoder_cosine"] == pytest.approx(1.0, abs=1e-5)
+    assert 0.97 < rows["phone"]["encoder_cosine"] < 0.99999
+    assert rows["stick"]["encoder_cosine"] is None
+
+
+def test_exporting_again_gives_the_same_bundle_and_changes_nothing(tmp_path: Path) -> None:
+    first = export_bundles(**worlds.arguments("fedmf", tmp_path))
+    before = {p: p.stat().st_mtime_ns for p in sorted(tmp_path.rglob("*"))}
+    second = export_bundles(**worlds.arguments("fedmf", tmp_path))
+    assert [row["bundle_id"] for row in second] == [row["bundle_id"] for row in first]
+    assert [row["written"] for row in first + second] == [True] * 4 + [False] * 4
+    assert {p: p.stat().st_mtime_ns for p in sorted(tmp_path.rglob("*"))} == before | {tmp_path: tmp_path.stat().st_mtime_ns}
+
+    with pytest.raises(InputError, match="laptop holds another bundle .*choose another folder"):
+        export_bundles(**worlds.arguments("fedmf", tmp_path) | {"created": "2027-01-01"})
+    assert {p: p.stat().st_mtime_ns for p in sorted(tmp_path.rglob("*")) if p != tmp_path} == {
+        p: t for p, t in before.items() if p != tmp_path
+    }
+
+
+def test_a_client_without_a_head_is_exported_without_one(tmp_path: Path) -> None:
+    arguments = worlds.arguments("transfr", tmp_path) | {"encoder": None, "classes": {"laptop": ClassLimits(8000, 20)}}
+    arguments |= {"private": {"user": arguments["private"]["user"]}, "users_of": {"laptop": [0, 5]}}
+    export_bundles(**arguments)
+    recommender = Recommender(tmp_path / "laptop")
+    vectors = arguments["program"].vectors(arguments["shared"], One(*[torch.arange(worlds.ITEMS)] * 4))
+    expected = vectors @ arguments["private"]["user"][5]
+    np.testing.assert_allclose(recommender.scores("u5"), expected.numpy(), atol=1e-5)
+
+
+def test_a_class_without_users_serves_new_devices(tmp_path: Path) -> None:
+    arguments = worlds.arguments("fedmf", tmp_path)
+    rows = export_bundles(**arguments | {"classes": {"laptop": ClassLimits(8000, 20)}, "users_of": {}, "seed": 4})
+    assert (rows[0]["parity_users"], rows[0]["max_score_error"], rows[0]["top10_equal"]) == (0, None, None)
+    fresh = arguments["program"].init_private(4, torch.tensor([worlds.USERS]))["user"][0]
+    expected = arguments["shared"]["item"] @ fresh
+    np.testing.assert_allclose(Recommender(tmp_path / "laptop").scores(), expected.numpy(), atol=1e-6)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import export.folder
+
+    def full(folder: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export.folder.os, "rename", full)
+    with pytest.raises(InputError, match="cannot write .*laptop: No space left on device; nothing was changed"):
+        export_bundles(**worlds.arguments("fedmf", tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def diverged(arguments: dict) -> dict:
+    shared = {name: tensor.clone() for name, tensor in arguments["shared"].items()}
+    shared["item"][3, 2] = float("nan")
+    return {"shared": shared}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: {"classes": {}}, "no device classes"),
+        (lambda a: {"classes": {"../x": ClassLimits(1, 1)}, "users_of": {}}, "cannot name a folder"),
+        (lambda a: {"users_of": {"lapto": [0]}}, "unknown device class 'lapto'; did you mean 'laptop'"),
+        (lambda a: {"users_of": {"laptop": [12]}}, "user number 12, but there are 12 users"),
+        (lambda a: {"item_ids": ["i0"] * worlds.ITEMS}, "item ids repeat"),
+        (lambda a: {"titles": ["x"]}, "60 ids, 1 titles"),
+        (lambda a: {"users": ["u0"] * worlds.USERS}, "user ids repeat"),
+        (lambda a: {"created": "yesterday"}, "ISO 8601.*'yesterday'"),
+        (lambda a: {"provenance": {"made": object()}}, "provenance 'made' is not plain JSON"),
+        (lambda a: {"shared": {}}, "shared tensor 'item' is missing"),
+        (lambda a: {"shared": a["shared"] | {"itme": a["shared"]["item"]}}, "'itme' is not one of fedmf's"),
+        (lambda a: {"private": {"user": torch.zeros(12, 9)}}, r"'user' is \[12, 9\] instead of \[12, 8\]"),
+        (lambda a: {"seen": worlds.Column(np.array([60]), np.array([0] * 12 + [1]))}, "outside the catalogue"),
+        (lambda a: {"seen": worlds.Column(np.array([6]), np.array([0, 1]))}, "1 users instead of 12"),
+        (diverged, "has diverged"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(change, message: str, tmp_path: Path) -> None:
+    arguments = worlds.arguments("fedmf", tmp_path / "out")
+    with pytest.raises(InputError, match=message):
+        export_bundles(**arguments | change(arguments))
+    assert not (tmp_path / "out").exists() or list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_history_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="transfr reads past positives: give history"):
+        export_bundles(**worlds.arguments("mean", tmp_path) | {"history": None})
+
+
+def test_a_folder_that_holds_something_else_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "phone").mkdir()
+    (tmp_path / "phone" / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"phone is in the way: .*no manifest\.json"):
+        export_bundles(**worlds.arguments("fedmf", tmp_path))
+    assert [p.name for p in tmp_path.rglob("*")] == ["phone", "thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: (s / "tokenizer.json").unlink(), r"has no tokenizer\.json"),
+        (lambda s: (s / "model.safetensors").unlink(), "does not load as a transformers folder"),
+        (lambda s: (s / "model.safetensors").write_bytes(b"nothing"), "does not load as a transformers folder"),
+    ],
+)
+def test_a_broken_encoder_folder_is_refused(change, message: str, tmp_path: Path) -> None:
+    broken = shutil.copytree(worlds.student(), tmp_path / "student")
+    change(broken)
+    with pytest.raises(InputError, match=message):
+        export_bundles(**worlds.arguments("transfr", tmp_path / "out") | {"encoder": broken})
+
+
+def test_settings_the_encoder_cannot_take_are_refused(tmp_path: Path) -> None:
+    arguments = worlds.arguments("transfr", tmp_path)
+    with pytest.raises(InputError, match="max_tokens must be from 3 to 32.*got 33"):
+        export_bundles(**arguments | {"max_tokens": 33})
+    with pytest.raises(InputError, match="unknown pooling 'max'"):
+        export_bundles(**arguments | {"pooling": "max"})
+
+
+def test_an_encoder_that_gives_other_vectors_on_the_device_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import export.parts
+
+    true = export.parts._torch_vectors
+
+    def off(*arguments):
+        vectors, parameters = true(*arguments)
+        return vectors + np.float32(2e-4), parameters
+
+    monkeypatch.setattr(export.parts, "_torch_vectors", off)
+    with pytest.raises(InputError, match=r"its tokenizer\.json and its tokenizer disagree"):
+        export_bundles(**worlds.arguments("transfr", tmp_path))

@@ -1,0 +1,157 @@
+"""Small exports the tests share: real programs, a tiny BERT, sixty items and a dozen users."""
+
+import atexit
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.transfr.program import TransFR
+from edgefr.methods.transfr.settings import TransFRSettings
+from export.bundle import export_bundles
+from export.graphs import load_encoder
+from export.variants import ClassLimits
+from privacy import keyed
+
+ITEMS, USERS, WIDTH = 60, 12, 48
+WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ka", "le", "mi") for b in ("r", "n", "st", "l")]
+CREATED = "2026-11-21T10:00:00+00:00"
+# limits that reach every variant: an encoder needs 20 MB more, and storage tells the file sizes apart
+CLASSES = {
+    "laptop": ClassLimits(8000, 20),
+    "phone": ClassLimits(8000, 20, storage_mb=0.35),
+    "stick": ClassLimits(70, 20),
+    "speaker": ClassLimits(40, 20),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Ragged item numbers."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    def of(self, user: int) -> np.ndarray:
+        """One user's items."""
+        return self.values[self.offsets[user] : self.offsets[user + 1]]
+
+
+def titles() -> list[str]:
+    """A title of three words per item."""
+    picks = keyed.integers(keyed.fold(keyed.key(0, "titles"), np.arange(ITEMS))[:, None], np.arange(3), len(WORDS))
+    return [" ".join(WORDS[w] for w in row) for row in picks]
+
+
+def column(purpose: str) -> Column:
+    """Three to seven items per user; user 3 has none."""
+    counts = 3 + keyed.integers(keyed.key(0, purpose), np.arange(USERS), 5)
+    counts[3] = 0
+    base = keyed.key(1, purpose)
+    rows = [keyed.choose(base + user, np.arange(ITEMS), int(n)) for user, n in enumerate(counts)]
+    return Column(np.concatenate(rows).astype(np.int32), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def folder(name: str) -> Path:
+    """A temporary folder that goes away with the process."""
+    path = Path(tempfile.mkdtemp(prefix=f"bundles-{name}-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+@cache
+def student() -> Path:
+    """A BERT of two layers with a WordPiece tokenizer, random but keyed weights, as a transformers folder."""
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    path = folder("student")
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{c}" for c in letters)]
+    wordpiece = BertWordPieceTokenizer({word: n for n, word in enumerate(vocabulary)})
+    wordpiece.save(str(path / "tokenizer.json"))
+    BertTokenizerFast(tokenizer_file=str(path / "tokenizer.json")).save_pretrained(path)
+    config = BertConfig(
+        vocab_size=2000,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=96,
+        max_position_embeddings=32,
+    )
+    model = BertModel(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(weights(name, tuple(weight.shape)) * 0.2 + (1.0 if name.endswith("LayerNorm.weight") else 0.0))
+    model.save_pretrained(path)
+    return path
+
+
+def weights(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """Keyed standard normal numbers."""
+    draws = keyed.normal(keyed.key(0, name), np.arange(int(np.prod(shape))))
+    return torch.from_numpy(draws.reshape(shape).astype(np.float32))
+
+
+@cache
+def text() -> torch.Tensor:
+    """The student's mean-pooled vectors of the titles, [items, width], one title at a time."""
+    from transformers import AutoTokenizer
+
+    tokenizer, module = AutoTokenizer.from_pretrained(student()), load_encoder(student(), "mean")
+    with torch.no_grad():
+        tokens = [tokenizer(title, return_tensors="pt") for title in titles()]
+        return torch.cat([module(t["input_ids"], t["attention_mask"]) for t in tokens])
+
+
+def program(kind: str) -> Any:
+    """fedmf; transfr (private user vector); mean (TransFR whose user vector is made of the history)."""
+    if kind == "fedmf":
+        return FedMF(FedMFSettings(dim=8), ITEMS, 1)
+    encoder = "mean" if kind == "mean" else "vector"
+    return TransFR(TransFRSettings(adapter=[16, 8], head=[8, 8], user_encoder=encoder), text(), 1)
+
+
+def trained(kind: str) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """A program with shared and private tensors that differ from where they start and from user to user."""
+    made = program(kind)
+    start = made.init_shared(0), made.init_private(0, torch.arange(USERS))
+    shared, private = ({n: t + 0.1 * weights(n, tuple(t.shape)) for n, t in tensors.items()} for tensors in start)
+    return made, shared, private
+
+
+def arguments(kind: str, out: Path) -> dict[str, Any]:
+    """Everything `export_bundles` takes."""
+    made, shared, private = trained(kind)
+    return {
+        "out": out,
+        "program": made,
+        "shared": shared,
+        "private": private,
+        "users": [f"u{n}" for n in range(USERS)],
+        "history": column("history") if made.needs_history else None,
+        "seen": column("seen"),
+        "item_ids": [f"i{n}" for n in range(ITEMS)],
+        "titles": titles(),
+        "encoder": student() if kind == "transfr" else None,
+        "pooling": "mean",
+        "max_tokens": 16,
+        "classes": CLASSES,
+        "users_of": {name: list(range(n, USERS, len(CLASSES))) for n, name in enumerate(CLASSES)},
+        "created": CREATED,
+        "provenance": {"seed": 0, "data": "made up"},
+    }
+
+
+@cache
+def exported(kind: str) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """Bundles of all classes, and their rows by class. Read only: copy before changing one."""
+    out = folder(kind)
+    return out, {row["class"]: row for row in export_bundles(**arguments(kind, out))}
