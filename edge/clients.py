@@ -71,9 +71,9 @@ class Clients:
 
     def items(self, name: str, user: int | None) -> Ints:
         """A user's items, `name` being "history" or "seen"."""
-        start, stop = (0, 0) if user is None else self._ragged[name][user : user + 2]
-        if start == stop:
+        if user is None or self._ragged[name][user] == self._ragged[name][user + 1]:
             return np.empty(0, np.int64)
+        start, stop = self._ragged[name][user : user + 2]
         values = self._file.get_slice(f"{name}.values")[int(start) : int(stop)].astype(np.int64)
         if not (values.min() >= 0 and values.max() < self._bundle.manifest.item_count):
             raise self._fault(f"{name} of user '{self.ids[user]}' has items outside the catalogue")

@@ -30,8 +30,8 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         "## Private state",
         f"`private/` holds the tensors, past positives and seen items of {sizes.users:,} SIMULATED users of "
         "this device class, so that what ran can be replayed. They are not meant for a device: a real one "
-        f"starts from `{config.init}`, learns on its own data and keeps the result. Do not publish the folder if "
-        "the users are real.",
+        f"starts from `{config.init}`, learns on its own data and keeps the result. Do not publish the "
+        "folder if the users are real.",
         "",
         "## Checks",
         "`manifest.json` has the size and sha256 of every file. That finds damage; it is not a signature.",

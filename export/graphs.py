@@ -142,8 +142,9 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
 
     module = _Scores(program, names, list(shapes))
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
-    model = _trace(module, inputs(5, 3), shapes, "scores", optimize=False)
-    _gate(f"score graph of {program.name}", model, module, shapes, [inputs(n, h) for n, h in SIZES])
+    what = f"score graph of {program.name}"
+    model = _trace(what, module, inputs(5, 3), shapes, "scores", optimize=False)
+    _gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
     return model
 
 
@@ -219,8 +220,11 @@ def encoder_graph(folder: Path, pooling: str) -> Any:
 
     shapes: dict[str, Shape] = {"ids": ("B", "L"), "mask": ("B", "L")}
     # optimize=True: folds the weights' transposes, without which they would not be quantised
-    traced = _trace(module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": module.longest})
-    _gate(f"encoder graph of {folder}", traced, module, shapes, [inputs(b, n) for b, n in SIZES])
+    what = f"encoder graph of {folder}"
+    traced = _trace(
+        what, module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": module.longest}
+    )
+    _gate(what, traced, module, shapes, [inputs(b, n) for b, n in SIZES])
     return traced
 
 
@@ -232,6 +236,7 @@ def _noise(name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def _trace(
+    what: str,
     module: torch.nn.Module,
     inputs: list[Tensor],
     shapes: Mapping[str, Shape],
@@ -272,6 +277,8 @@ def _trace(
                 optimize=optimize,
                 verbose=False,
             )
+    except (torch._dynamo.exc.UserError, torch.onnx.errors.OnnxExporterError) as error:
+        raise InputError(f"{what} cannot be traced: {str(error).splitlines()[0]}") from error
     finally:
         noisy.setLevel(level)
     assert program is not None

@@ -47,7 +47,7 @@ def stage_tables(stage: Stage, tables: Mapping[str, Floats]) -> dict[TableType, 
     for name, table in tables.items():
         small, scale = table_int8(table)
         stage.add(f"index/{name}.scale.npy", "scale", _npy(scale))
-        values = {"f32": table, "f16": table_fp16(table), "i8": small}
+        values: dict[str, npt.NDArray[Any]] = {"f32": table, "f16": table_fp16(table), "i8": small}
         for dtype in TABLE_TYPES:
             path = f"index/{name}.{dtype}.npy"
             stage.add(path, "table", _npy(values[dtype]))

@@ -13,6 +13,7 @@ import torch
 
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.program import One
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.bundle import export_bundles
@@ -46,7 +47,9 @@ class Column:
 
 def titles() -> list[str]:
     """A title of three words per item."""
-    picks = keyed.integers(keyed.fold(keyed.key(0, "titles"), np.arange(ITEMS))[:, None], np.arange(3), len(WORDS))
+    picks = keyed.integers(
+        keyed.fold(keyed.key(0, "titles"), np.arange(ITEMS))[:, None], np.arange(3), len(WORDS)
+    )
     return [" ".join(WORDS[w] for w in row) for row in picks]
 
 
@@ -74,7 +77,16 @@ def student() -> Path:
 
     path = folder("student")
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{c}" for c in letters)]
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *WORDS,
+        *letters,
+        *(f"##{c}" for c in letters),
+    ]
     wordpiece = BertWordPieceTokenizer({word: n for n, word in enumerate(vocabulary)})
     wordpiece.save(str(path / "tokenizer.json"))
     BertTokenizerFast(tokenizer_file=str(path / "tokenizer.json")).save_pretrained(path)
@@ -89,7 +101,9 @@ def student() -> Path:
     model = BertModel(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight.copy_(weights(name, tuple(weight.shape)) * 0.2 + (1.0 if name.endswith("LayerNorm.weight") else 0.0))
+            weight.copy_(
+                weights(name, tuple(weight.shape)) * 0.2 + (1.0 if name.endswith("LayerNorm.weight") else 0.0)
+            )
     model.save_pretrained(path)
     return path
 
@@ -123,8 +137,26 @@ def trained(kind: str) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Te
     """A program with shared and private tensors that differ from where they start and from user to user."""
     made = program(kind)
     start = made.init_shared(0), made.init_private(0, torch.arange(USERS))
-    shared, private = ({n: t + 0.1 * weights(n, tuple(t.shape)) for n, t in tensors.items()} for tensors in start)
+    shared, private = (
+        {n: t + 0.1 * weights(n, tuple(t.shape)) for n, t in tensors.items()} for tensors in start
+    )
     return made, shared, private
+
+
+def literal(program: Any, tensors: dict[str, torch.Tensor], past: np.ndarray) -> np.ndarray:
+    """One client's scores of all items, with the batch that simulation uses."""
+
+    def batch(items: np.ndarray, history: One | None = None) -> One:
+        numbers = torch.from_numpy(items.astype(np.int64))
+        ones = torch.ones(len(items))
+        return One(numbers, numbers, ones, ones / max(1, len(items)), history)
+
+    history = batch(past) if program.needs_history else None
+    items = batch(np.arange(ITEMS), history)
+    with torch.no_grad():
+        vectors = program.vectors(tensors, items)
+        own = None if history is None else program.vectors(tensors, history)
+        return program.score(tensors, items, vectors, program.user(tensors, items, own, vectors)).numpy()
 
 
 def arguments(kind: str, out: Path) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""Damaging bundles on purpose."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from edge.manifest import Manifest, canonical, identify
+from privacy.files import sha256_of
+
+
+def resign(bundle: Path, change: Callable[[dict[str, Any]], object] = lambda record: None) -> None:
+    """Write the manifest anew, sizes and digests true, after a change: a fault that digests cannot find."""
+    record = json.loads((bundle / "manifest.json").read_text())
+    for entry in record["files"]:
+        path = bundle / entry["path"]
+        entry["size"], entry["sha256"] = path.stat().st_size, sha256_of(path)
+    change(record)
+    try:
+        manifest = Manifest.model_validate(record)
+    except ValueError:  # what the schema refuses is written as it is
+        (bundle / "manifest.json").write_text(json.dumps(record, indent=2) + "\n")
+        return
+    manifest = manifest.model_copy(update={"bundle_id": identify(manifest)})
+    (bundle / "manifest.json").write_bytes(canonical(manifest))
+
+
+def edit_json(path: Path, change: Callable[[Any], object]) -> None:
+    """Change a JSON file in place."""
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+def edit_tensors(path: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
+    """Change a safetensors file in place."""
+    tensors = {name: array.copy() for name, array in load_file(path).items()}
+    change(tensors)
+    save_file(tensors, path)

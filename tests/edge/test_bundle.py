@@ -1,0 +1,131 @@
+"""Opening bundles: whatever is wrong with the folder, one line names the file."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import edge.bundle
+from edge import open_bundle
+from privacy.errors import InputError
+from tests.edge.folders import resign
+from tests.export import worlds
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A copy of a good bundle with an encoder."""
+    return shutil.copytree(worlds.exported("transfr")[0] / "phone", tmp_path / "phone")
+
+
+@pytest.fixture(scope="module")
+def spare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of a small bundle that a test may change if it changes it back."""
+    return shutil.copytree(
+        worlds.exported("fedmf")[0] / "speaker", tmp_path_factory.mktemp("spare") / "speaker"
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_flipping_any_byte_of_any_file_is_refused(spare: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(sorted(p for p in spare.rglob("*") if p.is_file())))
+    good = path.read_bytes()
+    position = data.draw(st.integers(0, len(good) - 1))
+    flipped = good[position] ^ data.draw(st.integers(1, 255))
+    path.write_bytes(good[:position] + bytes([flipped]) + good[position + 1 :])
+    try:
+        with pytest.raises(InputError, match=path.name):
+            open_bundle(spare)
+    finally:
+        path.write_bytes(good)
+
+
+def test_every_byte_of_the_manifest_counts(spare: Path) -> None:
+    path = spare / "manifest.json"
+    good = path.read_bytes()
+    try:
+        for position in range(len(good)):
+            path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+            with pytest.raises(InputError, match=r"manifest\.json"):
+                open_bundle(spare)
+    finally:
+        path.write_bytes(good)
+    assert open_bundle(spare).manifest.method == "fedmf"
+
+
+def replace(record: dict, **values: object) -> None:
+    record["files"][0].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: (b / "manifest.json").unlink(), r"has no manifest\.json"),
+        (
+            lambda b: (b / "manifest.json").write_bytes(b"\x00\xff\x80"),
+            r"manifest\.json is not a edgefr\.bundle/1",
+        ),
+        (lambda b: (b / "manifest.json").write_text("[" * 100_000), r"manifest\.json is not a"),
+        (lambda b: (b / "manifest.json").write_bytes(b" " * (4 << 20) + b"{}"), "more than 4,194,304"),
+        (lambda b: resign(b, lambda r: r.update(schema="edgefr.bundle/2")), "schema: Input should be"),
+        (lambda b: resign(b, lambda r: r.update(colour="red")), "colour: Extra inputs"),
+        (lambda b: resign(b, lambda r: r.pop("serial")), "serial: Field required"),
+        (lambda b: resign(b, lambda r: r.update(item_count=0)), "item_count: Input should be"),
+        (lambda b: resign(b, lambda r: replace(r, path="../x")), "'../x' is not a plain relative path"),
+        (lambda b: resign(b, lambda r: replace(r, path="/etc/passwd")), "'/etc/passwd' is not a plain"),
+        (lambda b: resign(b, lambda r: replace(r, path="a//b")), "'a//b' is not a plain"),
+        (lambda b: resign(b, lambda r: replace(r, path="c:\\x")), "is not a plain relative path"),
+        (lambda b: resign(b, lambda r: replace(r, path="manifest.json")), "is not a plain relative path"),
+        (lambda b: resign(b, lambda r: replace(r, size=-1)), "size: Input should be greater"),
+        (lambda b: resign(b, lambda r: replace(r, size=5 << 30)), "more than 4,294,967,296 allowed"),
+        (lambda b: resign(b, lambda r: r["files"].append(r["files"][0])), r"lists MODEL_CARD\.md twice"),
+        (lambda b: resign(b, lambda r: r["files"].pop(0)), r"MODEL_CARD\.md is not listed"),
+        (lambda b: (b / "index" / ".hidden").write_text(""), r"index/\.hidden is not listed"),
+        (lambda b: (b / "tokenizer.json").unlink(), r"tokenizer\.json is missing"),
+        (
+            lambda b: os.truncate(b / "onnx" / "encoder.i8.onnx", 100),
+            r"encoder\.i8\.onnx has 100 bytes instead of",
+        ),
+        (lambda b: (b / "index" / "ids.json").open("a").write(" "), r"index/ids\.json has"),
+        (lambda b: os.mkfifo(b / "pipe"), "pipe is not a regular file"),
+        (lambda b: resign(b, lambda r: [f.update(role="card") for f in r["files"]]), "role config, has 0"),
+    ],
+)
+def test_a_bad_folder_is_refused(change, message: str, bundle: Path) -> None:
+    change(bundle)
+    with pytest.raises(InputError, match=message) as caught:
+        open_bundle(bundle)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "manifest.json", "index", "extra"])
+def test_links_are_refused(name: str, bundle: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if (bundle / name).exists():
+        (bundle / name).rename(elsewhere)
+    (bundle / name).symlink_to(elsewhere)
+    with pytest.raises(
+        InputError, match=f"{name} is a symbolic link" if name != "manifest.json" else "manifest.json"
+    ):
+        open_bundle(bundle)
+
+
+def test_nothing_is_hashed_before_names_and_sizes_are_known(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hashed(path: Path) -> str:
+        raise AssertionError(f"hashed {path}")
+
+    monkeypatch.setattr(edge.bundle, "sha256_of", hashed)
+    (bundle / "zzz").write_text("unlisted")
+    with pytest.raises(InputError, match="zzz is not listed"):
+        open_bundle(bundle)
+
+
+def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        open_bundle(tmp_path / "nothing")

@@ -1,0 +1,226 @@
+"""Recommending and encoding from bundles, and bundles whose parts do not fit together."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import edge.recommender
+from edge import Recommender
+from edge.recommender import top
+from privacy.errors import InputError
+from tests.edge.folders import edit_json, edit_tensors, resign
+from tests.export import worlds
+
+
+@pytest.fixture(scope="module")
+def device() -> Recommender:
+    """A device with an fp32 encoder; its users are u0, u4 and u8."""
+    return Recommender(worlds.exported("transfr")[0] / "laptop")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A copy of a good bundle with int8 vectors and histories; its users are u3, u7 and u11."""
+    return shutil.copytree(worlds.exported("mean")[0] / "speaker", tmp_path / "speaker")
+
+
+def test_recommendations_are_the_best_items_not_seen(device: Recommender) -> None:
+    scores, seen = device.scores("u4"), set(worlds.column("seen").of(4).tolist())
+    order = sorted((i for i in range(device.items) if i not in seen), key=lambda i: (-scores[i], i))
+    expected = [(f"i{i}", worlds.titles()[i], pytest.approx(float(scores[i]))) for i in order]
+    assert device.recommend(7, user="u4") == expected[:7]
+    assert device.recommend(1000, user="u4") == expected
+    left = device.recommend(5, user="u4", exclude=[order[0], f"i{order[2]}", np.int32(order[3])])
+    assert [item for item, _, _ in left] == [f"i{order[n]}" for n in (1, 4, 5, 6, 7)]
+
+
+def test_blocks_do_not_change_scores(device: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = device.scores("u0")
+    monkeypatch.setattr(edge.recommender, "BLOCK", 7)
+    np.testing.assert_allclose(device.scores("u0"), whole, atol=1e-6)
+
+
+@given(
+    hnp.arrays(np.float32, st.integers(1, 40), elements=st.sampled_from([-1.5, 0.0, 0.25, 2.0])),
+    st.integers(1, 50),
+)
+def test_top_is_a_stable_sort(scores: np.ndarray, k: int) -> None:
+    assert top(scores, k).tolist() == sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:k]
+
+
+def test_a_new_device_starts_without_a_past_and_takes_one() -> None:
+    device = Recommender(worlds.exported("mean")[0] / "laptop")
+    assert np.ptp(device.scores()) == 0  # a mean over nothing is zero, and so is every score
+    past = worlds.column("history").of(4).tolist()
+    program, shared, _ = worlds.trained("mean")
+    fresh = {n: t[0] for n, t in program.init_private(0, torch.tensor([worlds.USERS])).items()}
+    expected = worlds.literal(program, shared | fresh, np.asarray(past))
+    np.testing.assert_allclose(device.scores(history=past), expected, atol=1e-5)
+    names = [f"i{n}" for n in past]
+    np.testing.assert_array_equal(device.scores(history=names), device.scores(history=past))
+    assert np.ptp(device.scores(history=past)) > 0
+
+
+def test_a_users_own_history_is_the_default() -> None:
+    device = Recommender(worlds.exported("mean")[0] / "laptop")
+    own = device.scores("u4", history=worlds.column("history").of(4))
+    np.testing.assert_array_equal(device.scores("u4"), own)
+    assert np.abs(device.scores("u4", history=[0, 1]) - own).max() > 1e-4
+
+
+def test_encoding_gives_the_cached_vectors(device: Recommender) -> None:
+    np.testing.assert_allclose(device.encode(worlds.titles()), worlds.text().numpy(), atol=1e-5)
+    one = device.encode(worlds.titles()[5])
+    assert one.shape == (1, worlds.WIDTH)
+    np.testing.assert_array_equal(one[0], device.encode(worlds.titles())[5])
+    assert not device.encode(["", "  "]).any()
+
+
+def test_long_texts_are_cut(device: Recommender) -> None:
+    words = [worlds.WORDS[n % len(worlds.WORDS)] for n in range(40)]
+    np.testing.assert_array_equal(device.encode(" ".join(words)), device.encode(" ".join(words[:14])))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.recommend(0, user="u0"), "k must be a whole number of at least 1, got 0"),
+        (lambda d: d.recommend(2.5, user="u0"), "k must be a whole number"),
+        (lambda d: d.recommend(3, user="u44"), "unknown user 'u44'; did you mean 'u4'"),
+        (lambda d: d.scores("nobody"), "unknown user 'nobody'"),
+        (lambda d: d.recommend(3, user="u0", exclude=["i5", "i99"]), "unknown item 'i99' .*60 items"),
+        (
+            lambda d: d.recommend(3, user="u0", exclude=[60]),
+            r"item number 60 is outside the catalogue \(0 to 59\)",
+        ),
+        (lambda d: d.recommend(3, user="u0", exclude=[-1]), "item number -1 is outside"),
+        (lambda d: d.recommend(3, user="u0", exclude="i5"), r"write \['i5'\]"),
+        (lambda d: d.recommend(3, user="u0", exclude=[1.5]), "an item is an id .* got 1.5"),
+        (lambda d: d.recommend(3, user="u0", exclude=range(60)), "nothing to recommend: all 60 items"),
+        (lambda d: d.encode([3]), "a text must be a string, got int"),
+    ],
+)
+def test_wrong_questions_get_one_line(call, message: str, device: Recommender) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        call(device)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bundle_of_cached_vectors_says_who_can_encode() -> None:
+    with pytest.raises(InputError, match=r"variant i8\) has cached item vectors only.*: laptop, phone"):
+        Recommender(worlds.exported("transfr")[0] / "speaker").encode("x")
+    with pytest.raises(InputError, match="no class of its export has one"):
+        Recommender(worlds.exported("fedmf")[0] / "laptop").encode("x")
+
+
+def test_a_tokenizer_that_is_none_is_named(tmp_path: Path) -> None:
+    folder = shutil.copytree(worlds.exported("transfr")[0] / "phone", tmp_path / "phone")
+    (folder / "tokenizer.json").write_text("{}")
+    resign(folder)
+    with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer file"):
+        Recommender(folder).encode("x")
+
+
+def widen(bundle: Path) -> None:
+    np.save(bundle / "index" / "text.i8.npy", np.zeros((worlds.ITEMS, worlds.WIDTH + 1), np.int8))
+    edit_json(bundle / "config.json", lambda c: c["tables"][0].update(width=worlds.WIDTH + 1))
+
+
+USERS = Path("private", "users.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda b: np.save(b / "index" / "text.i8.npy", np.zeros((59, 48), np.int8)),
+            r"int8 \[59, 48\] instead of",
+        ),
+        (lambda b: np.save(b / "index" / "text.i8.npy", np.zeros((60, 48))), "float64 .* instead of int8"),
+        (
+            lambda b: np.save(b / "index" / "text.scale.npy", np.zeros(59, np.float32)),
+            r"text\.scale\.npy is float32",
+        ),
+        (
+            lambda b: (b / "index" / "text.i8.npy").write_bytes(b"\x93NUMPY"),
+            r"text\.i8\.npy is not a \.npy array",
+        ),
+        (
+            lambda b: np.save(b / "index" / "text.i8.npy", np.array([{}]), allow_pickle=True),
+            r"text\.i8\.npy is not a \.npy array",
+        ),
+        (widen, r"items\.text is float32 .* instead of"),
+        (
+            lambda b: edit_json(b / "config.json", lambda c: c["tables"].clear()),
+            "reads table 'text', which the bundle",
+        ),
+        (
+            lambda b: edit_json(b / "config.json", lambda c: c["tables"][0].update(scale=None)),
+            "has no scale file",
+        ),
+        (
+            lambda b: edit_json(b / "config.json", lambda c: c.update(score="onnx/other.onnx")),
+            r"other\.onnx is missing",
+        ),
+        (
+            lambda b: edit_json(b / "config.json", lambda c: c.update(score="../x")),
+            r"config\.json is not a bundle config",
+        ),
+        (
+            lambda b: edit_json(b / "index" / "ids.json", lambda c: c["ids"].pop()),
+            "'ids' has 59 entries instead of 60",
+        ),
+        (
+            lambda b: edit_json(b / "index" / "ids.json", lambda c: c.pop("titles")),
+            "JSON object with 'titles'",
+        ),
+        (
+            lambda b: edit_json(b / "private" / "users.json", lambda c: c["users"].append(4)),
+            "not a list of strings",
+        ),
+        (
+            lambda b: edit_json(b / "private" / "users.json", lambda c: c["users"].append("v")),
+            "do not cut .* into 4 users",
+        ),
+        (
+            lambda b: (b / "onnx" / "score.onnx").write_bytes(b"graph"),
+            r"score\.onnx does not load in onnxruntime",
+        ),
+        (
+            lambda b: (b / "adapters" / "shared.safetensors").write_bytes(b""),
+            r"shared\.safetensors is not a safetensors",
+        ),
+        (lambda b: (b / USERS).write_bytes(b"\xff" * 20), r"users\.safetensors is not a safetensors"),
+        (
+            lambda b: edit_tensors(b / "adapters" / "shared.safetensors", lambda t: t.pop("adapter.0.bias")),
+            r"needs input shared\.adapter\.0\.bias",
+        ),
+        (
+            lambda b: edit_tensors(
+                b / "adapters" / "shared.safetensors", lambda t: t["adapter.0.bias"].fill(np.nan)
+            ),
+            "not finite",
+        ),
+        (
+            lambda b: edit_tensors(b / USERS, lambda t: t["seen.values"].fill(60)),
+            "seen of user 'u7' has items outside",
+        ),
+        (
+            lambda b: edit_tensors(b / USERS, lambda t: t.pop("history.offsets")),
+            r"history\.offsets is missing",
+        ),
+        (lambda b: edit_tensors(b / USERS, lambda t: t["seen.offsets"].fill(2)), r"seen\.offsets do not cut"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_named(change, message: str, bundle: Path) -> None:
+    change(bundle)
+    resign(bundle)
+    with pytest.raises(InputError, match=message) as caught:
+        Recommender(bundle).recommend(5, user="u7")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,69 @@
+"""Quantised tables against literal arithmetic."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from export.quantise import cosine, table_fp16, table_int8
+from export.variants import TABLES_ONLY, WITH_ENCODER, ClassLimits, Size, choose, memory_mb
+from privacy.errors import InputError
+
+tables = hnp.arrays(
+    np.float32,
+    hnp.array_shapes(min_dims=2, max_dims=2, max_side=8),
+    elements=st.floats(-1e4, 1e4, width=32, allow_subnormal=False),
+)
+
+
+@given(tables)
+def test_int8_is_within_half_a_step_of_every_value(table: np.ndarray) -> None:
+    values, scale = table_int8(table)
+    assert values.dtype == np.int8
+    assert values.min(initial=0) >= -127
+    for row in range(len(table)):
+        largest = max(abs(float(x)) for x in table[row])
+        assert float(scale[row]) == pytest.approx(largest / 127, rel=1e-6)
+        for column in range(table.shape[1]):
+            back = float(values[row, column]) * float(scale[row])
+            assert abs(back - float(table[row, column])) <= 0.5 * largest / 127 * (1 + 1e-4)
+
+
+def test_tables_that_cannot_be_stored_are_refused() -> None:
+    with pytest.raises(InputError, match="not finite"):
+        table_int8(np.array([[np.nan]], np.float32))
+    with pytest.raises(InputError, match="65,504"):
+        table_fp16(np.array([[70000.0]], np.float32))
+
+
+def test_cosine_of_paired_rows() -> None:
+    a = np.array([[1, 0], [1, 1], [0, 0], [0, 0]], np.float32)
+    b = np.array([[0, 2], [2, 2], [0, 0], [1, 0]], np.float32)
+    np.testing.assert_allclose(cosine(a, b), [0, 1, 1, 0], atol=1e-6)
+
+
+@given(
+    st.floats(0, 1000),
+    st.floats(0, 100),
+    st.none() | st.floats(0, 200),
+    st.sampled_from([WITH_ENCODER, TABLES_ONLY]),
+)
+def test_the_choice_is_the_best_that_fits(
+    app: float, runtime: float, storage: float | None, variants
+) -> None:
+    sizes = {
+        v: Size(10_000_000 * (len(variants) - n), 5_000_000 if v.encoder else 0)
+        for n, v in enumerate(variants)
+    }
+    limits = ClassLimits(app, runtime, storage)
+    variant, fits = choose(sizes, limits)
+
+    def fitting(v) -> bool:
+        stored = storage is None or sizes[v].files <= storage * 1e6
+        return stored and memory_mb(sizes[v], limits) <= 0.8 * app
+
+    better = list(sizes)[: list(sizes).index(variant)]
+    assert not any(fitting(v) for v in better)
+    assert fits == fitting(variant)
+    assert fits or variant == variants[-1]
