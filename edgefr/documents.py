@@ -1,166 +1,149 @@
-"""YAML documents from outside: read safely, kept with their line numbers, validated with errors people can act on."""
+"""YAML documents from outside: read safely, kept with their line numbers, validated with errors people can act on.
+
+Only plain data is read (safe tags), of a bounded size and depth, without aliases: a small file stays small.
+"""
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from edgefr.faults import Location, describe
 from privacy.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
-Location = tuple[str | int, ...]
-LIMIT_BYTES = 1 << 20
-LIMIT_NODES = 50_000
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
 
 
 class Document:
-    """A mapping read from a file, and the line every value stands on.
+    """A mapping, the line every value of it stands on, and values laid over it.
 
-    >>> document = Document.of({"rounds": 3}, "experiment")
+    >>> document = Document({"rounds": 3}, "experiment")
     >>> document.put("fleet.dropout", 0.2, source="--set fleet.dropout=0.2")
     >>> document.values["fleet"]
     {'dropout': 0.2}
     """
 
-    def __init__(self, values: dict[str, Any], origin: str, lines: dict[Location, int]):
-        self.values, self.origin, self.lines = values, origin, lines
-        self.sources: dict[Location, str] = {}
-
-    @classmethod
-    def of(cls, values: dict[str, Any], origin: str) -> Document:
-        """A document that is not a file."""
-        return cls(values, origin, {})
+    def __init__(self, values: dict[str, Any], origin: str, root: yaml.Node | None = None):
+        self.values, self.origin, self._root = values, origin, root
+        self._sources: dict[Location, str] = {}
 
     @classmethod
     def read(cls, path: str | Path) -> Document:
         """Read a YAML mapping. Raises `InputError` for a missing, binary, empty, oversized or malformed file."""
         path = Path(path)
+        text = _text(path)
         try:
-            raw = path.read_bytes()[: LIMIT_BYTES + 1]
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from None
-        if len(raw) > LIMIT_BYTES:
-            raise InputError(f"{path}: larger than {LIMIT_BYTES // 1024} KiB; this is not a configuration file")
-        try:
-            text = raw.decode("utf-8")
-            if "\0" in text:
-                raise ValueError
-        except ValueError:
-            raise InputError(f"{path}: not a text file; expected YAML in UTF-8") from None
-        try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
-            lines: dict[Location, int] = {}
-            _walk(node, (), lines, [0], path)
-            values = yaml.safe_load(text)
+            loader = _Loader(text)
+            root = loader.get_single_node()
+            if root is None:
+                raise InputError(f"{path}: the file is empty; start from one that ships with edgefr")
+            if not isinstance(root, yaml.MappingNode):
+                raise InputError(f"{path}:1: the file must be a mapping of keys and values")
+            return cls(loader.construct_document(root), str(path), root)
         except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise InputError(f"{path}:{line}: not valid YAML: {error.problem or error}") from None
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise InputError(f"{path}: not valid YAML: {str(error).splitlines()[0] if str(error) else 'too deep'}") from None
-        if values is None:
-            raise InputError(f"{path}: empty; expected YAML keys and values")
-        if not isinstance(values, dict):
-            raise InputError(f"{path}:1: expected keys and values, found {type(values).__name__}")
-        return cls(values, str(path), lines)
+            mark = error.problem_mark or error.context_mark
+            where = f":{mark.line + 1}" if mark else ""
+            raise InputError(f"{path}{where}: {error.problem or 'this is not YAML'}") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path}: cannot be read as YAML: {(str(error) or 'too deep').splitlines()[0]}") from error
 
     def put(self, dotted: str, value: Any, source: str) -> None:
-        """Set one value by its dotted name; sections are made as needed."""
+        """Set one value by its dotted name; sections are made as needed. `source` is named in errors about it."""
         *sections, last = dotted.split(".")
         at = self.values
         for section in sections:
-            inner = at.get(section)
-            if inner is None:
-                inner = at[section] = {}
-            if not isinstance(inner, dict):
+            if at.get(section) is None:
+                at[section] = {}
+            if not isinstance(at[section], dict):
                 raise InputError(f"{source}: '{section}' is a value, not a section")
-            at = inner
+            at = at[section]
         at[last] = value
-        self.sources[tuple(dotted.split("."))] = source
+        self._sources[tuple(dotted.split("."))] = source
 
     def validate(self, schema: type[Model]) -> Model:
         """The document as `schema`. Raises `InputError` with origin, line, field and what to do."""
         try:
             return schema.model_validate(self.values)
         except ValidationError as error:
-            raise InputError(explain(error, document=self, schema=schema)) from None
+            raise InputError(describe(error, schema, self.where)) from error
 
     def where(self, location: Location) -> str:
-        """`file:line` (or the option) that set the value at this location, or the nearest thing above it."""
-        for length in range(len(location), -1, -1):
-            part = location[:length]
-            if part in self.sources:
-                return self.sources[part]
-            if part in self.lines:
-                return f"{self.origin}:{self.lines[part]}"
-        return self.origin
+        """``FILE:LINE`` of a location such as ``("devices", "rpi_5_8gb")`` or of the nearest thing above it, or the
+        option that set it."""
+        for length in range(len(location), 0, -1):
+            if location[:length] in self._sources:
+                return self._sources[location[:length]]
+        return self.origin if self._root is None else f"{self.origin}:{self.line(location)}"
+
+    def line(self, location: Location) -> int:
+        """Line (from 1) of a location in the file, or of the nearest thing above it."""
+        assert self._root is not None
+        node, line = self._root, self._root.start_mark.line
+        for part in location:
+            step = _child(node, part)
+            if step is None:
+                break
+            line, node = step
+        return line + 1
 
 
-def _walk(node: yaml.Node | None, at: Location, lines: dict[Location, int], seen: list[int], path: Path) -> None:
-    """Note the line of every key and list entry; refuse documents that aliases blow up and keys given twice."""
-    if node is None:
-        return
-    seen[0] += 1
-    if seen[0] > LIMIT_NODES:
-        raise InputError(f"{path}: more than {LIMIT_NODES} values (through aliases?); this is not a configuration file")
-    lines.setdefault(at, node.start_mark.line + 1)
+class _Loader(yaml.SafeLoader):
+    """The safe loader, refusing aliases, deep nesting and keys given twice."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise _problem("aliases (*name) are not read; write the values out", self.peek_event().start_mark)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _problem("nested too deeply", self.peek_event().start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    raise _problem(f"'{key.value}' is given twice; keep one", key.start_mark)
+                seen.add(str(key.value))
+        return node
+
+
+def _problem(what: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=mark)
+
+
+def _child(node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
+    """The line and node of one key or index under `node`; None where there is no such thing."""
     if isinstance(node, yaml.MappingNode):
-        keys: set[Any] = set()
         for key, value in node.value:
-            if key.value in keys and isinstance(key, yaml.ScalarNode):
-                raise InputError(f"{path}:{key.start_mark.line + 1}: '{key.value}' is given twice")
-            if isinstance(key, yaml.ScalarNode):
-                keys.add(key.value)
-                lines[(*at, key.value)] = key.start_mark.line + 1
-                _walk(value, (*at, key.value), lines, seen, path)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            _walk(value, (*at, index), lines, seen, path)
+            if key.value == str(part):
+                return key.start_mark.line, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part].start_mark.line, node.value[part]
+    return None
 
 
-def explain(
-    error: ValidationError, *, schema: type[BaseModel], document: Document | None = None, prefix: str = ""
-) -> str:
-    """One line for a pydantic error: where, which field, what is wrong, which names are near; then how many more."""
-    problems = error.errors(include_url=False, include_input=True)
-    first = problems[0]
-    location = tuple(part for part in first["loc"] if not _is_tag(part))
-    name = prefix + ".".join(str(part) for part in location)
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "unknown key"
-        near = difflib.get_close_matches(str(location[-1]), _fields(schema, location[:-1]), n=2, cutoff=0.5)
-        if near:
-            message += "; did you mean " + " or ".join(f"'{n}'" for n in near) + "?"
-    elif first["type"] != "value_error" and not isinstance(first["input"], dict | list):
-        message = f"{message[0].lower()}{message[1:]}, got {first['input']!r}"
-    where = f"{document.where(location)}: " if document is not None else ""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{where}{name}: {message}{more}" if name else f"{where}{message}{more}"
-
-
-def _is_tag(part: str | int) -> bool:
-    """Discriminators of unions ("leave-one-out") appear in pydantic's locations but not in the document."""
-    return isinstance(part, str) and ("-" in part or part.startswith("function"))
-
-
-def _fields(schema: type[BaseModel], location: Location) -> list[str]:
-    """Names of the fields of the (nested) model at a location."""
-    models: list[type[BaseModel]] = [schema]
-    for part in location:
-        found: list[type[BaseModel]] = []
-        for model in models:
-            field = model.model_fields.get(str(part))
-            found += _models(field.annotation) if field is not None else []
-        models = found or models
-    return sorted({name for model in models for name in model.model_fields})
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Model classes inside an annotation such as `A | None` or `dict[str, A]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models(part)]
+def _text(path: Path) -> str:
+    """The file's text; a bounded read, so that an endless file is refused too."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB, which is no such file; check the path")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); check the path") from error
+    if any(ord(c) < 32 and c not in "\t\n\r" for c in text):
+        raise InputError(f"{path}: not a text file (it holds control characters); check the path")
+    return text

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
-from edgefr.documents import Document, explain
+from edgefr.documents import Document
+from edgefr.faults import describe
 from edgefr.methods import method
 from privacy.errors import InputError
 from privacy.settings import PrivacySettings
@@ -52,7 +53,9 @@ class EngineSection(_Section):
 
     executor: Literal["inline", "debug"] = Field("inline", description="inline: vectorised; debug: one client at a time")
     shard_size: int | None = Field(None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded")
-    memory_mb: int = Field(512, ge=16, description="memory a shard may take, MB (decides shard_size)")
+    memory_mb: int = Field(
+        64, ge=16, description="working memory of a shard, MB: decides shard_size; near the cache is fastest"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where clients are trained: cpu or cuda")
 
 
@@ -85,7 +88,7 @@ class Experiment(_Section):
         try:
             self.model = row.settings.model_validate(self.model).model_dump()
         except ValidationError as error:
-            raise InputError(explain(error, prefix="model.", schema=row.settings)) from None
+            raise InputError(describe(error, row.settings, prefix="model.")) from None
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
             raise ValueError("clients_per_round is a share up to 1 (0.2) or a whole number of clients (50)")
         if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
@@ -113,7 +116,7 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **v
     >>> load_experiment(overrides=["rounds=3", "model.user_encoder=mean"]).rounds
     3
     """
-    document = Document.read(path) if path is not None else Document.of({}, "experiment")
+    document = Document.read(path) if path is not None else Document({}, "experiment")
     for text in overrides:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():

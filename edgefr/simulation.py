@@ -138,7 +138,7 @@ class Simulation:
             if self.row.stages[1] is not None:
                 context = joined(split.history, split.train)
                 self.personal[split.name] = self.federation.personalise(
-                    np.flatnonzero(split.train.counts), self.sampler(split), context, self.experiment.rounds + 1 + number
+                    np.flatnonzero(split.train.counts), self.sampler(split), context, self.federation.private, self.experiment.rounds + 1 + number
                 )
                 self._final(self.row.stages[1], split, self._score(split, self.personal[split.name], context))
             for name, score in reference_scorers(split, self.prepared.text, self.experiment.seed).items():

@@ -64,7 +64,7 @@ def pretrain(
 
     from cloud.pretrain import pretrain as learn
     from cloud.settings import PretrainSettings
-    from edgefr.documents import explain
+    from edgefr.faults import describe
     from edgefr.simulate import torch_device
 
     try:
@@ -79,7 +79,7 @@ def pretrain(
             seed=seed,
         )
     except ValidationError as error:
-        raise InputError(explain(error, schema=PretrainSettings)) from None
+        raise InputError(describe(error, PretrainSettings)) from None
     with shown() as progress:
         folder = learn(read_lines(texts), settings, out, str(torch_device(device)), progress)
     Console().print(f"model: {folder}")

@@ -9,6 +9,8 @@ Owns: server state, the private tensors of all simulated clients, the order of a
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -117,7 +119,8 @@ class Federation:
     def _run(self, work: LocalWork, phases: list[Phase], shard: Clients, private: Tensors) -> Updates:
         used = {name for phase in phases for name in phase.uses if name in private}
         own = {name: value[torch.from_numpy(shard)] for name, value in private.items() if name in used}
-        return self.executor(work, self.shared, own, shard)
+        with one_thread():
+            return self.executor(work, self.shared, own, shard)
 
     def _release(self, updates: Updates, shard: Clients, sizes: npt.NDArray[np.int64], total: Accumulator) -> None:
         """What leaves the devices: updates that are finite, clipped jointly, weighted, summed."""
@@ -137,7 +140,8 @@ class Federation:
         for name, update in updates.rows.items():
             kept = torch.where(alive[update.client].unsqueeze(1), update.values, 0.0)
             total.add_rows(name, update.rows, kept.double() * scale[update.client].unsqueeze(1))
-        total.add_weight(float(weights.sum()), int(finite.sum()))
+        counted = np.ones(len(shard)) if self.plan.guarantees else weights  # a guarantee may not depend on who failed
+        total.add_weight(float(counted.sum()), int(finite.sum()))
 
     def _noise(self, number: int, total: Accumulator, uploads: int) -> None:
         """Noise of a round. Only the sum is visible here, so the law of the sum is drawn once, for every coordinate."""
@@ -149,3 +153,14 @@ class Federation:
             generator = keyed.generator(self.seed, f"noise {name}", number)
             shape = self.program.specs[name].shape
             total.noise(name, noise_of_sum(noise.kind, noise.scale, draws, shape, generator))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One maths thread: small products gain nothing from more, and sums keep their order on any machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

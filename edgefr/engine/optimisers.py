@@ -14,16 +14,22 @@ def sgd(parameter: Tensor, gradient: Tensor, lr: float) -> None:
 
 
 def adam(parameter: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: Tensor, lr: float) -> None:
-    """One Adam step (Kingma & Ba, 2015, Alg. 1).
+    """One Adam step (Kingma & Ba, 2015, Alg. 1, with the two bias corrections moved into step size and epsilon).
 
     `step` (float64, [C] or []) counts from 1 and may differ between clients.
     """
     first.lerp_(gradient, 1 - BETA_1)
     second.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
-    shape = (-1,) + (1,) * (parameter.ndim - 1) if step.ndim else ()
-    correction_1 = (1 - BETA_1**step).to(parameter.dtype).reshape(shape)
-    correction_2 = (1 - BETA_2**step).to(parameter.dtype).reshape(shape)
-    parameter.sub_(lr * (first / correction_1) / ((second / correction_2).sqrt() + EPSILON))
+    root = (1 - BETA_2**step).sqrt()
+    size, epsilon = lr * root / (1 - BETA_1**step), EPSILON * root
+    if not step.numel():
+        return
+    if bool((step == step.max()).all()):  # all clients are at the same step: numbers, not tensors
+        parameter.addcdiv_(first, second.sqrt().add_(float(epsilon.max())), value=-float(size.max()))
+        return
+    shape = (-1,) + (1,) * (parameter.ndim - 1)
+    denominator = second.sqrt().add_(epsilon.to(parameter.dtype).reshape(shape))
+    parameter.addcdiv_(first * size.to(parameter.dtype).reshape(shape), denominator, value=-1.0)
 
 
 class Optimiser:

@@ -1,15 +1,14 @@
 """The schema of devices.yaml: device classes, networks, runtimes, the fleet of them, and the round policy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from edgefr.fleet.document import Document
-from edgefr.fleet.faults import describe
-from privacy.errors import InputError, unknown
+from edgefr.documents import Document
+from privacy.errors import unknown
 
 Kind = Literal["M", "P", "D", "E"]
 EVIDENCE = {"M": "measured", "P": "proxy", "D": "derived", "E": "estimate"}
@@ -300,18 +299,18 @@ def load_fleet(path: Path, overrides: dict[str, Any] | None = None) -> FleetFile
     >>> load_fleet(Path("devices.yaml"), {"fleet": {"dropout": 0.0}}).fleet.dropout
     0.0
     """
-    document = Document(Path(path))
-    overrides = overrides or {}
-    if not isinstance(overrides, dict):
-        raise InputError(f"overrides of {path} must be a mapping such as {{'fleet': {{'dropout': 0.2}}}}")
-    try:
-        return FleetFile.model_validate(_merged(document.value, overrides, ()))
-    except ValidationError as error:
-        raise InputError(describe(error, FleetFile, document, overrides)) from error
+    document = Document.read(path)
+    for dotted, value in _leaves(overrides or {}, ()):
+        document.put(dotted, value, source=f"{path} (set by an override)")
+    return document.validate(FleetFile)
 
 
-def _merged(base: Any, over: Any, at: tuple[str, ...]) -> Any:
-    shares = at == ("fleet", "share") or (bool(at) and at[-1] == "networks" and at != ("networks",))
-    if not (isinstance(base, dict) and isinstance(over, dict)) or shares:
-        return over
-    return base | {key: _merged(base.get(key), value, (*at, str(key))) for key, value in over.items()}
+def _leaves(over: dict[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """The values of a nested mapping by dotted name; a mapping of shares is one value."""
+    for key, value in over.items():
+        here = (*at, str(key))
+        shares = here == ("fleet", "share") or (key == "networks" and bool(at))
+        if isinstance(value, dict) and not shares:
+            yield from _leaves(value, here)
+        else:
+            yield ".".join(here), value

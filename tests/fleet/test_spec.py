@@ -149,7 +149,7 @@ def test_a_file_that_is_no_fleet_is_refused(tmp_path, text, says):
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     for path in (tmp_path / "nothing.yaml", tmp_path):
-        with pytest.raises(InputError, match=r"cannot read .*; give the path of a devices.yaml"):
+        with pytest.raises(InputError, match=r"cannot read .*; check the path"):
             load_fleet(path)
 
 
