@@ -18,7 +18,7 @@ from edge.recommender import Recommender
 from export.clients import Rows, Users, check
 from export.folder import Kit, Plan, beside, fill, place
 from export.parity import Reference, compare
-from export.parts import Stage, item_tables, stage_common, stage_encoder, stage_tables
+from export.parts import Stage, item_tables, stage_catalogue, stage_encoder, stage_scoring, stage_tables
 from export.variants import TABLES_ONLY, WITH_ENCODER, ClassLimits, choose, memory_mb
 from privacy.errors import InputError, unknown
 
@@ -62,17 +62,18 @@ def export_bundles(
     out, everyone = Path(out), Users(list(users), private, history, seen)
     _check_targets(out, classes, users_of, len(users))
     check(program, everyone, shared, len(item_ids))
+    serial, origin = _seconds(created), _plain(provenance)
     tell = progress or (lambda stage, done, total, note: None)
     with beside(out / "parts") as scratch:
-        tell("export", 0, len(classes), "tracing the score graph")
         stage, parts = Stage(scratch), None
-        stage_common(stage, program, shared, everyone, item_ids, titles, seed)
+        stage_catalogue(stage, item_ids, titles)
         tables = stage_tables(stage, item_tables(program, shared, len(item_ids)))
         if encoder is not None and program.frozen:
             tell("export", 0, len(classes), "tracing the text encoder")
             parts = stage_encoder(stage, Path(encoder), pooling, max_tokens, titles)
             _check_width(program, parts.width, Path(encoder))
-        serial, origin = _seconds(created), _plain(provenance)
+        tell("export", 0, len(classes), "tracing the score graph")
+        stage_scoring(stage, program, shared, everyone, seed)
         kit = Kit(program, everyone, stage, tables, parts, len(item_ids), created, serial, origin)
         reference, rows = Reference(program, shared, everyone), []
         for done, plan in enumerate(_plans(kit, classes, users_of)):

@@ -105,22 +105,11 @@ def stage_encoder(
     return parts
 
 
-def stage_common(
-    stage: Stage,
-    program: Any,
-    shared: Mapping[str, Any],
-    users: Users,
-    ids: Sequence[str],
-    titles: Sequence[str],
-    seed: int,
-) -> None:
-    """What every bundle has: score graph, catalogue, shared dense tensors, a new device's private tensors."""
+def stage_scoring(stage: Stage, program: Any, shared: Mapping[str, Any], users: Users, seed: int) -> None:
+    """The score graph, the shared dense tensors it takes, and a new device's private tensors."""
     import torch
     from safetensors.numpy import save
 
-    graph = score_graph(program, {*shared, *users.private})
-    stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
-    stage.add(IDS, "ids", catalogue(ids, titles))
     dense = {
         name: as_float32(tensor) for name, tensor in shared.items() if program.specs[name].kind == "dense"
     }
@@ -129,15 +118,17 @@ def stage_common(
         seed, torch.tensor([len(users.ids)])
     )  # the client after the last simulated one
     stage.add(INIT, "private", save({name: as_float32(fresh[name][0]) for name in users.private}))
+    graph = score_graph(program, {*shared, *users.private})
+    stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
 
 
-def catalogue(ids: Sequence[str], titles: Sequence[str]) -> str:
-    """Content of ids.json; `InputError` when ids repeat or do not match the titles."""
+def stage_catalogue(stage: Stage, ids: Sequence[str], titles: Sequence[str]) -> None:
+    """The items' ids and titles; `InputError` when ids repeat or do not match the titles."""
     if not ids or len(ids) != len(titles):
         raise InputError(f"a catalogue needs one title per item: {len(ids)} ids, {len(titles)} titles")
     if len(set(ids)) != len(ids):
         raise InputError("item ids repeat; give every item its own id")
-    return json.dumps({"ids": list(ids), "titles": list(titles)}, ensure_ascii=False)
+    stage.add(IDS, "ids", json.dumps({"ids": list(ids), "titles": list(titles)}, ensure_ascii=False))
 
 
 def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str, Floats]:
