@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Annotated, cast
 
-import click
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from edgefr.cli.devices import devices
 from edgefr.cli.encoder import distill, pretrain
@@ -15,42 +17,66 @@ from edgefr.cli.recommend import recommend
 from edgefr.cli.simulate import simulate
 from privacy.errors import InputError
 
-app = typer.Typer(
-    name="edgefr",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help="Try federated, private, on-device recommendation on a simulated fleet of real devices, then ship exactly "
-    "what was simulated.\n\nStart with: [bold]edgefr simulate --devices devices.yaml[/bold]",
-)
+app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="rich")
 for command in (simulate, export, recommend, devices, distill, pretrain):
     app.command()(command)
+
+# Typer brings its own click or depends on it, by version; its base error is reached without naming either.
+CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Try federated, private, on-device recommendation on a simulated fleet of devices, then ship what was simulated.
+
+    Start with: [bold]edgefr simulate --devices devices.yaml[/bold]
+    """
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"edgefr {installed('edgefr')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:
     """Run the command line; never shows a traceback for what a user can mend."""
-    console = Console(stderr=True, soft_wrap=True)
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
-        console.print(f"[bold red]error:[/bold red] {_plain(str(error))}")
-        code = 2
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = 2
-    except click.ClickException as error:
-        console.print(f"[bold red]error:[/bold red] {_plain(error.format_message())}")
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        console.print("interrupted: what was finished is kept, nothing is half written")
+        code = _refuse(str(error))
+    except CommandLineError as error:
+        code = _refuse(_with_help(error))
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    if code == 130:
+        _tell("interrupted: what was finished is kept, nothing is half written")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _plain(message: str) -> str:
-    return message.replace("[", r"\[")
+def _refuse(message: str) -> int:
+    """One line on stderr, whatever the message holds."""
+    _tell(f"[bold red]error:[/bold red] {escape(' '.join(message.split()))}")
+    return 2
+
+
+def _with_help(error: typer.BadParameter) -> str:
+    """A usage error and where to read on."""
+    context = getattr(error, "ctx", None)
+    command = "edgefr" if context is None else context.command_path
+    return f"{error.format_message().rstrip('.')}; see {command} --help"
+
+
+def _tell(line: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line)
 
 
 if __name__ == "__main__":
