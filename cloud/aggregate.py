@@ -34,8 +34,7 @@ class Accumulator:
 
     def __init__(self, shared: Mapping[str, Tensor], device: torch.device | str = "cpu") -> None:
         self.sums = {
-            name: torch.zeros(tensor.shape, dtype=torch.float64, device=device)
-            for name, tensor in shared.items()
+            name: torch.zeros(tensor.shape, dtype=torch.float64, device=device) for name, tensor in shared.items()
         }
         self.weight = 0.0
         self.clients = 0
@@ -55,9 +54,7 @@ class Accumulator:
         """
         into = self.sums[name]
         if values.shape != (len(rows), *into.shape[1:]):
-            raise ValueError(
-                f"rows of {name} have shape {tuple(values.shape)}, not ({len(rows)}, *{into.shape[1:]})"
-            )
+            raise ValueError(f"rows of {name} have shape {tuple(values.shape)}, not ({len(rows)}, *{into.shape[1:]})")
         if into.device.type == "cpu":
             into.index_add_(0, rows.to(into.device), values.to(into))
         else:
@@ -75,9 +72,7 @@ class Accumulator:
     def merge(self, other: Accumulator) -> None:
         """Add another partial sum over the same tensors."""
         if other.sums.keys() != self.sums.keys():
-            raise ValueError(
-                f"partial sums of {sorted(other.sums)} and {sorted(self.sums)} do not belong together"
-            )
+            raise ValueError(f"partial sums of {sorted(other.sums)} and {sorted(self.sums)} do not belong together")
         for name in self.sums:
             self.add_dense(name, other.sums[name])
         self.add_weight(other.weight, other.clients)

@@ -99,9 +99,7 @@ def distill(
         return terms(lesson(visit(len(batches), number, settings.seed, "distillation order")))
 
     plan = Plan(settings.steps, settings.lr, settings.warmup, settings.accumulate)
-    first = train(
-        "distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress
-    )
+    first = train("distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress)
     with torch.no_grad():
         ends = [terms(lesson(i))[1] for i in range(0, len(batches), max(1, len(batches) // 20))]
     report: dict[str, Any] = {"layer_map": layers, "texts": len(distinct), "resumed_at_step": first}
@@ -128,10 +126,7 @@ def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
 
 def _place(cache_dir: Path, teacher: Path, settings: DistillSettings, corpus_digest: str) -> Path:
     named = [RECIPE, digest(teacher), corpus_digest, settings.model_dump(exclude={"teacher"})]
-    return (
-        Path(cache_dir)
-        / f"student-{hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]}"
-    )
+    return Path(cache_dir) / f"student-{hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]}"
 
 
 def _kept(folder: Path) -> Student:
@@ -181,9 +176,7 @@ def _lessons(
             return kept[batch]
         ids, mask = padded(tokens, batches[batch], device)
         with torch.no_grad(), _half(device):
-            out = teacher(
-                input_ids=ids, attention_mask=mask, output_attentions=True, output_hidden_states=True
-            )
+            out = teacher(input_ids=ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
         attention = tuple(out.attentions[layer - 1] for layer in layers[1:])
         made = Lesson(ids, mask, out.hidden_states[0], attention, out.last_hidden_state)
         size = sum(t.nbytes for t in (made.embedding, made.last_hidden, *attention))
@@ -231,9 +224,7 @@ def _half(device: str) -> torch.autocast:
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
 
 
-def _save_student(
-    folder: Path, student: nn.Module, projections: Mapping[str, Tensor], tokenizer: Any
-) -> None:
+def _save_student(folder: Path, student: nn.Module, projections: Mapping[str, Tensor], tokenizer: Any) -> None:
     save(folder, student.cpu(), tokenizer)
     if projections:
         kept = {name: value.detach().cpu().contiguous() for name, value in projections.items()}

@@ -52,9 +52,7 @@ def encode(
         try:
             return safetensors.numpy.load_file(path)["vectors"]
         except (OSError, KeyError, safetensors.SafetensorError) as error:
-            raise InputError(
-                f"the kept vectors in {path} are damaged; delete the file and run again"
-            ) from error
+            raise InputError(f"the kept vectors in {path} are damaged; delete the file and run again") from error
     vectors = _encode(folder, texts, settings, device, progress)
     write_atomic(path, safetensors.numpy.save({"vectors": vectors}))
     return vectors

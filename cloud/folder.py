@@ -82,9 +82,7 @@ def open_config(folder: Path) -> Any:
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{folder}/config.json cannot be read: {_first_line(error)}") from error
     if not isinstance(config, BertConfig):
-        raise InputError(
-            f"{folder} holds a model of type '{config.model_type}'; TransFR distils and runs BERT models"
-        )
+        raise InputError(f"{folder} holds a model of type '{config.model_type}'; TransFR distils and runs BERT models")
     return config
 
 
@@ -146,9 +144,7 @@ def save(folder: Path, model: nn.Module, tokenizer: Any) -> None:
             model.save_pretrained(str(folder))  # type: ignore[operator]
             tokenizer.save_pretrained(str(folder))
         except (OSError, safetensors.SafetensorError) as error:
-            raise InputError(
-                f"cannot write {folder}: {_first_line(error)}; free some space and run again"
-            ) from error
+            raise InputError(f"cannot write {folder}: {_first_line(error)}; free some space and run again") from error
 
 
 def usable_device(device: str) -> str:
@@ -158,9 +154,7 @@ def usable_device(device: str) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"device '{device}' cannot be used here ({_first_line(error)}); try device 'cpu'"
-        ) from error
+        raise InputError(f"device '{device}' cannot be used here ({_first_line(error)}); try device 'cpu'") from error
     return device
 
 

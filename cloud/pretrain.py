@@ -55,9 +55,7 @@ def pretrain(
 
     def loss(number: int) -> tuple[Tensor, dict[str, Tensor]]:
         rows = batches[visit(len(batches), number, settings.seed, "pre-training order")]
-        examples = [
-            {"input_ids": tokens.values[tokens.offsets[i] : tokens.offsets[i + 1]].tolist()} for i in rows
-        ]
+        examples = [{"input_ids": tokens.values[tokens.offsets[i] : tokens.offsets[i + 1]].tolist()} for i in rows]
         kind = torch.device(device).type
         with seeded(settings.seed, "masks and dropout", number):
             batch = collator(examples).to(device)

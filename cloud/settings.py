@@ -24,9 +24,7 @@ class DistillSettings(_Settings):
     )
     layers: int = Field(4, ge=1, description="Transformer layers of the student")
     hidden: int = Field(312, ge=1, description="width f of the student, the length of an item vector")
-    heads: int | None = Field(
-        None, ge=1, description="attention heads; empty: the teacher's, and no other fits Eq. 2"
-    )
+    heads: int | None = Field(None, ge=1, description="attention heads; empty: the teacher's, and no other fits Eq. 2")
     intermediate: int | None = Field(
         None,
         ge=1,
@@ -47,16 +45,13 @@ class DistillSettings(_Settings):
     )
     init: Literal["teacher", "random"] = Field(
         "teacher",
-        description="first weights: the teacher's embeddings and mapped layers, by "
-        "truncated SVD; or random ones",
+        description="first weights: the teacher's embeddings and mapped layers, by truncated SVD; or random ones",
     )
     steps: int = Field(2000, ge=1, description="optimiser steps")
     batch_size: int = Field(32, ge=1, description="texts per forward pass")
     accumulate: int = Field(1, ge=1, description="forward passes per optimiser step")
     lr: float = Field(3e-3, gt=0, description="highest learning rate of Adam")
-    warmup: int = Field(
-        50, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0"
-    )
+    warmup: int = Field(50, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0")
     max_tokens: int = Field(128, ge=3, description="longest text, in tokens; the rest is cut off")
     seed: int = Field(0, description="seed of the first weights and of the order of batches")
 
@@ -92,9 +87,7 @@ class PretrainSettings(_Settings):
     mask_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to be guessed")
     max_tokens: int = Field(128, ge=3, le=512, description="longest text, in tokens; the rest is cut off")
     lr: float = Field(5e-4, gt=0, description="highest learning rate of Adam")
-    warmup: int = Field(
-        500, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0"
-    )
+    warmup: int = Field(500, ge=0, description="steps over which the learning rate rises; it then falls linearly to 0")
     seed: int = Field(0, description="seed of the first weights, the masks and the order of batches")
 
     @model_validator(mode="after")

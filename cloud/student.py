@@ -20,17 +20,13 @@ def layer_map(settings: DistillSettings, teacher_layers: int) -> list[int]:
     spread = [max(1, z * teacher_layers // count) for z in range(1, count + 1)]
     chosen = settings.layer_map if settings.layer_map is not None else [3 * z for z in range(1, count + 1)]
     if count > teacher_layers:
-        raise InputError(
-            f"a student of {count} layers needs a teacher of as many; this one has {teacher_layers}"
-        )
+        raise InputError(f"a student of {count} layers needs a teacher of as many; this one has {teacher_layers}")
     fits = f"for {count} layers from {teacher_layers} use layer_map: {spread}"
     if len(chosen) != count:
         raise InputError(f"layer_map names {len(chosen)} layers for a student of {count}; {fits}")
     if any(not 1 <= layer <= teacher_layers for layer in chosen):
         source = "layer_map" if settings.layer_map is not None else "the default map p(z) = 3z"
-        raise InputError(
-            f"{source} {chosen} asks for layers that the teacher has not (1 to {teacher_layers}); {fits}"
-        )
+        raise InputError(f"{source} {chosen} asks for layers that the teacher has not (1 to {teacher_layers}); {fits}")
     return [0, *chosen]
 
 
@@ -46,21 +42,17 @@ def student_config(settings: DistillSettings, teacher: Any) -> Any:
         )
     if settings.hidden % heads:
         near = max(heads, round(settings.hidden / heads) * heads)
-        raise InputError(
-            f"hidden {settings.hidden} is not a multiple of the {heads} heads; try hidden: {near}"
-        )
+        raise InputError(f"hidden {settings.hidden} is not a multiple of the {heads} heads; try hidden: {near}")
     if settings.max_tokens > teacher.max_position_embeddings:
         raise InputError(
-            f"max_tokens {settings.max_tokens} is more than the teacher's "
-            f"{teacher.max_position_embeddings} positions"
+            f"max_tokens {settings.max_tokens} is more than the teacher's {teacher.max_position_embeddings} positions"
         )
     config = BertConfig(
         vocab_size=teacher.vocab_size,
         hidden_size=settings.hidden,
         num_hidden_layers=settings.layers,
         num_attention_heads=heads,
-        intermediate_size=settings.intermediate
-        or round(settings.hidden * 1200 / 312),  # TransFR §3.2.2: 14.5M
+        intermediate_size=settings.intermediate or round(settings.hidden * 1200 / 312),  # TransFR §3.2.2: 14.5M
         max_position_embeddings=teacher.max_position_embeddings,
         type_vocab_size=teacher.type_vocab_size,
         hidden_act=teacher.hidden_act,

@@ -48,9 +48,7 @@ def _from_hub(spec: str) -> Path:
     try:
         return Path(snapshot_download(spec, allow_patterns=wanted, local_files_only=True))
     except HFValidationError as error:
-        raise InputError(
-            f"teacher '{spec}' is neither 'package', nor a folder, nor a valid hub id"
-        ) from error
+        raise InputError(f"teacher '{spec}' is neither 'package', nor a folder, nor a valid hub id") from error
     except LocalEntryNotFoundError:
         pass
     try:

@@ -70,9 +70,7 @@ def train(
             (value / plan.accumulate).backward()  # type: ignore[no-untyped-call]
             total += float(value.detach())
         if not math.isfinite(total):
-            raise InputError(
-                f"{stage}: the loss is no longer a number after {step} steps; use a lower learning rate"
-            )
+            raise InputError(f"{stage}: the loss is no longer a number after {step} steps; use a lower learning rate")
         nn.utils.clip_grad_norm_(list(parameters.values()), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
@@ -93,9 +91,7 @@ def note(terms: Mapping[str, Tensor]) -> str:
     return "  ".join(f"{name} {float(value):.4g}" for name, value in terms.items())
 
 
-def _store(
-    path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer, step: int
-) -> None:
+def _store(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer, step: int) -> None:
     """One file, so that weights, optimiser and step can never disagree."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
@@ -115,10 +111,7 @@ def _restore(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torc
                     parameter.copy_(file.get_tensor(f"parameter/{name}"))
                 optimiser.state[parameter] = {
                     "step": torch.tensor(float(step), device=parameter.device),
-                    **{
-                        k: file.get_tensor(f"{k}/{name}").to(parameter.device)
-                        for k in ("exp_avg", "exp_avg_sq")
-                    },
+                    **{k: file.get_tensor(f"{k}/{name}").to(parameter.device) for k in ("exp_avg", "exp_avg_sq")},
                 }
     except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"the checkpoint {path} is damaged; delete it and run again") from error

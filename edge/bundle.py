@@ -31,9 +31,7 @@ class Bundle:
     def file(self, path: str) -> Path:
         """Where a listed file lies; `InputError` when the bundle does not have it."""
         if all(entry.path != path for entry in self.manifest.files):
-            raise InputError(
-                f"bundle {self.root}: {path} is missing, though config.json names it; export again"
-            )
+            raise InputError(f"bundle {self.root}: {path} is missing, though config.json names it; export again")
         return self.root / path
 
 
@@ -75,9 +73,7 @@ def _manifest(root: Path) -> Manifest:
         raise InputError(f"{root} is not a bundle: it has no {MANIFEST}; give the folder of one device class")
     size = path.stat().st_size
     if size > MANIFEST_LIMIT:
-        raise InputError(
-            f"bundle {root}: {MANIFEST} has {size:,} bytes, more than {MANIFEST_LIMIT:,}; not a bundle"
-        )
+        raise InputError(f"bundle {root}: {MANIFEST} has {size:,} bytes, more than {MANIFEST_LIMIT:,}; not a bundle")
     raw = path.read_bytes()
     try:
         manifest = Manifest.model_validate_json(raw)
@@ -85,9 +81,7 @@ def _manifest(root: Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise InputError(f"bundle {root}: {MANIFEST} is not a {SCHEMA} manifest ({reason(error)})") from error
     if not intact:
-        raise InputError(
-            f"bundle {root}: {MANIFEST} was changed after it was written; export or copy it again"
-        )
+        raise InputError(f"bundle {root}: {MANIFEST} was changed after it was written; export or copy it again")
     return manifest
 
 
@@ -99,9 +93,7 @@ def _check_names(root: Path, manifest: Manifest) -> None:
         raise InputError(f"bundle {root}: {MANIFEST} lists {twice} twice; export again")
     total = sum(entry.size for entry in manifest.files)
     if total > TOTAL_LIMIT:
-        raise InputError(
-            f"bundle {root}: {MANIFEST} lists {total:,} bytes, more than {TOTAL_LIMIT:,} allowed"
-        )
+        raise InputError(f"bundle {root}: {MANIFEST} lists {total:,} bytes, more than {TOTAL_LIMIT:,} allowed")
     known = {*listed, MANIFEST}
     for entry in _walk(root):
         name = Path(entry.path).relative_to(root).as_posix()
@@ -129,9 +121,7 @@ def _check_file(root: Path, entry: File) -> None:
         raise InputError(f"bundle {root}: {entry.path} is missing; copy or export the bundle again")
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
-        raise InputError(
-            f"bundle {root}: {entry.path} has {status.st_size:,} bytes instead of {entry.size:,}"
-        )
+        raise InputError(f"bundle {root}: {entry.path} has {status.st_size:,} bytes instead of {entry.size:,}")
     if sha256_of(path) != entry.sha256:
         raise InputError(f"bundle {root}: {entry.path} was changed (its sha256 differs from {MANIFEST})")
 

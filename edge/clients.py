@@ -23,11 +23,7 @@ def named(what: str, name: str, known: dict[str, int]) -> int:
     import difflib
 
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-    hint = (
-        "did you mean " + " or ".join(f"'{n}'" for n in near)
-        if near
-        else f"one of them is '{next(iter(known))}'"
-    )
+    hint = "did you mean " + " or ".join(f"'{n}'" for n in near) if near else f"one of them is '{next(iter(known))}'"
     raise InputError(f"unknown {what} '{name}' (the bundle has {len(known):,} {what}s); {hint}")
 
 
@@ -45,17 +41,11 @@ class Clients:
         try:
             self._file = safe_open(str(bundle.file(self._path)), framework="np")
         except SafetensorError as error:
-            raise InputError(
-                f"bundle {bundle.root}: {self._path} is not a safetensors file; export again"
-            ) from error
+            raise InputError(f"bundle {bundle.root}: {self._path} is not a safetensors file; export again") from error
         self._names = set(self._file.keys())
         self._ragged = {name: self._offsets(name) for name in ("history", "seen")}
         for name, first in self._init.items():
-            got = (
-                self._file.get_slice(f"private.{name}").get_shape()
-                if f"private.{name}" in self._names
-                else None
-            )
+            got = self._file.get_slice(f"private.{name}").get_shape() if f"private.{name}" in self._names else None
             if got != [len(self.ids), *first.shape]:
                 raise self._fault(f"private.{name} is {got} instead of {[len(self.ids), *first.shape]}")
 
@@ -104,9 +94,7 @@ def read_tensors(bundle: Bundle, path: str) -> dict[str, Floats]:
         raise InputError(f"bundle {bundle.root}: {path} is not a safetensors file; export again") from error
     for name, tensor in tensors.items():
         if tensor.dtype != np.float32:
-            raise InputError(
-                f"bundle {bundle.root}: {path}: {name} is {tensor.dtype} instead of float32; export again"
-            )
+            raise InputError(f"bundle {bundle.root}: {path}: {name} is {tensor.dtype} instead of float32; export again")
     return tensors
 
 
@@ -115,9 +103,7 @@ def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) 
     try:
         value = json.loads(Path(bundle.file(path)).read_bytes())[key]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"bundle {bundle.root}: {path} is not a JSON object with '{key}'; export again"
-        ) from error
+        raise InputError(f"bundle {bundle.root}: {path} is not a JSON object with '{key}'; export again") from error
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of strings; export again")
     if count is not None and len(value) != count:

@@ -34,18 +34,10 @@ class Graph:
         """The graph's one output for these inputs; `InputError` naming an input of wrong shape or type."""
         for name, shape in self.inputs.items():
             if name not in feeds:
-                raise InputError(
-                    f"{self.path} needs input {name}, which the bundle does not have; export again"
-                )
+                raise InputError(f"{self.path} needs input {name}, which the bundle does not have; export again")
             array = feeds[name]
-            same = [
-                want if isinstance(want, int) else got for want, got in zip(shape, array.shape, strict=False)
-            ]
+            same = [want if isinstance(want, int) else got for want, got in zip(shape, array.shape, strict=False)]
             if array.ndim != len(shape) or list(array.shape) != same or array.dtype != self._types[name]:
-                raise InputError(
-                    f"{self.path}: {name} is {array.dtype} {list(array.shape)} instead of {shape}"
-                )
-        output: npt.NDArray[np.float32] = self._session.run(
-            None, {name: feeds[name] for name in self.inputs}
-        )[0]
+                raise InputError(f"{self.path}: {name} is {array.dtype} {list(array.shape)} instead of {shape}")
+        output: npt.NDArray[np.float32] = self._session.run(None, {name: feeds[name] for name in self.inputs})[0]
         return output

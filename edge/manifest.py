@@ -23,9 +23,7 @@ def inside(path: str) -> str:
 
 
 Inside = Annotated[str, AfterValidator(inside)]
-Role = Literal[
-    "config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private"
-]
+Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private"]
 TableType = Literal["i8", "f16", "f32"]
 Pooling = Literal["cls", "mean"]
 
@@ -59,9 +57,7 @@ class Manifest(_Record):
     """`manifest.json`. `bundle_id` is the digest of everything else in it, so one id names one content."""
 
     schema_: Literal["edgefr.bundle/1"] = Field(alias="schema", description="format of this file")
-    bundle_id: str = Field(
-        pattern="^[0-9a-f]{64}$", description="sha256 of this manifest with an empty bundle_id"
-    )
+    bundle_id: str = Field(pattern="^[0-9a-f]{64}$", description="sha256 of this manifest with an empty bundle_id")
     serial: int = Field(ge=0, description="grows with every release: created, in seconds since 1970")
     created: str = Field(description="when the run was made, ISO 8601")
     method: str = Field(description="name of the local program")
@@ -71,9 +67,7 @@ class Manifest(_Record):
     model: Sizes
     item_count: int = Field(ge=1, description="items of the catalogue")
     ids_file: Inside = Field(description="file with the items' ids and titles")
-    provenance: dict[str, JsonValue] = Field(
-        description="where it comes from: run, data, protocol, privacy, ..."
-    )
+    provenance: dict[str, JsonValue] = Field(description="where it comes from: run, data, protocol, privacy, ...")
     files: list[File] = Field(description="every file of the bundle but this one")
 
 

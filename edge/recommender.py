@@ -61,14 +61,10 @@ class Recommender:
             feeds |= {f"items.{name}": self._rows(name, block, private) for name in wanted}
             scored = self._graph.run(feeds)
             if scored.shape != out[block].shape:
-                raise InputError(
-                    f"{self._graph.path} gives {scored.shape} scores for {out[block].shape} items"
-                )
+                raise InputError(f"{self._graph.path} gives {scored.shape} scores for {out[block].shape} items")
             out[block] = scored
         if not np.isfinite(out).all():
-            raise InputError(
-                f"{self._graph.path} gives scores that are not finite; the exported model has diverged"
-            )
+            raise InputError(f"{self._graph.path} gives scores that are not finite; the exported model has diverged")
         return out
 
     def recommend(
@@ -93,9 +89,7 @@ class Recommender:
         left[self._numbers(exclude)] = False
         candidates = np.flatnonzero(left)
         if not len(candidates):
-            raise InputError(
-                f"nothing to recommend: all {self.items:,} items are seen or excluded; exclude fewer"
-            )
+            raise InputError(f"nothing to recommend: all {self.items:,} items are seen or excluded; exclude fewer")
         scores = self.scores(user, history)
         best = top(scores[candidates], int(k))
         return [(self.item_ids[i], self.titles[i], float(scores[i])) for i in candidates[best]]
@@ -107,9 +101,7 @@ class Recommender:
             if config.encoder is None:
                 others = ", ".join(config.encoder_in)
                 where = (
-                    f"the bundles of these classes have one: {others}"
-                    if others
-                    else "no class of its export has one"
+                    f"the bundles of these classes have one: {others}" if others else "no class of its export has one"
                 )
                 what = f"bundle {self.bundle.root} (variant {manifest.variant}) has cached item vectors only"
                 raise InputError(f"{what}, no text encoder; {where}")
@@ -119,9 +111,7 @@ class Recommender:
 
     def _client_inputs(self, private: dict[str, Floats], past: Ints) -> dict[str, npt.NDArray[Any]]:
         """All graph inputs that do not change from block to block."""
-        feeds: dict[str, npt.NDArray[Any]] = {
-            f"shared.{name}": tensor for name, tensor in self._shared.items()
-        }
+        feeds: dict[str, npt.NDArray[Any]] = {f"shared.{name}": tensor for name, tensor in self._shared.items()}
         feeds |= {f"private.{name}": tensor for name, tensor in private.items()}
         # nothing yet: one row of padding, labelled and weighted 0
         rows = past if len(past) else np.zeros(1, np.int64)
@@ -135,17 +125,13 @@ class Recommender:
         if name in self._tables:
             return self._tables[name].rows(items)
         if name not in private:
-            raise InputError(
-                f"{self._graph.path} reads table '{name}', which the bundle does not have; export again"
-            )
+            raise InputError(f"{self._graph.path} reads table '{name}', which the bundle does not have; export again")
         return private[name][items]
 
     def _numbers(self, items: Iterable[str | int]) -> Ints:
         """Numbers in the catalogue of items given by id or number."""
         if isinstance(items, str):
-            raise InputError(
-                f"items must be a list of ids or numbers, got the text '{items}'; write ['{items}']"
-            )
+            raise InputError(f"items must be a list of ids or numbers, got the text '{items}'; write ['{items}']")
         out = []
         for item in items:
             if not isinstance(item, str | int | np.integer) or isinstance(item, bool):

@@ -37,9 +37,7 @@ def open_table(bundle: Bundle, table: Table) -> ItemTable:
     return ItemTable(values, np.asarray(load_array(bundle, table.scale, np.float32, (items,))))
 
 
-def load_array(
-    bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]
-) -> npt.NDArray[np.generic]:
+def load_array(bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     """A memory-mapped .npy file of exactly this type and shape."""
     try:
         array: npt.NDArray[np.generic] = np.load(bundle.file(path), mmap_mode="r", allow_pickle=False)

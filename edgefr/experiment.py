@@ -33,7 +33,9 @@ class EncoderSection(_Section):
         default_factory=lambda: DistillSettings(layers=2, layer_map=[3, 6], hidden=156, steps=150, max_tokens=32),
         description="the student to distil; none: items are read by the teacher itself",
     )
-    teacher: str = Field("package", description="used when distill is none: 'package', a transformers folder, or a hub id")
+    teacher: str = Field(
+        "package", description="used when distill is none: 'package', a transformers folder, or a hub id"
+    )
     encode: EncodeSettings = Field(default_factory=EncodeSettings, description="pooling and length of texts")
 
 
@@ -51,8 +53,12 @@ class EvaluationSection(_Section):
 class EngineSection(_Section):
     """How clients are run. `shard_size` decides the order of sums, so it belongs to the experiment."""
 
-    executor: Literal["inline", "debug"] = Field("inline", description="inline: vectorised; debug: one client at a time")
-    shard_size: int | None = Field(None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded")
+    executor: Literal["inline", "debug"] = Field(
+        "inline", description="inline: vectorised; debug: one client at a time"
+    )
+    shard_size: int | None = Field(
+        None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded"
+    )
     memory_mb: int = Field(
         64, ge=16, description="working memory of a shard, MB: decides shard_size; near the cache is fastest"
     )
@@ -71,7 +77,9 @@ class Experiment(_Section):
     protocol: ProtocolSettings = Field(default_factory=LeaveOneOut, description="split and candidates")
     rounds: int = Field(10, ge=0, le=1_000_000, description="federated rounds (T)")
     local_epochs: int = Field(1, ge=1, le=10_000, description="epochs on a device per round (E)")
-    clients_per_round: float = Field(1.0, gt=0, description="cohort: a share of the clients up to 1, or a number above 1")
+    clients_per_round: float = Field(
+        1.0, gt=0, description="cohort: a share of the clients up to 1, or a number above 1"
+    )
     batch_size: int = Field(256, ge=1, description="examples per optimiser step")
     negatives: int = Field(4, ge=0, le=1000, description="sampled negatives per positive")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="every random number of the run follows from it")

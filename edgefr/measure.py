@@ -51,7 +51,9 @@ class Measurements:
         """Scores of a model's tensors on a split."""
         return ModelScorer(program, shared, private, context, split.pool, self.items, self.device)
 
-    def add(self, stage: str, split: Split, score: Scorer, which: Which, round_: int | None, full: bool = True) -> dict[str, float]:
+    def add(
+        self, stage: str, split: Split, score: Scorer, which: Which, round_: int | None, full: bool = True
+    ) -> dict[str, float]:
         """Measure one stage; returns the metrics on sampled candidates. `round_` None: after the last round."""
         started = time.perf_counter()
         users = split.users(which)
@@ -92,8 +94,8 @@ class Measurements:
 
 
 def reference_scorers(split: Split, text: Text | None, seed: int) -> dict[str, Scorer]:
-    """References that need no learning. In a target domain `popularity` and `text mean` know what cold start may not."""
-    out = {"popularity": references.popularity(split), "random": references.random(seed, split)}
+    """References that need no learning. In a target domain popularity and text mean know what cold start may not."""
+    out = {"popularity": references.popularity(split), "chance": references.random(seed, split)}
     if text is not None:
         out["text mean"] = references.text_mean(text.vectors, split)
         if split.name == "target":

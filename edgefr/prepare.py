@@ -60,7 +60,7 @@ class Prepared:
 def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress: Progress | None = None) -> Prepared:
     """Load the data, split it by the protocol, and encode the catalogue if the method reads text."""
     dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
-    splits = {split.name: split for split in experiment.protocol.apply(dataset, experiment.seed)}
+    splits: dict[str, Split] = {split.name: split for split in experiment.protocol.apply(dataset, experiment.seed)}
     text = read(experiment, dataset.catalogue.text, device, progress) if method(experiment.method).needs_text else None
     return Prepared(dataset, splits, experiment.protocol.describe(dataset), text)
 
@@ -74,7 +74,12 @@ def read(experiment: Experiment, texts: list[str], device: str, progress: Progre
     cache, settings = cache_dir(), experiment.encoder
     if settings.distill is None:
         folder = resolve(settings.teacher)
-        return Text(encode(folder, texts, settings.encode, device, cache, progress), None, folder, {"teacher": settings.teacher})
+        return Text(
+            encode(folder, texts, settings.encode, device, cache, progress),
+            None,
+            folder,
+            {"teacher": settings.teacher},
+        )
     student = distill(texts, settings.distill, cache, device, progress)
     blank = untrained(settings.distill, cache)
     return Text(

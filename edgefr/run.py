@@ -97,7 +97,10 @@ class Run:
         """Save tensors as `checkpoint/<name>.safetensors`."""
         from safetensors.torch import save
 
-        write_atomic(self.path / "checkpoint" / f"{name}.safetensors", save({n: t.contiguous() for n, t in tensors.items()}))
+        write_atomic(
+            self.path / "checkpoint" / f"{name}.safetensors",
+            save({n: t.contiguous() for n, t in tensors.items()}),
+        )
 
     def read_tensors(self, name: str) -> dict[str, Tensor]:
         """Tensors of `write_tensors`. Raises `InputError` for a missing or damaged file."""

@@ -61,7 +61,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def export_run(run: Run, out: Path | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:
-    """Write a bundle for every device class of the run's fleet to `out` (default `<run>/bundles`); one row per class."""
+    """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class."""
     from export.bundle import ClassLimits, export_bundles
 
     experiment, tensors = run.experiment, run.read_tensors("model")
@@ -71,7 +71,10 @@ def export_run(run: Run, out: Path | None = None, progress: Progress | None = No
         raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), tensors["activity"].numpy(), experiment.seed)
     users = np.flatnonzero(np.diff(tensors["train.offsets"].numpy()))
-    rows = {n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()).take(users) for n in ("history", "train")}
+    rows = {
+        n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()).take(users)
+        for n in ("history", "train")
+    }
     pool = tensors["pool"].numpy().astype(np.int64)
     row = method(experiment.method)
     text = tensors.get("frozen.text")
@@ -93,14 +96,17 @@ def export_run(run: Run, out: Path | None = None, progress: Progress | None = No
         encoder=run.path / "encoder" if text is not None else None,
         pooling=experiment.encoder.encode.pooling,
         max_tokens=experiment.encoder.encode.max_tokens,
-        classes={
-            name: ClassLimits(fleet.spec.devices[name].memory.app_mb.v, runtime, None) for name in fleet.classes
-        },
+        classes={name: ClassLimits(fleet.spec.devices[name].memory.app_mb.v, runtime, None) for name in fleet.classes},
         users_of={
             name: np.flatnonzero(fleet.device_of[users] == index).tolist() for index, name in enumerate(fleet.classes)
         },
         created=names["created"],
-        provenance={"experiment": experiment.name, "data": experiment.data, "seed": experiment.seed, "pool": len(pool)},
+        provenance={
+            "experiment": experiment.name,
+            "data": experiment.data,
+            "seed": experiment.seed,
+            "pool": len(pool),
+        },
         seed=experiment.seed,
         progress=progress,
     )

@@ -44,7 +44,9 @@ def simulate(
     run = Run.create(out if out is not None else Path("runs") / experiment.name)
     prepared = prepare(experiment, None if data_dir is None else Path(data_dir), str(device), progress)
     if experiment.engine.shard_size is None:
-        size = default_shard_size(build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb)
+        size = default_shard_size(
+            build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb
+        )
         engine = experiment.engine.model_copy(update={"shard_size": size})
         experiment = experiment.model_copy(update={"engine": engine})
     run.write_experiment(experiment)
@@ -63,7 +65,7 @@ def simulate(
 
 
 def simulate_seeds(experiment: Experiment, seeds: int, out: str | Path, **options: Any) -> list[Run]:
-    """The experiment with seeds s, s+1, ...: one run per seed in `out/seed-<s>`, and mean ± sd in `out/summary.json`."""
+    """The experiment with seeds s, s+1, ...: one run each in `out/seed-<s>`, and mean ± sd in `out/summary.json`."""
     from edgefr.report.summary import over_seeds
 
     if seeds < 1:
@@ -98,5 +100,3 @@ def peak_rss_mb() -> float:
     """Peak resident memory of this process, MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-

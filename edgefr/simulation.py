@@ -106,7 +106,7 @@ class Simulation:
                 progress("rounds", number, self.experiment.rounds, f"{note}{speed:,.0f} clients/s")
 
     def _meet(self, number: int, sampler: Sampler, met: np.ndarray) -> Clients:
-        """Invite a cohort and let the fleet decide who can contribute; `met` [clients] notes who has the frozen tables."""
+        """Invite a cohort; the fleet decides who can contribute. `met` [clients] notes who has the frozen tables."""
         wanted = self.experiment.cohort_size(len(self.population))
         invited = self.federation.cohort(number, self.population, self.fleet.over_selected(wanted))
         phases = self.federation.phases("round")
@@ -138,7 +138,11 @@ class Simulation:
             if self.row.stages[1] is not None:
                 context = joined(split.history, split.train)
                 self.personal[split.name] = self.federation.personalise(
-                    np.flatnonzero(split.train.counts), self.sampler(split), context, self.federation.private, self.experiment.rounds + 1 + number
+                    np.flatnonzero(split.train.counts),
+                    self.sampler(split),
+                    context,
+                    self.federation.private,
+                    self.experiment.rounds + 1 + number,
                 )
                 self._final(self.row.stages[1], split, self._score(split, self.personal[split.name], context))
             for name, score in reference_scorers(split, self.prepared.text, self.experiment.seed).items():

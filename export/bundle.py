@@ -139,9 +139,7 @@ def _check_targets(
             raise InputError(f"device class {name} has user number {wrong[0]}, but there are {users} users")
     for name in classes:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
-            raise InputError(
-                f"device class '{name}' cannot name a folder; use letters, digits, '_', '-' and '.'"
-            )
+            raise InputError(f"device class '{name}' cannot name a folder; use letters, digits, '_', '-' and '.'")
         if (out / name).exists():
             try:
                 open_bundle(out / name)
@@ -152,9 +150,7 @@ def _check_targets(
 def _check_width(program: Any, width: int, folder: Path) -> None:
     widths = {name: int(table.shape[1]) for name, table in program.frozen.items()}
     if width not in widths.values():
-        raise InputError(
-            f"{folder} makes vectors of {width} values, but the items' have {widths}; give their encoder"
-        )
+        raise InputError(f"{folder} makes vectors of {width} values, but the items' have {widths}; give their encoder")
 
 
 def _seconds(created: str) -> int:

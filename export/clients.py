@@ -99,9 +99,7 @@ def check(program: Any, users: Users, shared: Mapping[str, Tensor], items: int) 
                 raise InputError(f"{place} tensor '{name}' is {list(tensor.shape)} instead of {want}")
     missing = [n for n, s in program.specs.items() if s.place == "shared" and n not in shared]
     if missing:
-        raise InputError(
-            f"shared tensor '{missing[0]}' is missing; export with all of {program.name}'s shared tensors"
-        )
+        raise InputError(f"shared tensor '{missing[0]}' is missing; export with all of {program.name}'s shared tensors")
     if program.needs_history and users.history is None:
         raise InputError(f"{program.name} reads past positives: give history")
     for what, rows in (("history", users.history), ("seen", users.seen)):

@@ -123,9 +123,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     own = Stage(folder)
     own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
     own.add(PRIVATE, "private", save(kit.users.columns(plan.users)))
-    own.add(
-        USERS, "private", json.dumps({"users": [kit.users.ids[u] for u in plan.users]}, ensure_ascii=False)
-    )
+    own.add(USERS, "private", json.dumps({"users": [kit.users.ids[u] for u in plan.users]}, ensure_ascii=False))
     own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, kit.cosine(plan.variant)))
     shared = [kit.stage.files[path] for path in kit.paths(plan.variant)]
     for entry in shared:
@@ -158,7 +156,7 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
     """The manifest without its files and id."""
     specs = kit.program.specs
     return Manifest(
-        schema=SCHEMA,
+        schema_=SCHEMA,
         bundle_id="0" * 64,
         serial=kit.serial,
         created=kit.created,
@@ -167,9 +165,7 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
         variant=plan.variant.name,
         onnx=Onnx(opset=OPSET, ir=IR, min_ort=MIN_ORT),
         model=Sizes(
-            shared_parameters=sum(
-                s.size for s in specs.values() if s.place == "shared" and s.kind == "dense"
-            ),
+            shared_parameters=sum(s.size for s in specs.values() if s.place == "shared" and s.kind == "dense"),
             private_parameters=sum(specs[name].size for name in kit.users.private),
             encoder_parameters=kit.encoder.parameters if kit.encoder and plan.variant.encoder else 0,
             users=len(plan.users),

@@ -94,16 +94,12 @@ class _Scores(torch.nn.Module):
         super().__init__()
         self._program, self._tensors, self._inputs = program, tensors, inputs
         # a rows tensor is only a key here: its gathered rows are the inputs
-        self._keys = {
-            n: torch.empty(0) for n, s in program.specs.items() if s.kind == "rows"
-        } | program.frozen
+        self._keys = {n: torch.empty(0) for n, s in program.specs.items() if s.kind == "rows"} | program.frozen
 
     def forward(self, *inputs: Tensor) -> Tensor:
         given = dict(zip(self._inputs, inputs, strict=True))
         specs = self._program.specs
-        tensors = {
-            n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors
-        }
+        tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors}
         history = None
         if self._program.needs_history:
             past = [(key, given[f"history.{name}"]) for name, key in self._keys.items()]
@@ -134,9 +130,7 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
 
     def inputs(n: int, h: int) -> list[Tensor]:
         sizes = {"n": n, "h": h}
-        filled = {
-            k: tuple(sizes[d] if isinstance(d, str) else d for d in shape) for k, shape in shapes.items()
-        }
+        filled = {k: tuple(sizes[d] if isinstance(d, str) else d for d in shape) for k, shape in shapes.items()}
         constant = {"label.history": 1.0, "weight.history": 1 / h}
         return [torch.full(s, constant[k]) if k in constant else _noise(k, s) for k, s in filled.items()]
 
@@ -182,9 +176,7 @@ def load_encoder(folder: Path, pooling: str) -> TorchEncoder:
         with _no_bars():
             model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True)
     except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(
-            f"{folder} does not load as a transformers folder: {str(error).splitlines()[0]}"
-        ) from error
+        raise InputError(f"{folder} does not load as a transformers folder: {str(error).splitlines()[0]}") from error
     return TorchEncoder(model.eval().float(), pooling)
 
 
@@ -221,9 +213,7 @@ def encoder_graph(folder: Path, pooling: str) -> Any:
     shapes: dict[str, Shape] = {"ids": ("B", "L"), "mask": ("B", "L")}
     # optimize=True: folds the weights' transposes, without which they would not be quantised
     what = f"encoder graph of {folder}"
-    traced = _trace(
-        what, module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": module.longest}
-    )
+    traced = _trace(what, module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": module.longest})
     _gate(what, traced, module, shapes, [inputs(b, n) for b, n in SIZES])
     return traced
 
@@ -255,9 +245,7 @@ def _trace(
         for d in shape
         if isinstance(d, str)
     }
-    dynamic = tuple(
-        {k: dims[d] for k, d in enumerate(shape) if isinstance(d, str)} for shape in shapes.values()
-    )
+    dynamic = tuple({k: dims[d] for k, d in enumerate(shape) if isinstance(d, str)} for shape in shapes.values())
     noisy = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = noisy.level
     noisy.setLevel(logging.ERROR)  # it warns of packages that none of this needs
@@ -325,12 +313,8 @@ def _gate(
             error = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
             if not error <= TOLERANCE:
                 sizes = ", ".join(str(list(x.shape)) for x in case[:3])
-                raise InputError(
-                    f"{what} differs from torch by {error:.2g} on inputs {sizes}: it cannot be shipped"
-                )
+                raise InputError(f"{what} differs from torch by {error:.2g} on inputs {sizes}: it cannot be shipped")
     except InputError:
         raise
     except Exception as error:  # onnx and onnxruntime have no common class of their own
-        raise InputError(
-            f"{what} is not a valid ONNX graph: {(str(error).splitlines() or ['?'])[0]}"
-        ) from error
+        raise InputError(f"{what} is not a valid ONNX graph: {(str(error).splitlines() or ['?'])[0]}") from error

@@ -66,18 +66,14 @@ class EncoderParts:
     cosine: dict[str, float | None]
 
 
-def stage_encoder(
-    stage: Stage, folder: Path, pooling: Pooling, max_tokens: int, titles: Sequence[str]
-) -> EncoderParts:
+def stage_encoder(stage: Stage, folder: Path, pooling: Pooling, max_tokens: int, titles: Sequence[str]) -> EncoderParts:
     """Encoder graphs in fp32 and int8, and the tokenizer; both graphs are compared with torch on titles.
 
     Raises `InputError` for a folder without tokenizer.json or one whose vectors on the device differ from
     torch's by more than 1e-4 in fp32.
     """
     if not (folder / TOKENIZER).is_file():
-        raise InputError(
-            f"{folder} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one"
-        )
+        raise InputError(f"{folder} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one")
     step = max(1, len(titles) // SAMPLE)
     texts = [title for title in titles[::step] if title.strip()][:SAMPLE]
     expected, parameters = _torch_vectors(folder, pooling, max_tokens, texts)
@@ -90,9 +86,7 @@ def stage_encoder(
         path = f"onnx/encoder.{dtype}.onnx"
         got = TextEncoder(stage.root / TOKENIZER, stage.root / path, parts.width, max_tokens).encode(texts)
         if dtype == "f32" and np.abs(got - expected).max(initial=0) > TOLERANCE:
-            raise InputError(
-                f"{folder}: its {TOKENIZER} and its tokenizer disagree; save the tokenizer again"
-            )
+            raise InputError(f"{folder}: its {TOKENIZER} and its tokenizer disagree; save the tokenizer again")
         parts.cosine[dtype] = float(cosine(got, expected).mean()) if texts else None
         parts.records[dtype] = Encoder(
             path=path,
@@ -110,13 +104,9 @@ def stage_scoring(stage: Stage, program: Any, shared: Mapping[str, Any], users: 
     import torch
     from safetensors.numpy import save
 
-    dense = {
-        name: as_float32(tensor) for name, tensor in shared.items() if program.specs[name].kind == "dense"
-    }
+    dense = {name: as_float32(tensor) for name, tensor in shared.items() if program.specs[name].kind == "dense"}
     stage.add(SHARED, "shared", save(dense))
-    fresh = program.init_private(
-        seed, torch.tensor([len(users.ids)])
-    )  # the client after the last simulated one
+    fresh = program.init_private(seed, torch.tensor([len(users.ids)]))  # the client after the last simulated one
     stage.add(INIT, "private", save({name: as_float32(fresh[name][0]) for name in users.private}))
     graph = score_graph(program, {*shared, *users.private})
     stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
@@ -133,9 +123,7 @@ def stage_catalogue(stage: Stage, ids: Sequence[str], titles: Sequence[str]) -> 
 
 def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str, Floats]:
     """Float32 tables a bundle caches: frozen ones and the shared rows, [items, width] each."""
-    rows = {
-        name: shared[name] for name, spec in program.specs.items() if spec.kind == "rows" and name in shared
-    }
+    rows = {name: shared[name] for name, spec in program.specs.items() if spec.kind == "rows" and name in shared}
     tables = {name: as_float32(table) for name, table in (program.frozen | rows).items()}
     for name, table in tables.items():
         if table.ndim != 2 or len(table) != items:
@@ -143,23 +131,17 @@ def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str
     return tables
 
 
-def _torch_vectors(
-    folder: Path, pooling: Pooling, max_tokens: int, texts: Sequence[str]
-) -> tuple[Floats, int]:
+def _torch_vectors(folder: Path, pooling: Pooling, max_tokens: int, texts: Sequence[str]) -> tuple[Floats, int]:
     """Vectors of the texts through transformers and torch, [n, width], and the number of parameters."""
     import torch
     from transformers import AutoTokenizer
 
     module = load_encoder(folder, pooling)
     if not 3 <= max_tokens <= module.longest:
-        raise InputError(
-            f"max_tokens must be from 3 to {module.longest}, what {folder} can read; got {max_tokens}"
-        )
+        raise InputError(f"max_tokens must be from 3 to {module.longest}, what {folder} can read; got {max_tokens}")
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     with torch.no_grad():
-        tokens = [
-            tokenizer(t, truncation=True, max_length=max_tokens, return_tensors="pt") for t in (*texts, "a")
-        ]
+        tokens = [tokenizer(t, truncation=True, max_length=max_tokens, return_tensors="pt") for t in (*texts, "a")]
         rows = [module(t["input_ids"], t["attention_mask"]).numpy() for t in tokens]
     return np.concatenate(rows)[:-1], sum(p.numel() for p in module.parameters())
 

@@ -36,9 +36,7 @@ def table_fp16(table: Floats) -> npt.NDArray[np.float16]:
     """
     _finite(table)
     if np.abs(table).max(initial=0) > np.finfo(np.float16).max:
-        raise InputError(
-            "an item table has values beyond 65,504, which fp16 cannot hold; train with smaller values"
-        )
+        raise InputError("an item table has values beyond 65,504, which fp16 cannot hold; train with smaller values")
     return table.astype(np.float16)
 
 

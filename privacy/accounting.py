@@ -132,9 +132,7 @@ def gaussian_epsilon(multiplier: float, rounds: int, delta: float) -> float:
     above = max(1.0, mu * mu)
     while log_delta(above) > math.log(delta):
         above *= 2.0
-    root = _library("scipy.optimize").brentq(
-        lambda eps: log_delta(eps) - math.log(delta), 0.0, above, xtol=1e-12
-    )
+    root = _library("scipy.optimize").brentq(lambda eps: log_delta(eps) - math.log(delta), 0.0, above, xtol=1e-12)
     return float(root)
 
 

@@ -36,9 +36,7 @@ def joint_norms(parts: Sequence[npt.ArrayLike], norm: Norm) -> Floats:
         if norm == "l1":
             return np.sum([part.sum(axis=1) for part in flat], axis=0)
         largest = np.max([part.max(axis=1, initial=0.0) for part in flat], axis=0)
-        unit = np.where(
-            largest > 0, largest, 1.0
-        )  # values are divided by it, so that no square leaves the range
+        unit = np.where(largest > 0, largest, 1.0)  # values are divided by it, so that no square leaves the range
         squares = np.sum([np.square(part / unit[:, None]).sum(axis=1) for part in flat], axis=0)
         return np.where(np.isfinite(largest), largest * np.sqrt(squares), largest)
 

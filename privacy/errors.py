@@ -23,6 +23,4 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     hint = "did you mean " + " or ".join(f"'{n}'" for n in near) + "? " if near else ""
     listed = f"known: {', '.join(names)}"
-    return InputError(
-        f"unknown {what} '{name}'; {hint}({listed})" if hint else f"unknown {what} '{name}' ({listed})"
-    )
+    return InputError(f"unknown {what} '{name}'; {hint}({listed})" if hint else f"unknown {what} '{name}' ({listed})")

@@ -65,18 +65,12 @@ def plan(
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}")
     if cohort > clients:
-        raise InputError(
-            f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round"
-        )
+        raise InputError(f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round")
     noise = _noise(settings, rounds)
     promised = epsilon(settings, rounds, noise.scale if noise else None)
     if weights == "size" and math.isfinite(promised.epsilon):
-        raise InputError(
-            "size weights are not covered by the clip: with clip and noise set the weights to uniform"
-        )
-    where: Literal["each upload", "the sum", "nowhere"] = (
-        "each upload" if settings.trust == "local" else "the sum"
-    )
+        raise InputError("size weights are not covered by the clip: with clip and noise set the weights to uniform")
+    where: Literal["each upload", "the sum", "nowhere"] = "each upload" if settings.trust == "local" else "the sum"
     return Plan(
         noise=noise,
         where=where if noise else "nowhere",

@@ -149,9 +149,7 @@ def _nominal(settings: PrivacySettings, plan: Plan) -> float:
     return nominal_epsilon(plan.noise.std, settings.delta, 1.0 if plan.clip is None else plan.clip)
 
 
-def _hypothetical(
-    settings: PrivacySettings, rounds: int, scale: float | None, p90_norm: float | None
-) -> float | None:
+def _hypothetical(settings: PrivacySettings, rounds: int, scale: float | None, p90_norm: float | None) -> float | None:
     """What the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms."""
     if scale is None:
         return math.inf

@@ -23,9 +23,7 @@ class PrivacySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
-    mechanism: Literal["none", "laplace", "gaussian"] = Field(
-        "none", description="law of the noise; none: no noise"
-    )
+    mechanism: Literal["none", "laplace", "gaussian"] = Field("none", description="law of the noise; none: no noise")
     trust: Trust = Field(
         "central",
         description="local: each client noises its own upload; central: the server noises the sum once",
@@ -54,9 +52,7 @@ class PrivacySettings(BaseModel):
         allow_inf_nan=False,
         description="absolute noise, in units of the update: std of a Gaussian, b of a Laplace",
     )
-    delta: float = Field(
-        1e-5, gt=0, lt=1, description="delta of (epsilon, delta); should be below 1 / clients"
-    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="delta of (epsilon, delta); should be below 1 / clients")
 
     @model_validator(mode="after")
     def _one_noise(self) -> Self:
@@ -67,9 +63,7 @@ class PrivacySettings(BaseModel):
             return self
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
-            raise ValueError(
-                f"{self.mechanism} noise needs exactly one of sigma, epsilon, scale; got {found}"
-            )
+            raise ValueError(f"{self.mechanism} noise needs exactly one of sigma, epsilon, scale; got {found}")
         if self.clip is None and given[0] != "scale":
             raise ValueError(
                 f"{given[0]} needs a clip: set clip, or give the noise as scale (which guarantees nothing)"

@@ -30,7 +30,7 @@ def distill(
     from edgefr.data import load
     from edgefr.experiment import load_experiment
     from edgefr.prepare import cache_dir
-    from edgefr.report.tables import key_values
+    from edgefr.report.tables import key_values, print_path
     from edgefr.simulate import torch_device
 
     chosen = load_experiment(experiment, set_ or [])
@@ -44,7 +44,7 @@ def distill(
     shutil.copytree(student.path, out)
     console = Console()
     console.print(key_values("student", student.report))
-    console.print(f"student: {out}")
+    print_path("student", out, console)
 
 
 def pretrain(
@@ -65,6 +65,7 @@ def pretrain(
     from cloud.pretrain import pretrain as learn
     from cloud.settings import PretrainSettings
     from edgefr.faults import describe
+    from edgefr.report.tables import print_path
     from edgefr.simulate import torch_device
 
     try:
@@ -82,7 +83,7 @@ def pretrain(
         raise InputError(describe(error, PretrainSettings)) from None
     with shown() as progress:
         folder = learn(read_lines(texts), settings, out, str(torch_device(device)), progress)
-    Console().print(f"model: {folder}")
+    print_path("model", folder, Console())
 
 
 def read_lines(path: Path) -> list[str]:

@@ -16,7 +16,7 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder for the bundles, one per device class.")],
 ) -> None:
     """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest."""
-    from edgefr.report.tables import bundle_table
+    from edgefr.report.tables import bundle_table, print_path
     from edgefr.run import Run
     from edgefr.shipping import export_run
 
@@ -24,4 +24,4 @@ def export(
         rows = export_run(Run.open(run), out, progress)
     console = Console()
     console.print(bundle_table(rows))
-    console.print(f"bundles: {out}")
+    print_path("bundles", out, console)

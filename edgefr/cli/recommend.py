@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 
 def recommend(
@@ -18,11 +17,12 @@ def recommend(
 ) -> None:
     """Recommend from a bundle, with nothing but what a device has."""
     from edge.recommender import Recommender
+    from edgefr.report.layout import Sheet
 
-    recommender = Recommender(bundle)
-    table = Table(title=f"for {user}" if user else "for a new device")
-    for column in ("rank", "item", "title", "score"):
-        table.add_column(column)
-    for rank, (item, title, score) in enumerate(recommender.recommend(k, user=user, exclude=exclude or []), 1):
-        table.add_row(str(rank), item, title, f"{score:.4f}")
-    Console().print(table)
+    found = Recommender(bundle).recommend(k, user=user, exclude=exclude or [])
+    rows = [
+        {"rank": str(rank), "item": item, "title": title, "score": f"{score:.4f}"}
+        for rank, (item, title, score) in enumerate(found, 1)
+    ]
+    title = f"for {user}" if user else "for a new device"
+    Console().print(Sheet(title, rows, words=["item", "title"]))

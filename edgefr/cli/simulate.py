@@ -23,7 +23,8 @@ def simulate(
     seed: Annotated[int | None, typer.Option(help="Every random number of the run follows from it.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with this many seeds and print mean and sd.")] = 1,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one field, e.g. privacy.clip=1.0.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one field, e.g. privacy.clip=1.0."),
     ] = None,
     executor: Annotated[str | None, typer.Option(help="inline (vectorised) or debug (one client at a time).")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,

@@ -103,6 +103,4 @@ def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> Base
         if first["type"] == "missing":
             about = model.model_fields[where].description
             raise InputError(f"data set '{name}' needs the option {where}: {about}") from error
-        raise InputError(
-            f"option {where} of data set '{name}': {first['msg']}, got {first['input']!r}"
-        ) from error
+        raise InputError(f"option {where} of data set '{name}': {first['msg']}, got {first['input']!r}") from error

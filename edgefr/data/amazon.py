@@ -55,9 +55,7 @@ class AmazonOptions(BaseModel):
         max_length=64,
         description="category names as in the file names, for example Digital_Music",
     )
-    user_core: int = Field(
-        20, ge=1, description="interactions a user needs in a category, repeatedly applied (count)"
-    )
+    user_core: int = Field(20, ge=1, description="interactions a user needs in a category, repeatedly applied (count)")
     item_core: int = Field(30, ge=1, description="interactions an item needs, repeatedly applied (count)")
 
 
@@ -85,13 +83,9 @@ def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> D
     user, item, time = (np.concatenate(column) for column in zip(*parts, strict=True))
     active, user = np.unique(user, return_inverse=True)
     source = archive.source(used)
-    source["notes"] += (
-        f"; {options.user_core}-core users and {options.item_core}-core items within each category"
-    )
+    source["notes"] += f"; {options.user_core}-core users and {options.item_core}-core items within each category"
     domains = tuple(options.categories)
-    return assemble(
-        "amazon", users.ids()[active], _join(catalogues), (user, item, time), domains, True, source
-    )
+    return assemble("amazon", users.ids()[active], _join(catalogues), (user, item, time), domains, True, source)
 
 
 def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
@@ -150,9 +144,7 @@ def _reviews(archive: Archive, member: str, users: Numbering, asins: Numbering) 
             review = json.loads(text)
             who, what, when = review["reviewerID"], review["asin"], review["unixReviewTime"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise archive.fault(
-                member, line, "not a review with reviewerID, asin and unixReviewTime"
-            ) from error
+            raise archive.fault(member, line, "not a review with reviewerID, asin and unixReviewTime") from error
         if not all(isinstance(i, str) and 0 < len(i) <= 64 and i.isprintable() for i in (who, what)):
             raise archive.fault(member, line, "reviewerID and asin must be 1 to 64 printable characters")
         if type(when) is not int or not 0 <= when < 253_402_300_800:
@@ -178,9 +170,7 @@ def _lines(archive: Archive, member: str) -> Iterator[tuple[int, bytes]]:
             if not text:
                 return
             if len(text) == _LONGEST_LINE:
-                raise archive.fault(
-                    member, number, f"longer than {_LONGEST_LINE:,} bytes: this is not the metadata"
-                )
+                raise archive.fault(member, number, f"longer than {_LONGEST_LINE:,} bytes: this is not the metadata")
             if text.strip():
                 yield number, text
 

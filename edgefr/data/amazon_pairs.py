@@ -56,9 +56,7 @@ def _read(data_dir: Path, name: str, domains: tuple[str, str], category: str, pu
             refuse_row(archive, member, line, found < 0, ids, "item_id must be listed in items.csv")
             domain = _domain(archive, member, line, block.column("domain"), domains)
             wrong = catalogue.domain[found] != domain
-            refuse_row(
-                archive, member, line, wrong, block.column("domain"), "domain must be that of items.csv"
-            )
+            refuse_row(archive, member, line, wrong, block.column("domain"), "domain must be that of items.csv")
             time = check_times(archive, member, line, block.column("position"))
             columns.append((users.add(block.column("user_id")), found, time))
         if not columns:

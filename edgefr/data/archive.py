@@ -138,9 +138,7 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
         try:
             zipped = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise InputError(
-                f"{path} is not a whole zip file ({error}); get a fresh copy from {public.url}"
-            ) from error
+            raise InputError(f"{path} is not a whole zip file ({error}); get a fresh copy from {public.url}") from error
         with zipped:
             infos = {i.filename.removeprefix(f"{stem}/"): i for i in zipped.infolist() if not i.is_dir()}
             yield Archive(path, public, infos, zipped)
@@ -264,15 +262,11 @@ def check_ids(archive: Archive, member: str, line: int, column: pa.Array, what: 
 def check_times(archive: Archive, member: str, line: int, column: pa.Array) -> npt.NDArray[np.int64]:
     """Times or positions as int64; negative ones and those beyond the year 9999 are refused."""
     times = column.to_numpy()
-    refuse(
-        archive, member, line, (times < 0) | (times > 253_402_300_799), column, "a time must be unix seconds"
-    )
+    refuse(archive, member, line, (times < 0) | (times > 253_402_300_799), column, "a time must be unix seconds")
     return times.astype(np.int64)
 
 
-def refuse(
-    archive: Archive, member: str, line: int, bad: npt.NDArray[np.bool_], column: pa.Array, rule: str
-) -> None:
+def refuse(archive: Archive, member: str, line: int, bad: npt.NDArray[np.bool_], column: pa.Array, rule: str) -> None:
     """Raise `InputError` for the first bad row of a block, quoting its value."""
     if bad.any():
         at = int(bad.argmax())

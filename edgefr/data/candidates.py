@@ -12,9 +12,7 @@ _USERS_AT_ONCE = 1 << 15
 _SCORES_AT_ONCE = 1 << 22
 
 
-def sample_negatives(
-    key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int
-) -> npt.NDArray[np.int32]:
+def sample_negatives(key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int32]:
     """`count` different positions in [0, pool) per user, uniform over those that the user does not own: [n,
     count].
 
@@ -42,9 +40,7 @@ def _parts(ids: npt.NDArray[np.int64], size: int) -> list[npt.NDArray[np.int64]]
     return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
-def _by_rejection(
-    keys: npt.NDArray[np.uint64], owned: Ragged, pool: int, count: int
-) -> npt.NDArray[np.int64]:
+def _by_rejection(keys: npt.NDArray[np.uint64], owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int64]:
     """Draw all places, then redraw those that are owned or repeat a place further left, until none is."""
     taken = owned.rows * pool + owned.values  # ascending, so membership is one binary search
     draws = keyed.integers(keys[:, None], np.arange(count), pool)

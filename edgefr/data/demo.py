@@ -129,12 +129,8 @@ def _make_users(users: Ints, options: DemoOptions, seed: int) -> _Users:
     activity = options.interactions * np.exp(spread * keyed.normal(keys, 2) - spread**2 / 2)
     draws = np.clip(np.rint(activity), 1, options.items // 4).astype(np.int64)
     # normal() takes numbers 4 and 5 of a key, so the topics have keys of their own.
-    topics = _skewed_topic(
-        keyed.uniform(keyed.fold(keyed.key(seed, "demo/tastes"), users)[:, None], np.arange(3))
-    )
-    return _Users(
-        keys, draws, 0.6 * keyed.uniform(keys, 6), first_share, topics, keyed.integers(keys, 7, len(STYLES))
-    )
+    topics = _skewed_topic(keyed.uniform(keyed.fold(keyed.key(seed, "demo/tastes"), users)[:, None], np.arange(3)))
+    return _Users(keys, draws, 0.6 * keyed.uniform(keys, 6), first_share, topics, keyed.integers(keys, 7, len(STYLES)))
 
 
 def _interactions(
@@ -203,9 +199,7 @@ def _catalogue(items: _Items, seed: int) -> Catalogue:
     shape = keyed.integers(keys, 21, len(_TITLES)).tolist()
     topics, styles = list(TOPICS), list(STYLES.items())
     titles, texts = [], []
-    for i, (d, t, s) in enumerate(
-        zip(items.domain.tolist(), items.topic.tolist(), items.style.tolist(), strict=True)
-    ):
+    for i, (d, t, s) in enumerate(zip(items.domain.tolist(), items.topic.tolist(), items.style.tolist(), strict=True)):
         style, (adjectives, about) = styles[s]
         a, b, c, e, f = (words[t][n] for n in nouns[i])
         title = _TITLES[shape[i]].format(adjective=adjectives[adjective[i]], a=a, b=b).title()

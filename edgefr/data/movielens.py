@@ -50,9 +50,7 @@ def read_latest_small(data_dir: Path, progress: Progress | None) -> Dataset:
         wanted: Wanted = {"movieId": "int", "title": "str", "genres": "str"}
         for line, block in read_table(archive, "movies.csv", wanted):
             _add_films(archive, "movies.csv", line, block.column("movieId"), films)
-            genres = [
-                g.replace("|", ", ").replace("(no genres listed)", "") for g in block["genres"].to_pylist()
-            ]
+            genres = [g.replace("|", ", ").replace("(no genres listed)", "") for g in block["genres"].to_pylist()]
             titles += block["title"].to_pylist()
             texts += map(item_text, genres, block["title"].to_pylist())
         names = ("userId", "movieId", "rating", "timestamp")
@@ -79,9 +77,7 @@ def _films_100k(archive: Archive, genres: list[str]) -> tuple[Catalogue, Numberi
     for line, block in read_table(archive, "u.item", wanted, "|", False, every, "latin-1"):
         _add_films(archive, "u.item", line, block.column("id"), films)
         flags = np.stack([block.column(g).to_numpy() for g in genres], axis=1)
-        names = [
-            ", ".join(g for g, on in zip(genres, row, strict=True) if on and g != "unknown") for row in flags
-        ]
+        names = [", ".join(g for g, on in zip(genres, row, strict=True) if on and g != "unknown") for row in flags]
         titles += block["title"].to_pylist()
         texts += map(item_text, names, block["title"].to_pylist())
     return Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8)), films
@@ -91,9 +87,7 @@ def _add_films(archive: Archive, member: str, line: int, ids, films: Numbering) 
     check_ids(archive, member, line, ids, "a film id")
     before = len(films.numbers)
     numbers = films.add(ids)
-    refuse_row(
-        archive, member, line, numbers != before + np.arange(len(ids)), ids, "a film id must not repeat"
-    )
+    refuse_row(archive, member, line, numbers != before + np.arange(len(ids)), ids, "a film id must not repeat")
 
 
 def _ratings(
@@ -112,16 +106,10 @@ def _ratings(
         for name in (user, item):
             check_ids(archive, member, line, block.column(name), f"{name} id" if not header else name)
         found = films.find(block.column(item))
-        refuse_row(
-            archive, member, line, found < 0, block.column(item), "an item must be among the listed films"
-        )
+        refuse_row(archive, member, line, found < 0, block.column(item), "an item must be among the listed films")
         stars = block.column(rating).to_numpy()
-        refuse_row(
-            archive, member, line, ~((stars >= 0) & (stars <= 5)), block.column(rating), "a rating is 0 to 5"
-        )
-        columns.append(
-            (users.add(block.column(user)), found, check_times(archive, member, line, block.column(time)))
-        )
+        refuse_row(archive, member, line, ~((stars >= 0) & (stars <= 5)), block.column(rating), "a rating is 0 to 5")
+        columns.append((users.add(block.column(user)), found, check_times(archive, member, line, block.column(time))))
     if not columns:
         raise archive.fault(member, None, "it has no rows")
     user_rows, item_rows, time_rows = (np.concatenate(c) for c in zip(*columns, strict=True))

@@ -100,9 +100,7 @@ class CrossDomain(BaseModel):
             if name not in dataset.domains:
                 raise unknown(f"domain of data set '{dataset.name}'", name, dataset.domains)
         if self.source == self.target:
-            raise InputError(
-                f"protocol.source and protocol.target are both '{self.source}'; name two domains"
-            )
+            raise InputError(f"protocol.source and protocol.target are both '{self.source}'; name two domains")
         rows, users = _first_times(dataset), len(dataset.users)
         domain = dataset.catalogue.domain
         number = {name: dataset.domains.index(name) for name in (self.source, self.target)}
@@ -133,9 +131,7 @@ ProtocolSettings = Annotated[LeaveOneOut | CrossDomain, Field(discriminator="nam
 
 def _clock(dataset: Dataset) -> str:
     if dataset.clock:
-        return (
-            "clock time (of equal times the first in the file counts as newest, as PFedRec's released split)"
-        )
+        return "clock time (of equal times the first in the file counts as newest, as PFedRec's released split)"
     return "position (no clock times; equal positions in file order)"
 
 

@@ -34,7 +34,9 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
         slots = [torch.full_like(items, slot) for slot, items in enumerate(touched)]
         values = [change[items] for change, items in zip(changes, touched, strict=True)]
         rows[name] = RowUpdates(torch.cat(touched), torch.cat(slots), torch.cat(values))
-    kept = {name: torch.stack([after[name] for after in ended]) for name in trained(work.program, work.phases, "private")}
+    kept = {
+        name: torch.stack([after[name] for after in ended]) for name in trained(work.program, work.phases, "private")
+    }
     return Updates(dense, rows, kept)
 
 

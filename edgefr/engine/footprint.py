@@ -17,7 +17,11 @@ FLOAT, HALF = 4, 2
 
 
 def round_work(
-    program: LocalProgram, phases: Sequence[Phase], sampler: Sampler, cohort: Clients, newcomers: npt.NDArray[np.bool_]
+    program: LocalProgram,
+    phases: Sequence[Phase],
+    sampler: Sampler,
+    cohort: Clients,
+    newcomers: npt.NDArray[np.bool_],
 ) -> Work:
     """The work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables once.
 
@@ -46,7 +50,13 @@ def round_work(
 def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
     """Operations of one forward pass of one example: two per weight of each layer, two per value of each vector."""
     used = {name for phase in phases for name in phase.uses}
-    return float(sum(2 * (spec.size if spec.kind == "dense" else spec.shape[-1]) for n, spec in program.specs.items() if n in used))
+    return float(
+        sum(
+            2 * (spec.size if spec.kind == "dense" else spec.shape[-1])
+            for n, spec in program.specs.items()
+            if n in used
+        )
+    )
 
 
 def activation_bytes(program: LocalProgram, examples: int) -> float:

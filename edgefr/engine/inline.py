@@ -95,7 +95,11 @@ class _Shard:
 
     def _batch(self, step: Step) -> One:
         if self.work.program.pointwise:
-            label, weight, items = self._tensor(step.label), self._tensor(step.weight), self._tensor(step.items)
+            label, weight, items = (
+                self._tensor(step.label),
+                self._tensor(step.weight),
+                self._tensor(step.items),
+            )
             return Flat(items, items, label, weight, client=self._tensor(step.slot), ends=self._tensor(step.ends))
         batch = self._padded(step)
         if self.history is None:

@@ -70,7 +70,15 @@ class Sampler:
     `train`: positives of every client. `pool`: items that may be negatives. `catalogue`: number of items in all.
     """
 
-    def __init__(self, train: Ragged, pool: npt.NDArray[np.integer], catalogue: int, negatives: int, batch_size: int, seed: int):
+    def __init__(
+        self,
+        train: Ragged,
+        pool: npt.NDArray[np.integer],
+        catalogue: int,
+        negatives: int,
+        batch_size: int,
+        seed: int,
+    ):
         full = np.flatnonzero(train.counts >= len(pool)) if negatives else np.empty(0)
         if len(full):
             raise InputError(

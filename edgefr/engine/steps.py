@@ -21,9 +21,10 @@ CELLS_PER_CODE = 16
 
 @dataclass(frozen=True)
 class Step:
-    """Examples of one step, client after client: `slot`, `items`, `label`, `weight` [n]; `ends` [A] for A active clients.
+    """Examples of one step, client after client.
 
-    `weight` is the example's share of its client's batch, so weights of a client sum to 1.
+    `slot`, `items`, `label`, `weight` are [n]; `ends` [A] counts the examples of active clients 0..a together. A weight
+    is the example's share of its client's batch, so the weights of a client sum to 1.
     """
 
     slot: Ints

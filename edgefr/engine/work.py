@@ -34,7 +34,10 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class RowUpdates:
-    """Changes of the rows a shard's clients touched: `rows` [R] catalogue numbers, `client` [R] slots, `values` [R, w]."""
+    """Changes of the rows a shard's clients touched.
+
+    `rows` [R] catalogue numbers, `client` [R] slots, `values` [R, w].
+    """
 
     rows: Tensor
     client: Tensor
@@ -58,7 +61,9 @@ class Updates:
         power = [v.flatten(1).double().abs().pow(order).sum(1) for v in self.dense.values()]
         for update in self.rows.values():
             per_row = update.values.double().abs().pow(order).sum(1)
-            power.append(torch.zeros(clients, dtype=torch.float64, device=per_row.device).index_add(0, update.client, per_row))
+            power.append(
+                torch.zeros(clients, dtype=torch.float64, device=per_row.device).index_add(0, update.client, per_row)
+            )
         total = torch.stack(power).sum(0) if power else torch.zeros(clients, dtype=torch.float64)
         return total if order == 1 else total.sqrt()
 

@@ -37,9 +37,7 @@ def draw(spec: FleetFile, classes: list[str], activity: Floats, seed: int) -> Cl
     low = np.array([rate.lo or rate.v for rate in rates])
     high = np.array([rate.hi or rate.v for rate in rates])
     u = keyed.uniform(keyed.fold(keyed.key(seed, "device speed"), ids), 0)
-    far = np.where(
-        u < 0.5, low[device], high[device]
-    )  # log-uniform from v out to lo, or to hi: the median stays v
+    far = np.where(u < 0.5, low[device], high[device])  # log-uniform from v out to lo, or to hi: the median stays v
     gflops = middle[device] * (far / middle[device]) ** np.abs(2.0 * u - 1.0)
 
     network = _networks(spec, classes, device, seed)

@@ -21,9 +21,7 @@ from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
-LOGGED_COHORT = (
-    1000  # larger cohorts leave one event per round, with counts, in place of one per client and stage
-)
+LOGGED_COHORT = 1000  # larger cohorts leave one event per round, with counts, in place of one per client and stage
 
 
 class Failure(IntEnum):
@@ -152,9 +150,7 @@ class Fleet:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of a fleet made from the same file, activity and seed."""
         if state["charge"]["spent"].shape != self.device_of.shape:
-            raise InputError(
-                "this fleet state is of another number of clients; resume with the same data and fleet"
-            )
+            raise InputError("this fleet state is of another number of clients; resume with the same data and fleet")
         clock = state["clock"]
         self.now, self._seq = float(clock["now"]), int(clock["seq"])
         self._rounds, self._void = int(clock["rounds"]), int(clock["void"])
@@ -232,9 +228,7 @@ class Fleet:
         return [{"time": row["time"], "seq": first + i} | head | row for i, row in enumerate(rows)]
 
 
-def _failures(
-    failure: Codes, working: npt.NDArray[np.bool_], played: Played, plan: Plan, stops: Floats
-) -> Codes:
+def _failures(failure: Codes, working: npt.NDArray[np.bool_], played: Played, plan: Plan, stops: Floats) -> Codes:
     """Outcome codes [C] of those who started, beside the refusals."""
     stage = np.minimum((plan.ends <= stops[:, None]).sum(axis=1), 2)
     late = Failure.NOT_NEEDED if played.full else Failure.DEADLINE

@@ -51,9 +51,7 @@ def transformer_activation_bytes(layers: int, hidden: int, heads: int, batch: in
     return float(2 * layers * batch * tokens * hidden * (34 + 5 * heads * tokens / hidden))
 
 
-def compute_seconds(
-    flops: Value, bytes_touched: Value, gflops: Value, copy_gbs: Value, width: Value
-) -> Array:
+def compute_seconds(flops: Value, bytes_touched: Value, gflops: Value, copy_gbs: Value, width: Value) -> Array:
     """Forward and backward of one step: bound by arithmetic or by reading and writing `bytes_touched`.
 
     Copy rates count each byte once although it is read and written, so traffic runs at twice `copy_gbs`.
@@ -116,12 +114,8 @@ def training_memory_mb(
 
     `resident` and `trained` count parameters.
     """
-    values = 4.0 * np.asarray(resident, dtype=float) + _STATE_BYTES[optimiser] * np.asarray(
-        trained, dtype=float
-    )
-    return np.asarray(
-        np.asarray(runtime_mb) + (values + np.asarray(activation_bytes)) / 1e6 + RUNTIME_SPARE_MB
-    )
+    values = 4.0 * np.asarray(resident, dtype=float) + _STATE_BYTES[optimiser] * np.asarray(trained, dtype=float)
+    return np.asarray(np.asarray(runtime_mb) + (values + np.asarray(activation_bytes)) / 1e6 + RUNTIME_SPARE_MB)
 
 
 def fits(memory_mb: Value, app_mb: Value) -> npt.NDArray[np.bool_]:

@@ -24,9 +24,7 @@ class Played:
     full: bool
 
 
-def play(
-    ends: Floats, stops: Floats, working: Flags, deadline: float, enough: int | None, at_least: int = 0
-) -> Played:
+def play(ends: Floats, stops: Floats, working: Flags, deadline: float, enough: int | None, at_least: int = 0) -> Played:
     """Run a round until nobody is at work, `enough` have uploaded, or the deadline.
 
     `ends` [C, 3]: seconds from the start at which each stage would end; `stops` [C]: when the client is lost

@@ -28,9 +28,7 @@ class Figures:
         self.copy_gbs = column([d.memory.copy_gbs for d in devices])
         self.app_mb = column([d.memory.app_mb for d in devices])
         self.active_w = column([d.power.active_w for d in devices])
-        self.battery_j = np.array(
-            [d.power.battery_wh.v * 3600 if d.power.battery_wh else np.inf for d in devices]
-        )
+        self.battery_j = np.array([d.power.battery_wh.v * 3600 if d.power.battery_wh else np.inf for d in devices])
         self.hot_after_s = np.array([d.throttle.after_s if d.throttle else np.inf for d in devices])
         self.hot_factor = np.array([d.throttle.factor if d.throttle else 1.0 for d in devices])
         bandwidths = [n.bandwidth for n in spec.networks.values()]

@@ -46,9 +46,7 @@ class Source(_Section):
 class Evidence(_Section):
     """How good a figure is: its kind and its source."""
 
-    kind: Kind = Field(
-        description="M measured, P measured on a proxy, D derived by arithmetic from M or P, E estimate"
-    )
+    kind: Kind = Field(description="M measured, P measured on a proxy, D derived by arithmetic from M or P, E estimate")
     src: str | None = Field(None, description="key in `sources`; needed unless the kind is E")
     note: str | None = Field(None, description="what to know about the figure")
 
@@ -87,9 +85,7 @@ class Runtime(_Section):
 
     rss_mb: Figure = Field(description="resident memory before any model, MB")
     step_overhead_ms: Figure = Field(description="fixed cost of a training step on the calibration host, ms")
-    optimiser_passes: Figure = Field(
-        description="times the optimiser walks through memory: 1 fused, 4 unfused AdamW"
-    )
+    optimiser_passes: Figure = Field(description="times the optimiser walks through memory: 1 fused, 4 unfused AdamW")
 
 
 class Bandwidth(Evidence):
@@ -98,9 +94,7 @@ class Bandwidth(Evidence):
     down_mbps: Positive = Field(description="download rate, Mbit/s")
     up_mbps: Positive = Field(description="upload rate, Mbit/s")
     rtt_ms: NotNegative = Field(description="round-trip time, ms")
-    sigma_ln: NotNegative = Field(
-        description="lognormal spread of a client's median, and of rounds around it"
-    )
+    sigma_ln: NotNegative = Field(description="lognormal spread of a client's median, and of rounds around it")
 
 
 class Radio(Evidence):
@@ -135,9 +129,7 @@ class Memory(_Section):
     total_mb: Positive = Field(description="RAM of the device, MB")
     app_mb: Figure = Field(description="RAM that one app may use, MB")
     copy_gbs: Figure = Field(description="memory copy rate, each byte counted once, GB/s")
-    peak_gbs: Figure | None = Field(
-        None, description="peak memory rate on paper, GB/s; not used by the cost model"
-    )
+    peak_gbs: Figure | None = Field(None, description="peak memory rate on paper, GB/s; not used by the cost model")
 
 
 class Compute(_Section):
@@ -145,12 +137,8 @@ class Compute(_Section):
 
     fp32_gflops: Figure = Field(description="fp32 matrix products, GFLOP/s")
     int8_gops: Figure = Field(description="int8 matrix products, GOP/s")
-    fp16_gflops: Figure | None = Field(
-        None, description="fp16 on the CPU, GFLOP/s; not used by the cost model"
-    )
-    gpu_fp16_gflops: Figure | None = Field(
-        None, description="fp16 on the GPU, GFLOP/s; not used by the cost model"
-    )
+    fp16_gflops: Figure | None = Field(None, description="fp16 on the CPU, GFLOP/s; not used by the cost model")
+    gpu_fp16_gflops: Figure | None = Field(None, description="fp16 on the GPU, GFLOP/s; not used by the cost model")
     npu_gflops: Figure | None = Field(None, description="effective rate of the NPU, GFLOP/s; not used either")
 
 
@@ -166,9 +154,7 @@ class Throttle(Evidence):
     """Two-state heat model: full speed, then slower."""
 
     after_s: Positive = Field(description="seconds of work at full speed")
-    factor: Annotated[float, Field(gt=0, le=1, **_NUMBER)] = Field(
-        description="speed after that, of the full speed"
-    )
+    factor: Annotated[float, Field(gt=0, le=1, **_NUMBER)] = Field(description="speed after that, of the full speed")
 
 
 class Device(_Section):
@@ -190,9 +176,7 @@ class Availability(_Section):
     mean_on_h: Annotated[float, Field(ge=0.05, **_NUMBER)] = Field(description="mean spell on, hours")
     mean_off_h: Annotated[float, Field(ge=0.05, **_NUMBER)] = Field(description="mean spell off, hours")
     sigma_ln: Annotated[float, Field(ge=0, le=3, **_NUMBER)] = Field(description="lognormal spread of both")
-    by_hour: Annotated[
-        list[Annotated[float, Field(ge=0.01, **_NUMBER)]], Field(min_length=24, max_length=24)
-    ] = Field(
+    by_hour: Annotated[list[Annotated[float, Field(ge=0.01, **_NUMBER)]], Field(min_length=24, max_length=24)] = Field(
         description="24 factors, midnight first: a spell on that starts in this hour is so many times as long"
     )
 
@@ -200,9 +184,7 @@ class Availability(_Section):
 class Battery(_Section):
     """Devices with a battery: full once a day, drained by their owner and by rounds."""
 
-    min_soc: Fraction = Field(
-        0.2, description="refuse a round that would leave less than this share of the charge"
-    )
+    min_soc: Fraction = Field(0.2, description="refuse a round that would leave less than this share of the charge")
     own_use_per_hour: Fraction = Field(0.03, description="share of the charge that the owner uses per hour")
 
 
@@ -214,12 +196,8 @@ class FleetSection(_Section):
     activity_correlation: Annotated[float, Field(ge=-1, le=1, **_NUMBER)] = Field(
         0.0, description="rank correlation between a device's speed and its user's number of interactions"
     )
-    networks: Shares | None = Field(
-        None, description="network mix for all devices in place of their own; sums to 1"
-    )
-    availability: Availability | None = Field(
-        None, description="when clients can be reached; null for always"
-    )
+    networks: Shares | None = Field(None, description="network mix for all devices in place of their own; sums to 1")
+    availability: Availability | None = Field(None, description="when clients can be reached; null for always")
     dropout: Fraction = Field(0.1, description="probability that a client leaves in the middle of a round")
     battery: Battery | None = Field(None, description="model of the charge; null to ignore batteries")
 
@@ -247,9 +225,7 @@ class FleetFile(_Section):
 
     schema_: Literal["edgefr.devices/1"] = Field(alias="schema", description="version of this layout")
     sources: dict[str, Source] = Field(description="where figures come from")
-    runtimes: Annotated[dict[str, Runtime], Field(min_length=1)] = Field(
-        description="what runs the model on a device"
-    )
+    runtimes: Annotated[dict[str, Runtime], Field(min_length=1)] = Field(description="what runs the model on a device")
     networks: Annotated[dict[str, Network], Field(min_length=1)] = Field(description="network classes")
     devices: Annotated[dict[str, Device], Field(min_length=1)] = Field(description="device classes")
     fleet: FleetSection = Field(description="the fleet made of them")
@@ -262,9 +238,7 @@ class FleetFile(_Section):
         named += [("device", name, self.devices, ("fleet", "share", name)) for name in self.fleet.share]
         named += [("network", n, self.networks, ("fleet", "networks", n)) for n in self.fleet.networks or {}]
         for device, spec in self.devices.items():
-            named += [
-                ("network", n, self.networks, ("devices", device, "networks", n)) for n in spec.networks
-            ]
+            named += [("network", n, self.networks, ("devices", device, "networks", n)) for n in spec.networks]
         named += [("source", src, self.sources, at) for src, at in _sources_named(self)]
         for what, name, known, at in named:
             if name not in known:

@@ -35,9 +35,7 @@ def _part(tally: Tally, kinds: list[str], device: int | None) -> dict[str, Any]:
     """The figures of one class, or of the whole fleet."""
     outcomes = tally.outcomes.sum(axis=0) if device is None else tally.outcomes[device]
     totals = tally.totals.sum(axis=0) if device is None else tally.totals[device]
-    summed = {
-        f"total_{name}": float(v) for name, v in zip(QUANTITIES, totals, strict=True) if name != "memory_mb"
-    }
+    summed = {f"total_{name}": float(v) for name, v in zip(QUANTITIES, totals, strict=True) if name != "memory_mb"}
     return {
         "invited": int(outcomes.sum()),
         "contributed": int(outcomes[0]),

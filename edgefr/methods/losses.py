@@ -1,6 +1,7 @@
 """Losses and initial values that more than one method uses."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, batch: One) -> Tens
 def mlp_shapes(name: str, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of an MLP's tensors, in order."""
     out: dict[str, tuple[int, ...]] = {}
-    for k, (wide, narrow) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for k, (wide, narrow) in enumerate(pairwise(widths)):
         out[f"{name}.{k}.weight"] = (wide, narrow)
         out[f"{name}.{k}.bias"] = (narrow,)
     return out

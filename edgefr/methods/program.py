@@ -156,11 +156,15 @@ class LocalProgram(Protocol):
     """
 
     name: str
-    specs: Mapping[str, TensorSpec]
     frozen: dict[str, Tensor]
-    phases: tuple[Phase, ...]
     pointwise: bool
     needs_history: bool
+
+    @property
+    def specs(self) -> Mapping[str, TensorSpec]: ...
+
+    @property
+    def phases(self) -> tuple[Phase, ...]: ...
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         """The first broadcast: every shared tensor, whole."""

@@ -68,7 +68,10 @@ def fleet(summary: dict[str, Any]) -> Figure:
     left.set(xlabel="share of invitations", yticks=list(places), yticklabels=names, xlim=(0, 1))
     left.invert_yaxis()
     left.legend(fontsize="x-small", loc="lower left")
-    for axis, key, label in ((middle, "seconds", "seconds per round"), (right, "energy_j", "joules per round")):
+    for axis, key, label in (
+        (middle, "seconds", "seconds per round"),
+        (right, "energy_j", "joules per round"),
+    ):
         spread = [row.get(key) or {} for row in classes.values()]
         for place, values in zip(places, spread, strict=True):
             if values.get("p50"):

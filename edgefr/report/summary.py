@@ -15,7 +15,7 @@ from privacy.report import report as privacy_report
 if TYPE_CHECKING:
     from edgefr.simulation import Simulation
 
-REFERENCES = ("popularity", "random", "text mean", "text mean, cold")
+REFERENCES = ("popularity", "chance", "text mean", "text mean, cold")
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
@@ -67,7 +67,7 @@ def _full_users(sim: Simulation) -> int:
 def _verdicts(table: dict[str, dict[str, float]], last: str, sim: Simulation) -> list[str]:
     metric = next(iter(table[last]))
     stages = [s for s in dict.fromkeys((sim.row.stages[0], last)) if s in table]
-    return verdicts(table, stages, metric, [n for n in REFERENCES if n in table and n != "random"])
+    return verdicts(table, stages, metric, [n for n in REFERENCES if n in table and n != "chance"])
 
 
 def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
@@ -76,7 +76,11 @@ def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict
         return None
     source, target = stages["source"][last], stages["target"][last]
     return {
-        metric: {"source": source[metric], "target": target[metric], "delta": 1 - target[metric] / source[metric]}
+        metric: {
+            "source": source[metric],
+            "target": target[metric],
+            "delta": 1 - target[metric] / source[metric],
+        }
         for metric in source
         if source[metric] > 0
     }
@@ -144,7 +148,18 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
             for split, table in first[section].items()
         }
 
-    kept = ("schema", "experiment", "method", "fidelity", "data", "protocol", "rounds", "stage", "split", "versions")
+    kept = (
+        "schema",
+        "experiment",
+        "method",
+        "fidelity",
+        "data",
+        "protocol",
+        "rounds",
+        "stage",
+        "split",
+        "versions",
+    )
     return {
         **{key: first[key] for key in kept},
         "seeds": [s["seed"] for s in summaries],

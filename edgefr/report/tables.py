@@ -8,9 +8,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from edgefr.fleet import FleetFile
 from edgefr.fleet import table as device_rows
+from edgefr.report.layout import Sheet
 from edgefr.report.summary import over_seeds
 from edgefr.run import Run
 from privacy.report import render
@@ -25,77 +27,98 @@ def print_run(run: Run, console: Console) -> None:
         console.print(transfer_table(summary["transfer"]))
     for split, lines in summary["verdicts"].items():
         for line in lines:
-            style = "yellow" if "NOT" in line else "green"
-            console.print(f"  [{style}]{split}: {line}[/{style}]")
-    console.print(f"[dim]protocol: {summary['protocol']}[/dim]")
+            console.print(Text(f"  {split}: {line}", style="yellow" if "NOT" in line else "green"))
+    console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
     console.print(fleet_table(summary["fleet"]))
     console.print(privacy_table(summary["privacy"]))
     if summary["bundles"]:
         console.print(bundle_table(summary["bundles"]))
-    console.print(engine_line(summary))
-    console.print(f"run: {run.path}")
+    console.print(Text(engine_line(summary)))
+    for line in warnings(summary):
+        console.print(Text(line, style="bold yellow"))
+    print_path("run", run.path, console)
 
 
-def metric_table(summary: dict[str, Any], split: str) -> Table:
+def print_path(what: str, path: Path, console: Console) -> None:
+    """A path on a line of its own, never broken, so that it can be copied."""
+    console.print(Text(f"{what}: {path}"), soft_wrap=True)
+
+
+def count(number: int, noun: str) -> str:
+    """A number and what it counts.
+
+    >>> count(1, "round"), count(1200, "round")
+    ('1 round', '1,200 rounds')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def metric_table(summary: dict[str, Any], split: str) -> Sheet:
     """Stages of the model and references, on sampled candidates and on the whole catalogue."""
     stages, references = summary["stages"][split], summary["references"][split]
     full = summary["full_ranking"].get(split, {})
-    names = list(next(iter(stages.values())))
+    names = [n for n in next(iter(stages.values())) if not n.startswith("Recall")]  # one held-out item: Recall = HR
+    rows = []
+    for stage, values in (stages | references).items():
+        row = {"test items": stage} | {f"{n}\n1+sampled": f"{values[n]:.4f}" for n in names}
+        if full:
+            row |= {f"{n}\nfull": f"{full[stage][n]:.4f}" if stage in full else "-" for n in names}
+        rows.append(row)
     title = f"{summary['method']} on {summary['data']}"
-    table = Table(title=title if split == "main" else f"{title}: {split}", title_justify="left")
-    table.add_column("test items")
-    for name in names:
-        table.add_column(f"{name}\n1+sampled", justify="right")
-    for name in names:
-        table.add_column(f"{name}\nfull", justify="right")
-    for group in (stages, references):
-        for stage, values in group.items():
-            final = stage == summary["stage"]
-            cells = [f"{values[n]:.4f}" for n in names]
-            cells += [f"{full[stage][n]:.4f}" if stage in full else "-" for n in names]
-            table.add_row(stage, *cells, style="bold" if final else None, end_section=stage == list(group)[-1])
     users = summary["full_ranking"]["users"]
-    if users:
-        table.caption = f"full ranking on {users} users; the lower part needs no learning"
-    return table
-
-
-def transfer_table(transfer: dict[str, dict[str, float]]) -> Table:
-    """TransFR Tables 5 and 6: source, target, delta."""
-    table = Table(title="transfer after local training (TransFR Tables 5 and 6)", title_justify="left")
-    for column in ("metric", "source", "target", "delta"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    for metric, values in transfer.items():
-        table.add_row(metric, f"{values['source']:.4f}", f"{values['target']:.4f}", f"{values['delta']:.1%}")
-    return table
-
-
-def fleet_table(fleet: dict[str, Any]) -> Table:
-    """Per device class: who took part, who did not and why, and what a round cost (median, p90)."""
-    hours = fleet["virtual_hours"]
-    table = Table(
-        title=f"fleet: {fleet['rounds']} rounds in {hours:.2f} virtual hours ({fleet['policy']})", title_justify="left"
+    return Sheet(
+        title if split == "main" else f"{title}: {split}",
+        rows,
+        words=["test items"],
+        caption="the lower part needs no learning" + (f"; full ranking on {count(users, 'user')}" if full else ""),
+        rules=[len(stages) - 1],
+        bold=[list(stages).index(summary["stage"])],
     )
-    table.add_column("device class")
-    for column in ("clients", "invited", "contributed"):
-        table.add_column(column, justify="right")
-    table.add_column("failures")
-    for column in ("s/round", "J/round", "MB/round", "RAM MB"):
-        table.add_column(f"{column}\np50 (p90)", justify="right")
-    table.add_column("evidence\ntime, energy, RAM")
-    for name, row in fleet["classes"].items():
-        table.add_row(name, *_fleet_cells(row), _evidence(row["evidence"]))
-    table.add_section()
-    table.add_row("all", *_fleet_cells(fleet), "")
-    table.caption = "simulated figures; a quantity is no better known than its weakest input"
-    return table
 
 
-def _fleet_cells(row: dict[str, Any]) -> list[str]:
-    failures = ", ".join(f"{kind} {count}" for kind, count in row["failures"].items())
-    cells = [str(row["clients"]), str(row["invited"]), str(row["contributed"]), failures or "-"]
-    spreads = [row.get("seconds"), row.get("energy_j"), _megabytes(row), row.get("memory_mb")]
-    return cells + [_spread(s) for s in spreads]
+def transfer_table(transfer: dict[str, dict[str, float]]) -> Sheet:
+    """TransFR Tables 5 and 6: source, target, delta."""
+    rows = [
+        {"metric": metric, "source": f"{v['source']:.4f}", "target": f"{v['target']:.4f}", "delta": f"{v['delta']:.1%}"}
+        for metric, v in transfer.items()
+    ]
+    return Sheet("transfer after local training (TransFR Tables 5 and 6)", rows, words=["metric"])
+
+
+def fleet_table(fleet: dict[str, Any]) -> Sheet:
+    """Per device class: who took part, who did not and why, and what a round cost (median, p90)."""
+    known = "known from\ntime, energy, RAM"
+    rows = [_fleet_row(name, row) | {known: _evidence(row["evidence"])} for name, row in fleet["classes"].items()]
+    policy = {"deadline": "each to its deadline", "first_k": "each to the first uploads wanted"}[fleet["policy"]]
+    return Sheet(
+        f"fleet: {count(fleet['rounds'], 'round')} in {_virtual(fleet['virtual_hours'])}, {policy}",
+        [*rows, _fleet_row("all", fleet) | {known: ""}],
+        words=["device class", "failures", known],
+        caption="simulated figures; a quantity is no better known than its weakest input",
+        rules=[len(rows) - 1],
+    )
+
+
+def _virtual(hours: float) -> str:
+    """Time on the virtual clock in a unit that fits."""
+    for unit, size in (("days", 24.0), ("hours", 1.0), ("minutes", 1 / 60)):
+        if hours >= size:
+            return f"{hours / size:.1f} virtual {unit}"
+    return f"{hours * 3600:.1f} virtual seconds"
+
+
+def _fleet_row(name: str, row: dict[str, Any]) -> dict[str, str]:
+    cells = {"device class": name} | {key: f"{row[key]:,}" for key in ("clients", "invited", "contributed")}
+    cells["failures"] = (
+        ", ".join(f"{kind.replace('_', ' ')} {number}" for kind, number in row["failures"].items()) or "-"
+    )
+    spreads = {
+        "s/round": row.get("seconds"),
+        "J/round": row.get("energy_j"),
+        "MB/round": _megabytes(row),
+        "RAM MB": row.get("memory_mb"),
+    }
+    return cells | {f"{column}\np50 (p90)": _spread(values) for column, values in spreads.items()}
 
 
 def _megabytes(row: dict[str, Any]) -> dict[str, float] | None:
@@ -108,88 +131,101 @@ def _megabytes(row: dict[str, Any]) -> dict[str, float] | None:
 def _spread(values: dict[str, float] | None) -> str:
     if not values or values.get("p50") is None:
         return "-"
-    return f"{values['p50']:.3g} ({values['p90']:.3g})"
+    return f"{_short(values['p50'])} ({_short(values['p90'])})"
+
+
+def _short(value: float) -> str:
+    """Three digits, no powers of ten: 0.0123, 66.1, 12,300."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _evidence(evidence: dict[str, dict[str, str]]) -> str:
+    """The weakest kind of figure behind time, energy and memory."""
     order = ("measured", "derived", "proxy", "estimate")
-    weakest = [max(found.values(), key=order.index) if found else "-" for found in evidence.values()]
-    return ", ".join(weakest[:3])
+    kinds = [[k for k in evidence[q].values() if k in order] for q in ("seconds", "energy_j", "memory_mb")]
+    return ", ".join(max(found, key=order.index) if found else "-" for found in kinds)
 
 
 def privacy_table(report: dict[str, Any]) -> Table:
     """The privacy report: four epsilons, never mixed."""
-    table = Table(title="privacy", title_justify="left", show_header=False)
+    table = Table(title="privacy", title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
     for name, value in render(report):
-        table.add_row(name, value)
+        table.add_row(Text(name), Text(value))
     return table
 
 
-def bundle_table(rows: Sequence[dict[str, Any]]) -> Table:
+def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
     """One row per device class: what its bundle holds and how it compares with the simulation."""
-    table = Table(title="bundles", title_justify="left")
-    for column in ("device class", "variant", "MB", "RAM MB", "fits", "max |score error|", "same top 10"):
-        table.add_column(column, justify="left" if column in ("device class", "variant") else "right")
-    for row in rows:
-        error, same = row["max_score_error"], row["top10_equal"]
-        table.add_row(
-            row["class"],
-            row["variant"],
-            f"{row['files_mb']:.1f}",
-            f"{row['memory_mb']:.0f}",
-            "yes" if row["fits"] else "NO",
-            "-" if error is None else f"{error:.1e}",
-            "-" if same is None else f"{same:.1%}",
-        )
-    return table
+    cells = [
+        {
+            "device class": row["class"],
+            "variant": row["variant"],
+            "MB": _short(row["files_mb"]),
+            "RAM MB": f"{row['memory_mb']:.0f}",
+            "fits": "yes" if row["fits"] else "NO",
+            "users": f"{row['parity_users']}",
+            "largest\nscore error": "-" if row["max_score_error"] is None else f"{row['max_score_error']:.1e}",
+            "same\ntop 10": "-" if row["top10_equal"] is None else f"{row['top10_equal']:.1%}",
+        }
+        for row in rows
+    ]
+    caption = "score error and top 10: the bundle without torch against the simulated model, on the users it carries"
+    return Sheet("bundles", cells, words=["device class", "variant"], caption=caption)
 
 
 def engine_line(summary: dict[str, Any]) -> str:
     """One line: speed, time, memory."""
     e = summary["engine"]
     return (
-        f"engine: {e['client_updates']:,} client updates at {e['clients_per_second']:,.0f}/s ({e['executor']}, "
+        f"engine: {count(e['client_updates'], 'client update')} at {e['clients_per_second']:,.0f}/s ({e['executor']}, "
         f"{e['device']}, shards of {e['shard_size']}), train {e['train_seconds']:.1f} s, evaluation "
-        f"{e['eval_seconds']:.1f} s, whole run {e['wall_seconds']:.1f} s, peak {e['peak_rss_mb']:.0f} MB"
+        f"{e['eval_seconds']:.1f} s, whole run {e['wall_seconds']:.1f} s, peak {e['peak_rss_mb']:,.0f} MB"
     )
+
+
+def warnings(summary: dict[str, Any]) -> list[str]:
+    """What a user must not overlook: diverged clients, rounds that came to nothing, bundles that do not fit."""
+    out = []
+    dropped, fleet = summary["engine"]["dropped_updates"], summary["fleet"]
+    if dropped:
+        out.append(
+            f"warning: {count(dropped, 'client update')} held NaN or infinite values and did not count; lower model.lr"
+        )
+    if fleet["rounds"] and not fleet["contributed"]:
+        out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
+    tight = [row["class"] for row in summary["bundles"] if not row["fits"]]
+    if tight:
+        out.append(f"warning: no bundle fits the memory of {', '.join(tight)}; a smaller encoder or catalogue would")
+    return out
 
 
 def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
     """Mean and standard deviation over seeds, references included."""
     summary = over_seeds([run.summary for run in runs])
     for split, stages in summary["stages"].items():
-        names = list(next(iter(stages.values())))
-        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {len(runs)} seeds"
-        table = Table(title=title, title_justify="left")
-        table.add_column("test items")
-        for name in names:
-            table.add_column(name, justify="right")
-        for group in (stages, summary["references"][split]):
-            for stage, values in group.items():
-                cells = [f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names]
-                table.add_row(stage, *cells, end_section=stage == list(group)[-1])
-        console.print(table)
-    console.print(f"[dim]protocol: {summary['protocol']}[/dim]")
-    console.print(f"runs: {place}")
+        rows = [
+            {"test items": stage} | {n: f"{v['mean']:.4f} ± {v['sd']:.4f}" for n, v in values.items()}
+            for stage, values in (stages | summary["references"][split]).items()
+        ]
+        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {count(len(runs), 'seed')}"
+        console.print(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
+    console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
+    print_path("runs", place, console)
 
 
-def device_table(spec: FleetFile) -> Table:
+def device_table(spec: FleetFile) -> Sheet:
     """The device classes of a fleet file."""
     rows = device_rows(spec)
-    table = Table(title=f"{len(rows)} device classes", title_justify="left")
-    for column in rows[0]:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row.values())
-    table.caption = "evidence: M measured, P measured on a named proxy, D derived by arithmetic, E estimate"
-    return table
+    words = ["class", "label", "cores", "networks", "evidence"]
+    caption = "evidence: M measured, P measured on a named proxy, D derived by arithmetic, E estimate"
+    return Sheet("device classes", rows, words=words, caption=caption)
 
 
 def key_values(title: str, values: dict[str, Any]) -> Table:
     """A mapping as two columns."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
     for name, value in values.items():
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+        table.add_row(Text(name), Text(f"{value:.4g}" if isinstance(value, float) else str(value)))
     return table

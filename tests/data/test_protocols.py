@@ -107,9 +107,7 @@ def test_cross_domain_splits():
 
 
 def test_cross_domain_names_are_checked():
-    with pytest.raises(
-        InputError, match="unknown domain of data set 'hand-made' 'ofice'; did you mean 'office'"
-    ):
+    with pytest.raises(InputError, match="unknown domain of data set 'hand-made' 'ofice'; did you mean 'office'"):
         CrossDomain(source="arts", target="ofice").apply(two_domains(), 0)
     with pytest.raises(InputError, match="both 'arts'; name two domains"):
         CrossDomain(source="arts", target="arts").apply(two_domains(), 0)
@@ -119,9 +117,7 @@ def test_more_negatives_than_items_is_refused():
     rows = [(0, i, i) for i in range(6)] + [(1, i, i) for i in range(3)]
     table = dataset(rows, users=2, items=10)
     assert LeaveOneOut(negatives=4).apply(table, 0)[0].test_candidates.shape == (2, 5)
-    with pytest.raises(
-        InputError, match="negatives is 5 but user 'u0' of 'hand-made' leaves only 4 of 10 items"
-    ):
+    with pytest.raises(InputError, match="negatives is 5 but user 'u0' of 'hand-made' leaves only 4 of 10 items"):
         LeaveOneOut(negatives=5).apply(table, 0)
 
 

@@ -18,10 +18,8 @@ ML_SMALL = {
     "ratings.csv": "userId,movieId,rating,timestamp\r\n1,7,4.5,964982703\r\n1,1,4.0,964981247\r\n",
 }
 PAIRS = {
-    "items.csv": "item_id,domain,title,attributes\n"
-    'a,arts,Red "paint",arts paint\nb,office,,pens\nc,office,Desk,\n',
-    "interactions.csv": "user_id,item_id,domain,position,split\n"
-    "x,b,office,1,train\nx,a,arts,0,train\ny,b,office,0,t\n",
+    "items.csv": 'item_id,domain,title,attributes\na,arts,Red "paint",arts paint\nb,office,,pens\nc,office,Desk,\n',
+    "interactions.csv": "user_id,item_id,domain,position,split\nx,b,office,1,train\nx,a,arts,0,train\ny,b,office,0,t\n",
 }
 
 

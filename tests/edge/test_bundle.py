@@ -24,9 +24,7 @@ def bundle(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def spare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of a small bundle that a test may change if it changes it back."""
-    return shutil.copytree(
-        worlds.exported("fedmf")[0] / "speaker", tmp_path_factory.mktemp("spare") / "speaker"
-    )
+    return shutil.copytree(worlds.exported("fedmf")[0] / "speaker", tmp_path_factory.mktemp("spare") / "speaker")
 
 
 @settings(max_examples=100, deadline=None)
@@ -108,15 +106,11 @@ def test_links_are_refused(name: str, bundle: Path, tmp_path: Path) -> None:
     if (bundle / name).exists():
         (bundle / name).rename(elsewhere)
     (bundle / name).symlink_to(elsewhere)
-    with pytest.raises(
-        InputError, match=f"{name} is a symbolic link" if name != "manifest.json" else "manifest.json"
-    ):
+    with pytest.raises(InputError, match=f"{name} is a symbolic link" if name != "manifest.json" else "manifest.json"):
         open_bundle(bundle)
 
 
-def test_nothing_is_hashed_before_names_and_sizes_are_known(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_hashed_before_names_and_sizes_are_known(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hashed(path: Path) -> str:
         raise AssertionError(f"hashed {path}")
 

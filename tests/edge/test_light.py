@@ -46,9 +46,7 @@ def answer(python: Path | str, bundle: Path, heavy: list[str]) -> dict:
 
 def expected(bundle: Path) -> dict:
     device = Recommender(bundle)
-    best = [
-        [item, title, pytest.approx(score, abs=1e-5)] for item, title, score in device.recommend(5, user="u4")
-    ]
+    best = [[item, title, pytest.approx(score, abs=1e-5)] for item, title, score in device.recommend(5, user="u4")]
     return {
         "best": best,
         "vector": pytest.approx(device.encode("bar cen")[0].tolist(), abs=1e-5),

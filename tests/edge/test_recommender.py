@@ -202,9 +202,7 @@ USERS = Path("private", "users.safetensors")
             r"needs input shared\.adapter\.0\.bias",
         ),
         (
-            lambda b: edit_tensors(
-                b / "adapters" / "shared.safetensors", lambda t: t["adapter.0.bias"].fill(np.nan)
-            ),
+            lambda b: edit_tensors(b / "adapters" / "shared.safetensors", lambda t: t["adapter.0.bias"].fill(np.nan)),
             "not finite",
         ),
         (

@@ -35,7 +35,9 @@ def test_each_client_counts_its_own_steps() -> None:
         active = 3 if number == 1 else 2
         steps = torch.full((active,), float(number), dtype=torch.float64)
         ours.step("w", value[:active], gradient[:active], steps, slice(0, active))
-    torch.testing.assert_close(value[:2], reference("adam", start[:2], [g[:2] for g in gradients]), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        value[:2], reference("adam", start[:2], [g[:2] for g in gradients]), atol=1e-6, rtol=1e-5
+    )
     torch.testing.assert_close(value[2:], reference("adam", start[2:], [gradients[0][2:]]), atol=1e-6, rtol=1e-5)
 
 

@@ -36,9 +36,7 @@ def test_every_class_gets_the_best_variant_that_fits(kind: str, variants: list[s
     assert [rows[name]["variant"] for name in worlds.CLASSES] == variants
     assert [rows[name]["fits"] for name in worlds.CLASSES] == [True, True, True, False]
     for name, row in rows.items():
-        stored = sum(
-            p.stat().st_size for p in (out / name).rglob("*") if p.is_file() and p.name != "manifest.json"
-        )
+        stored = sum(p.stat().st_size for p in (out / name).rglob("*") if p.is_file() and p.name != "manifest.json")
         assert row["files_mb"] == pytest.approx(stored / 1e6)
         assert row["encoder"] is None or f"encoder-{row['encoder']}" in row["variant"]
 
@@ -54,9 +52,7 @@ def test_fp32_bundles_score_like_the_program(kind: str) -> None:
     assert rows["laptop"]["top10_equal"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("transfr", "phone"), ("transfr", "speaker"), ("fedmf", "speaker")]
-)
+@pytest.mark.parametrize(("kind", "name"), [("transfr", "phone"), ("transfr", "speaker"), ("fedmf", "speaker")])
 def test_the_row_reports_the_true_difference(kind: str, name: str) -> None:
     out, rows = worlds.exported(kind)
     recommender, errors, same = Recommender(out / name), [], []
@@ -134,9 +130,7 @@ def test_a_client_without_a_head_is_exported_without_one(tmp_path: Path) -> None
 
 def test_a_class_without_users_serves_new_devices(tmp_path: Path) -> None:
     arguments = worlds.arguments("fedmf", tmp_path)
-    rows = export_bundles(
-        **arguments | {"classes": {"laptop": ClassLimits(8000, 20)}, "users_of": {}, "seed": 4}
-    )
+    rows = export_bundles(**arguments | {"classes": {"laptop": ClassLimits(8000, 20)}, "users_of": {}, "seed": 4})
     assert (rows[0]["parity_users"], rows[0]["max_score_error"], rows[0]["top10_equal"]) == (0, None, None)
     fresh = arguments["program"].init_private(4, torch.tensor([worlds.USERS]))["user"][0]
     expected = arguments["shared"]["item"] @ fresh
@@ -150,9 +144,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export.folder.os, "rename", full)
-    with pytest.raises(
-        InputError, match=r"cannot write .*laptop: No space left on device; nothing was changed"
-    ):
+    with pytest.raises(InputError, match=r"cannot write .*laptop: No space left on device; nothing was changed"):
         export_bundles(**worlds.arguments("fedmf", tmp_path))
     assert list(tmp_path.iterdir()) == []
 

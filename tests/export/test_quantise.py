@@ -49,13 +49,8 @@ def test_cosine_of_paired_rows() -> None:
     st.none() | st.floats(0, 200),
     st.sampled_from([WITH_ENCODER, TABLES_ONLY]),
 )
-def test_the_choice_is_the_best_that_fits(
-    app: float, runtime: float, storage: float | None, variants
-) -> None:
-    sizes = {
-        v: Size(10_000_000 * (len(variants) - n), 5_000_000 if v.encoder else 0)
-        for n, v in enumerate(variants)
-    }
+def test_the_choice_is_the_best_that_fits(app: float, runtime: float, storage: float | None, variants) -> None:
+    sizes = {v: Size(10_000_000 * (len(variants) - n), 5_000_000 if v.encoder else 0) for n, v in enumerate(variants)}
     limits = ClassLimits(app, runtime, storage)
     variant, fits = choose(sizes, limits)
 

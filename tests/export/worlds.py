@@ -47,9 +47,7 @@ class Column:
 
 def titles() -> list[str]:
     """A title of three words per item."""
-    picks = keyed.integers(
-        keyed.fold(keyed.key(0, "titles"), np.arange(ITEMS))[:, None], np.arange(3), len(WORDS)
-    )
+    picks = keyed.integers(keyed.fold(keyed.key(0, "titles"), np.arange(ITEMS))[:, None], np.arange(3), len(WORDS))
     return [" ".join(WORDS[w] for w in row) for row in picks]
 
 
@@ -101,9 +99,7 @@ def student() -> Path:
     model = BertModel(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight.copy_(
-                weights(name, tuple(weight.shape)) * 0.2 + (1.0 if name.endswith("LayerNorm.weight") else 0.0)
-            )
+            weight.copy_(weights(name, tuple(weight.shape)) * 0.2 + (1.0 if name.endswith("LayerNorm.weight") else 0.0))
     model.save_pretrained(path)
     return path
 
@@ -137,9 +133,7 @@ def trained(kind: str) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Te
     """A program with shared and private tensors that differ from where they start and from user to user."""
     made = program(kind)
     start = made.init_shared(0), made.init_private(0, torch.arange(USERS))
-    shared, private = (
-        {n: t + 0.1 * weights(n, tuple(t.shape)) for n, t in tensors.items()} for tensors in start
-    )
+    shared, private = ({n: t + 0.1 * weights(n, tuple(t.shape)) for n, t in tensors.items()} for tensors in start)
     return made, shared, private
 
 

@@ -9,9 +9,7 @@ DEVICES = Path(__file__).parents[2] / "devices.yaml"
 CALM: dict[str, Any] = {"availability": None, "battery": None, "dropout": 0.0}
 
 
-def shipped(
-    fleet: dict[str, Any] | None = None, rounds: dict[str, Any] | None = None, **rest: Any
-) -> FleetFile:
+def shipped(fleet: dict[str, Any] | None = None, rounds: dict[str, Any] | None = None, **rest: Any) -> FleetFile:
     """The shipped file with these changes."""
     return load_fleet(DEVICES, {"fleet": fleet or {}, "rounds": rounds or {}, **rest})
 

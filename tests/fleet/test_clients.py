@@ -49,9 +49,7 @@ def test_rates_stay_within_their_class_and_are_centred_on_its_figure():
     assert rates.min() >= 54
     assert rates.max() <= 217
     assert np.median(rates) == pytest.approx(136, rel=0.02)
-    assert np.quantile(rates, 0.25) == pytest.approx(
-        np.sqrt(54 * 136), rel=0.03
-    )  # log-uniform on either side
+    assert np.quantile(rates, 0.25) == pytest.approx(np.sqrt(54 * 136), rel=0.03)  # log-uniform on either side
 
 
 def test_networks_follow_the_mix_and_their_spread():

@@ -18,9 +18,7 @@ BASE = shipped()
 
 def test_one_client_by_hand():
     """Every term of one client's round, written out with numbers from the file."""
-    spec = calm(
-        "rpi_4_4gb", devices={"rpi_4_4gb": {"compute": {"fp32_gflops": 20.0}, "networks": {"lte": 1.0}}}
-    )
+    spec = calm("rpi_4_4gb", devices={"rpi_4_4gb": {"compute": {"fp32_gflops": 20.0}, "networks": {"lte": 1.0}}})
     out = Fleet(spec, np.ones(1), seed=0).round(0, np.array([0]), work(optimiser="adam"))
     download = 3 * 0.021 + 8 * 0.4 / 85.7
     arithmetic = 8 * 1e5 * 3 / (0.12 * 20e9)
@@ -74,9 +72,7 @@ def test_a_torch_stack_keeps_small_devices_out():
 
 
 def test_the_deadline_cuts_slow_clients_off():
-    spec = shipped(
-        {**CALM, "share": {"speaker_512": 0.5, "laptop_x86": 0.5}}, {"deadline_s": 30, "min_fraction": 0.1}
-    )
+    spec = shipped({**CALM, "share": {"speaker_512": 0.5, "laptop_x86": 0.5}}, {"deadline_s": 30, "min_fraction": 0.1})
     fleet = Fleet(spec, np.ones(60), seed=0)
     out = fleet.round(0, np.arange(60), work(flops_per_example=5e6, steps=400))
     late = out.failure == Failure.DEADLINE
@@ -112,14 +108,10 @@ def test_inviting_for_k_and_closing_at_k_agree(wanted, factor):
 def test_kth_of_n_order_statistic():
     """The close of a first-k round with lognormal downloads, against draws made apart from the clock."""
     networks = {"wifi_home": {"bandwidth": {"rtt_ms": 0, "sigma_ln": 0.6}}}
-    spec = shipped(
-        {**CALM, "share": {"laptop_x86": 1.0}}, {"policy": "first_k", "deadline_s": 1e5}, networks=networks
-    )
+    spec = shipped({**CALM, "share": {"laptop_x86": 1.0}}, {"policy": "first_k", "deadline_s": 1e5}, networks=networks)
     light = work(steps=0, bytes_down=100_000_000, bytes_up=0)
     closes = [Fleet(spec, np.ones(26), s).round(0, np.arange(26), light).ended for s in range(300)]
-    draws = np.random.default_rng(1).normal(
-        0, 0.6 * np.sqrt(2), (20_000, 26)
-    )  # a client's median, and its round
+    draws = np.random.default_rng(1).normal(0, 0.6 * np.sqrt(2), (20_000, 26))  # a client's median, and its round
     kth = np.sort(800 / 85.7 * np.exp(draws), axis=1)[:, 19]
     spread = np.log(kth).std() / np.sqrt(len(closes))
     assert np.log(closes).mean() == pytest.approx(np.log(kth).mean(), abs=4 * spread)

@@ -170,9 +170,7 @@ def test_any_part_replaced_by_nonsense_is_refused_or_read(tmp_path, data):
         if not isinstance(node[key], dict) or not node[key] or data.draw(st.booleans()):
             break
         node = node[key]
-    node[key] = data.draw(
-        st.sampled_from([None, -1, 0, True, "x", [], {}, [1, 2], {"a": 1}, float("nan"), 10**400])
-    )
+    node[key] = data.draw(st.sampled_from([None, -1, 0, True, "x", [], {}, [1, 2], {"a": 1}, float("nan"), 10**400]))
     path = tmp_path / "fleet.yaml"
     path.write_text(yaml.safe_dump(value))
     with contextlib.suppress(InputError):

@@ -118,9 +118,7 @@ def test_cut_offs_are_whole_and_positive(ks):
 
 
 cases = st.lists(
-    st.tuples(
-        st.lists(levels, min_size=9, max_size=9), st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8))
-    ),
+    st.tuples(st.lists(levels, min_size=9, max_size=9), st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8))),
     min_size=1,
     max_size=6,
 )

@@ -61,12 +61,8 @@ def test_gaussian_agrees_with_privacy_loss_distributions(z, rounds):
 
 def test_laplace_golden():
     event = dp.LaplaceDpEvent(4.0)
-    assert [rdp_epsilon(event, t, DELTA) for t in ROUNDS] == pytest.approx(
-        (0.2528, 2.490, 7.17, 12.99), abs=6e-3
-    )
-    assert [pld_epsilon(event, t, DELTA) for t in ROUNDS] == pytest.approx(
-        (0.25, 2.49, 6.78, 12.22), abs=6e-3
-    )
+    assert [rdp_epsilon(event, t, DELTA) for t in ROUNDS] == pytest.approx((0.2528, 2.490, 7.17, 12.99), abs=6e-3)
+    assert [pld_epsilon(event, t, DELTA) for t in ROUNDS] == pytest.approx((0.25, 2.49, 6.78, 12.22), abs=6e-3)
 
 
 def test_laplace_under_an_l1_clip_takes_the_best_bound():
@@ -188,9 +184,7 @@ def test_gaussian_is_monotone(z, rounds, factor, delta):
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_laplace_is_monotone(norm):
-    table = np.array(
-        [[compose("laplace", norm, m, t, DELTA).epsilon for t in (1, 7, 40)] for m in (0.3, 1, 6)]
-    )
+    table = np.array([[compose("laplace", norm, m, t, DELTA).epsilon for t in (1, 7, 40)] for m in (0.3, 1, 6)])
     assert (np.diff(table, axis=0) < 0).all()
     assert (np.diff(table, axis=1) > 0).all()
 
@@ -203,9 +197,7 @@ def test_extremes_stay_finite_and_ordered():
     assert gaussian_epsilon(1e9, 1, DELTA) == 0.0
     assert 1e12 < gaussian_epsilon(1e-6, 40, DELTA) < 1e14
     for mechanism, norm in (("gaussian", "l2"), ("laplace", "l2")):
-        assert (
-            0 < noise_for(1e9, of(mechanism, norm=norm), 40) < noise_for(1e-9, of(mechanism, norm=norm), 40)
-        )
+        assert 0 < noise_for(1e9, of(mechanism, norm=norm), 40) < noise_for(1e-9, of(mechanism, norm=norm), 40)
 
 
 def test_no_clip_no_noise_no_guarantee():

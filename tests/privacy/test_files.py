@@ -33,9 +33,7 @@ def test_full_disk_on_flush_keeps_the_old_file(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        InputError, match=r"cannot write .*file: No space left on device; nothing was changed"
-    ):
+    with pytest.raises(InputError, match=r"cannot write .*file: No space left on device; nothing was changed"):
         write_atomic(tmp_path / "file", "new")
     assert kept(tmp_path)
 
@@ -50,9 +48,7 @@ def test_a_write_the_system_cuts_short_keeps_the_old_file(tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
         "write_atomic(sys.argv[1], b'x' * 200_000)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True)
     assert done.returncode == 1
     assert "InputError: cannot write" in done.stderr
     assert "File too large; nothing was changed" in done.stderr
@@ -143,6 +139,4 @@ def test_unknown_names_the_nearest():
     assert str(unknown("method", "fedfm", ["transfr", "fedmf"])) == (
         "unknown method 'fedfm'; did you mean 'fedmf'? (known: fedmf, transfr)"
     )
-    assert (
-        str(unknown("method", "zzz", ["transfr", "fedmf"])) == "unknown method 'zzz' (known: fedmf, transfr)"
-    )
+    assert str(unknown("method", "zzz", ["transfr", "fedmf"])) == "unknown method 'zzz' (known: fedmf, transfr)"

@@ -39,15 +39,9 @@ def test_pinned_numbers():
     assert base == 9503174847072517131
     assert keyed.fold(base, [0, 5]).tolist() == [15451889866463295578, 6224094366031007002]
     assert keyed.integers(base, np.arange(6), 1000).tolist() == [837, 760, 411, 504, 189, 337]
-    np.testing.assert_allclose(
-        keyed.uniform(base, np.arange(2)), [0.8376486281113128, 0.7606617902903112], rtol=1e-15
-    )
-    np.testing.assert_allclose(
-        keyed.normal(base, np.arange(2)), [0.1276427491053364, -1.0292017260684934], rtol=1e-12
-    )
-    np.testing.assert_allclose(
-        keyed.laplace(base, np.arange(2)), [1.8179923302768861, -1.429877623978018], rtol=1e-12
-    )
+    np.testing.assert_allclose(keyed.uniform(base, np.arange(2)), [0.8376486281113128, 0.7606617902903112], rtol=1e-15)
+    np.testing.assert_allclose(keyed.normal(base, np.arange(2)), [0.1276427491053364, -1.0292017260684934], rtol=1e-12)
+    np.testing.assert_allclose(keyed.laplace(base, np.arange(2)), [1.8179923302768861, -1.429877623978018], rtol=1e-12)
     assert keyed.choose(base, np.arange(100), 5).tolist() == [47, 61, 67, 76, 79]
     assert keyed.generator(7, "pinned").integers(0, 1000, 4).tolist() == [794, 831, 419, 510]
 

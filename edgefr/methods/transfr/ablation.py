@@ -13,6 +13,7 @@ from edgefr.methods.program import LocalProgram
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 
+
 def untrained_stages(
     settings: TransFRSettings, text: Tensor, random_text: Tensor | None, seed: int
 ) -> list[tuple[str, LocalProgram, dict[str, Tensor]]]:
@@ -24,5 +25,3 @@ def untrained_stages(
             program = TransFR(mean, table, local_epochs=1)
             out.append((name, program, program.init_shared(seed)))
     return out
-
-

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from edgefr.methods.losses import init_mlp, init_vectors, mlp, mlp_shapes, pointwise_bce
 from edgefr.methods.program import One, Phase, Tensors, TensorSpec, inner
+from edgefr.methods.transfr.adapter import carry_main_directions
 from edgefr.methods.transfr.settings import TransFRSettings
 from privacy.errors import InputError
 
@@ -48,16 +49,29 @@ class TransFR:
         self, adapter: tuple[str, ...], head: tuple[str, ...], user: tuple[str, ...], epochs: int
     ) -> tuple[Phase, ...]:
         s = self.settings
-        lr = dict.fromkeys(adapter, s.lr) | dict.fromkeys(head, s.head_lr or s.lr) | dict.fromkeys(user, s.user_lr or s.lr)
+        lr = (
+            dict.fromkeys(adapter, s.lr)
+            | dict.fromkeys(head, s.head_lr or s.lr)
+            | dict.fromkeys(user, s.user_lr or s.lr)
+        )
         federated = Phase("federated fine-tuning", adapter + user, adapter + user, epochs, s.optimiser, lr)
         local = head + (user if s.local_trains == "head and user" else ())
         final = Phase(
-            "local training", adapter + head + user, local, s.local_training_epochs, s.optimiser, lr, when="final"
+            "local training",
+            adapter + head + user,
+            local,
+            s.local_training_epochs,
+            s.optimiser,
+            lr,
+            when="final",
         )
         return (federated, final)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return init_mlp(seed, "adapter", self.adapter_widths)
+        adapter = init_mlp(seed, "adapter", self.adapter_widths)
+        if self.settings.adapter_init == "pca":
+            carry_main_directions(adapter, self.frozen["text"], self.adapter_widths, self.settings.adapter_norm)
+        return adapter
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         head = init_mlp(seed, "head", self.head_widths)
@@ -95,5 +109,3 @@ class TransFR:
 
     def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
         return pointwise_bce(self, tensors, batch, phase)
-
-

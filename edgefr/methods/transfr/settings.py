@@ -10,19 +10,31 @@ class TransFRSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    adapter: list[int] = Field([128, 64, 32], min_length=1, description="widths of the federated adapter after the text")
-    head: list[int] = Field([64, 32], min_length=1, description="widths of the local head; the last must equal the adapter's")
+    adapter: list[int] = Field(
+        [128, 64, 32], min_length=1, description="widths of the federated adapter after the text"
+    )
+    head: list[int] = Field(
+        [64, 32], min_length=1, description="widths of the local head; the last must equal the adapter's"
+    )
     head_form: Literal["residual", "plain"] = Field(
         "residual",
         description="residual: v + MLP(v), last layer starts at 0, so the head starts from what was learned together; "
         "plain: MLP(v) from random weights, as Eq. 12 reads",
     )
+    adapter_init: Literal["pca", "random"] = Field(
+        "pca",
+        description="pca: the untrained adapter is the projection of the item texts on their main directions, so that "
+        "training starts from what the texts say; random: He-normal weights. The paper does not say",
+    )
+    adapter_norm: float = Field(2.0, gt=0, description="pca: root mean square length of the first item vectors")
     user_encoder: Literal["vector", "mean"] = Field(
         "vector",
         description="vector: an independent p_u per user (the paper's choice); mean: p_u = mean of the vectors of the "
         "user's items (§3.2.3), an example's own item left out while training",
     )
-    local_trains: Literal["head", "head and user"] = Field("head", description="what local training changes (Algorithm 1: head)")
+    local_trains: Literal["head", "head and user"] = Field(
+        "head", description="what local training changes (Algorithm 1: head)"
+    )
     local_training_epochs: int = Field(6, ge=0, le=1000, description="epochs of local training after the last round")
     optimiser: Literal["adam", "sgd"] = Field("adam", description="optimiser on the device, fresh every round")
     lr: float = Field(1e-3, gt=0, description="learning rate on the device (the paper's eta_c)")

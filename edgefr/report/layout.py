@@ -1,0 +1,70 @@
+"""Tables that fit the terminal: one that is too wide is cut into parts, each starting with the first column."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WIDEST = 24
+"""Where room is short, columns of words are folded at this width; columns of numbers never are."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table for the terminal. `rows` share their keys, which are the titles of the columns.
+
+    `words`: columns that hold words (left, may be folded); the others hold numbers (right). `rules`: rows with a line
+    below them, by number. `bold`: rows that matter most. Nothing in a cell is read as markup.
+
+    >>> Console(width=40).print(Sheet("speeds", [{"device": "watch", "s": "2.5"}], words=["device"]))
+    speeds
+    ┏━━━━━━━━┳━━━━━┓
+    ┃ device ┃   s ┃
+    ┡━━━━━━━━╇━━━━━┩
+    │ watch  │ 2.5 │
+    └────────┴─────┘
+    """
+
+    title: str
+    rows: Sequence[Mapping[str, str]]
+    words: Collection[str]
+    caption: str = ""
+    rules: Collection[int] = ()
+    bold: Collection[int] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield Text(self.title, style="bold")
+        for columns in self.parts(options.max_width):
+            table = Table()
+            for name in columns:
+                table.add_column(Text(name), justify="left" if name in self.words else "right", overflow="fold")
+            for number, row in enumerate(self.rows):
+                style = "bold" if number in self.bold else None
+                table.add_row(*(Text(row[c]) for c in columns), style=style, end_section=number in self.rules)
+            yield table
+        if self.caption:
+            yield Text(self.caption, style="dim")
+
+    def parts(self, width: int) -> list[list[str]]:
+        """The columns of each part, so that none is wider than `width` characters if it can be helped."""
+        first, *rest = self.rows[0]
+        taken = start = self._width(first) + 1
+        parts = [[first]]
+        for name in rest:
+            if taken + self._width(name) > width and len(parts[-1]) > 1:
+                parts.append([first])
+                taken = start
+            parts[-1].append(name)
+            taken += self._width(name)
+        return parts
+
+    def _width(self, name: str) -> int:
+        """Characters that a column takes, its padding and one border included."""
+        lines = [line for text in (name, *(row[name] for row in self.rows)) for line in text.split("\n")]
+        widest = max(map(cell_len, lines))
+        return 3 + (min(widest, WIDEST) if name in self.words else widest)
