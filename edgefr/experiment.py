@@ -78,7 +78,7 @@ class Experiment(_Section):
     rounds: int = Field(10, ge=0, le=1_000_000, description="federated rounds (T)")
     local_epochs: int = Field(1, ge=1, le=10_000, description="epochs on a device per round (E)")
     clients_per_round: float = Field(
-        1.0, gt=0, description="cohort: a share of the clients up to 1, or a number above 1"
+        1.0, gt=0, allow_inf_nan=False, description="cohort: a share of the clients up to 1, or a number above 1"
     )
     batch_size: int = Field(256, ge=1, description="examples per optimiser step")
     negatives: int = Field(4, ge=0, le=1000, description="sampled negatives per positive")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,18 @@ class Run:
         return cls(path)
 
     @classmethod
+    @contextmanager
+    def started(cls, path: str | Path) -> Iterator[Run]:
+        """`create` for the length of a block; a block that fails before it wrote anything leaves no folder behind."""
+        run = cls.create(path)
+        try:
+            yield run
+        except BaseException:
+            with suppress(OSError):  # it holds something: that stays
+                run.path.rmdir()
+            raise
+
+    @classmethod
     def open(cls, path: str | Path) -> Run:
         """An existing, finished run. Raises `InputError` if there is none at `path`."""
         run = cls(path)
@@ -50,6 +64,9 @@ class Run:
             raise InputError(f"{path} is not a run folder (no experiment.yaml); give the folder that simulate printed")
         if not (run.path / "summary.json").is_file():
             raise InputError(f"the run in {path} did not finish (no summary.json); run it again with another --out")
+        seeds = sorted(run.path.glob("seed-*/summary.json"))
+        if seeds and not (run.path / "checkpoint").exists():
+            raise InputError(f"{path} holds a run per seed; name one of them, for example {seeds[0].parent}")
         return run
 
     @property

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from edgefr.methods import method
 from edgefr.prepare import Progress
 from edgefr.run import Run
 from privacy.errors import InputError
-from privacy.files import write_json
+from privacy.files import write_atomic, write_json
 
 if TYPE_CHECKING:
     from edgefr.simulation import Simulation
@@ -57,7 +58,12 @@ def _link(source: Path, target: Path) -> None:
         try:
             os.link(file, target / file.name)
         except OSError:
-            shutil.copyfile(file, target / file.name)
+            write_atomic(target / file.name, partial(_pour, file))
+
+
+def _pour(source: Path, into: BinaryIO) -> None:
+    with open(source, "rb") as file:
+        shutil.copyfileobj(file, into)
 
 
 def export_run(run: Run, out: Path | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:

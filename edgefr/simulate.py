@@ -12,7 +12,7 @@ from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.prepare import Progress, prepare
 from edgefr.run import Run
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
 
 
 def simulate(
@@ -41,43 +41,52 @@ def simulate(
     began = time.perf_counter()
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     device = torch_device(experiment.engine.device)
-    run = Run.create(out if out is not None else Path("runs") / experiment.name)
-    prepared = prepare(experiment, None if data_dir is None else Path(data_dir), str(device), progress)
-    if experiment.engine.shard_size is None:
-        size = default_shard_size(
-            build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb
-        )
-        engine = experiment.engine.model_copy(update={"shard_size": size})
-        experiment = experiment.model_copy(update={"engine": engine})
-    run.write_experiment(experiment)
-    run.write_devices(fleet)
-    simulation = Simulation.start(experiment, prepared, fleet, device)
-    simulation.train(progress)
-    simulation.finish(progress)
-    save_model(run, simulation)
-    run.write_events(simulation.events)
-    run.write_metrics(simulation.measured.rows)
-    shipped = export_run(run, progress=progress) if bundles else []
-    summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
-    draw(run.path / "figures", simulation.measured.rows, summary)
-    run.write_summary(summary)
+    with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
+        prepared = prepare(experiment, None if data_dir is None else Path(data_dir), str(device), progress)
+        if experiment.engine.shard_size is None:
+            size = default_shard_size(
+                build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb
+            )
+            engine = experiment.engine.model_copy(update={"shard_size": size})
+            experiment = experiment.model_copy(update={"engine": engine})
+        simulation = Simulation.start(experiment, prepared, fleet, device)
+        run.write_experiment(experiment)
+        run.write_devices(fleet)
+        simulation.train(progress)
+        simulation.finish(progress)
+        save_model(run, simulation)
+        run.write_events(simulation.events)
+        run.write_metrics(simulation.measured.rows)
+        shipped = export_run(run, progress=progress) if bundles else []
+        summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
+        draw(run.path / "figures", simulation.measured.rows, summary)
+        run.write_summary(summary)
     return run
 
 
-def simulate_seeds(experiment: Experiment, seeds: int, out: str | Path, **options: Any) -> list[Run]:
+def simulate_seeds(
+    experiment: Experiment, seeds: int, out: str | Path, *, progress: Progress | None = None, **options: Any
+) -> list[Run]:
     """The experiment with seeds s, s+1, ...: one run each in `out/seed-<s>`, and mean ± sd in `out/summary.json`."""
     from edgefr.report.summary import over_seeds
 
     if seeds < 1:
         raise InputError(f"--seeds takes a whole number of at least 1, got {seeds}")
-    parent = Run.create(out)
     runs = []
-    for seed in range(experiment.seed, experiment.seed + seeds):
-        one = experiment.model_copy(update={"seed": seed})
-        runs.append(simulate(one, out=parent.path / f"seed-{seed}", **options))
-    parent.write_experiment(experiment)
-    parent.write_summary(over_seeds([run.summary for run in runs]))
+    with Run.started(out) as parent:
+        for seed in range(experiment.seed, experiment.seed + seeds):
+            one = experiment.model_copy(update={"seed": seed})
+            runs.append(simulate(one, out=parent.path / f"seed-{seed}", progress=_of_seed(seed, progress), **options))
+        parent.write_experiment(experiment)
+        parent.write_summary(over_seeds([run.summary for run in runs]))
     return runs
+
+
+def _of_seed(seed: int, progress: Progress | None) -> Progress | None:
+    """Progress that says which seed a stage belongs to."""
+    if progress is None:
+        return None
+    return lambda stage, done, total, note: progress(f"seed {seed}: {stage}", done, total, note)
 
 
 def fleet_overrides(experiment: Experiment) -> dict[str, Any]:
@@ -88,9 +97,11 @@ def fleet_overrides(experiment: Experiment) -> dict[str, Any]:
 
 
 def torch_device(name: str) -> Any:
-    """The torch device for auto, cpu or cuda. Raises `InputError` when cuda is asked for and there is none."""
+    """The torch device for auto, cpu or cuda. Raises `InputError` for other names, and for cuda where there is none."""
     import torch
 
+    if name not in ("auto", "cpu", "cuda"):
+        raise unknown("device", name, ("auto", "cpu", "cuda"))
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("no CUDA device was found; use --device cpu or --device auto")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -17,7 +17,7 @@ from edgefr.cli.recommend import recommend
 from edgefr.cli.simulate import simulate
 from privacy.errors import InputError
 
-app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
 for command in (simulate, export, recommend, devices, distill, pretrain):
     app.command()(command)
 
@@ -32,7 +32,7 @@ def start(
 ) -> None:
     """Try federated, private, on-device recommendation on a simulated fleet of devices, then ship what was simulated.
 
-    Start with: [bold]edgefr simulate --devices devices.yaml[/bold]
+    Start with: `edgefr simulate --devices devices.yaml`
     """
     if version:
         from importlib.metadata import version as installed

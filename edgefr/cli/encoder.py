@@ -14,7 +14,9 @@ from privacy.errors import InputError
 
 def distill(
     out: Annotated[Path, typer.Option(help="Folder for the student; must be new.")],
-    texts: Annotated[Path | None, typer.Option(help="Text file, one text per line. None: a data set's items.")] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="Text file, one text per line. Default: a data set's items.")
+    ] = None,
     data: Annotated[str, typer.Option(help="Data set whose item texts are used without --texts.")] = "demo",
     data_dir: Annotated[Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the archives.")] = None,
     experiment: Annotated[Path | None, typer.Option(help="Experiment whose encoder.distill is used.")] = None,
@@ -24,8 +26,6 @@ def distill(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Distil a BERT into a small text encoder (TransFR Eq. 1-3) and say what was kept of it."""
-    import shutil
-
     from cloud.distill import distill as learn
     from edgefr.data import load
     from edgefr.experiment import load_experiment
@@ -41,7 +41,7 @@ def distill(
     lines = read_lines(texts) if texts is not None else load(data, data_dir).catalogue.text
     with shown() as progress:
         student = learn(lines, chosen.encoder.distill, cache_dir(), str(torch_device(device)), progress)
-    shutil.copytree(student.path, out)
+    copy_folder(student.path, out)
     console = Console()
     console.print(key_values("student", student.report))
     print_path("student", out, console)
@@ -84,6 +84,22 @@ def pretrain(
     with shown() as progress:
         folder = learn(read_lines(texts), settings, out, str(torch_device(device)), progress)
     print_path("model", folder, Console())
+
+
+def copy_folder(source: Path, out: Path) -> None:
+    """A copy of a folder that is there whole or not at all. Raises `InputError` when it cannot be written."""
+    import shutil
+
+    part = out.with_name(f".{out.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(source, part)
+        part.rename(out)
+    except OSError as error:
+        reason = error.strerror or (error.args[0][0][2] if isinstance(error, shutil.Error) else error)
+        raise InputError(f"cannot write {out}: {reason}; nothing was changed") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def read_lines(path: Path) -> list[str]:

@@ -11,12 +11,22 @@ from rich.console import Console
 from edgefr.cli.progress import shown
 
 
+def data_names() -> list[str]:
+    """Data sets for shell completion."""
+    from edgefr.data import names
+
+    return names()
+
+
 def simulate(
     devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = Path(
         "devices.yaml"
     ),
-    experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). None: the demo.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data set: demo, ml-100k, ml-latest-small, amazon, ...")] = None,
+    experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). Default: the demo.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Data set: demo, ml-100k, ml-latest-small, amazon, ...", autocompletion=data_names),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
     ] = None,
@@ -26,8 +36,15 @@ def simulate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one field, e.g. privacy.clip=1.0."),
     ] = None,
-    executor: Annotated[str | None, typer.Option(help="inline (vectorised) or debug (one client at a time).")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="inline (vectorised) or debug (one client at a time).", autocompletion=lambda: ["inline", "debug"]
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; must be new. Default: runs/<name>, numbered.")] = None,
     bundles: Annotated[bool, typer.Option(help="Also write a bundle for every device class.")] = True,
 ) -> None:

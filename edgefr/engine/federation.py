@@ -102,7 +102,7 @@ class Federation:
     def personalise(
         self, clients: Clients, sampler: Sampler, context: Ragged, private: dict[str, Tensor], number: int
     ) -> dict[str, Tensor]:
-        """Run the "final" phases of `clients` on their own data; returns all private tensors. Nothing leaves a device."""
+        """All private tensors after the "final" phases of `clients` on their own data; nothing leaves a device."""
         phases = self.phases("final")
         out = {name: value.clone() for name, value in private.items()}
         work = LocalWork(self.program, phases, sampler, context, number, self.device)

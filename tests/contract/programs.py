@@ -15,11 +15,11 @@ ITEMS, CLIENTS, WIDTH = 60, 23, 16
 
 VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
-    "transfr vector": (
+    "transfr vector": ("transfr", {"adapter": [18, 8], "head": [6, 8], "local_trains": "head and user", "lr": 0.01}),
+    "transfr mean": (
         "transfr",
-        {"adapter": [12, 8], "head": [6, 8], "local_trains": "head and user", "lr": 0.01},
+        {"adapter": [12, 8], "adapter_init": "random", "head": [6, 8], "user_encoder": "mean", "lr": 0.01},
     ),
-    "transfr mean": ("transfr", {"adapter": [12, 8], "head": [6, 8], "user_encoder": "mean", "lr": 0.01}),
     "transfr sgd plain": (
         "transfr",
         {"adapter": [8], "head": [8], "head_form": "plain", "optimiser": "sgd", "lr": 0.05},
