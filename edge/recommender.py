@@ -1,5 +1,6 @@
 """Recommendation on the device: a bundle, onnxruntime, no torch."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,21 @@ class Recommender:
         self.item_ids = read_strings(self.bundle, manifest.ids_file, "ids", manifest.item_count)
         self.titles = read_strings(self.bundle, manifest.ids_file, "titles", manifest.item_count)
         self._item_number = {item: number for number, item in enumerate(self.item_ids)}
+        self._offered = self._read_offered()
         self._clients = Clients(self.bundle)
         self._tables = {table.name: open_table(self.bundle, table) for table in config.tables}
         self._shared = read_tensors(self.bundle, config.shared)
         self._graph = Graph(self.bundle.file(config.score))
         self._encoder: TextEncoder | None = None
+
+    def _read_offered(self) -> npt.NDArray[np.bool_]:
+        """Which items may be recommended: all, unless the bundle names them."""
+        ids_file = self.bundle.manifest.ids_file
+        if "offered" not in json.loads(Path(self.bundle.file(ids_file)).read_bytes()):
+            return np.ones(self.items, bool)
+        out = np.zeros(self.items, bool)
+        out[self._numbers(read_strings(self.bundle, ids_file, "offered"))] = True
+        return out
 
     @property
     def users(self) -> list[str]:
@@ -84,7 +95,7 @@ class Recommender:
         if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, got {k}")
         number = None if user is None else self._clients.number(user)
-        left = np.ones(self.items, bool)
+        left = self._offered.copy()
         left[self._clients.items("seen", number)] = False
         left[self._numbers(exclude)] = False
         candidates = np.flatnonzero(left)

@@ -114,6 +114,7 @@ def export_run(run: Run, out: Path | None = None, progress: Progress | None = No
             "pool": len(pool),
         },
         seed=experiment.seed,
+        offered=pool.tolist() if len(pool) < len(names["items"]) else None,
         progress=progress,
     )
 

@@ -44,6 +44,7 @@ def export_bundles(
     created: str,
     provenance: Mapping[str, Any],
     seed: int = 0,
+    offered: Sequence[int] | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
@@ -52,7 +53,8 @@ def export_bundles(
     those tensors. `history` and `seen` are ragged item numbers per user. `encoder` is a transformers folder
     whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on
     which class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id.
-    `seed` makes the private tensors a new device starts from.
+    `seed` makes the private tensors a new device starts from. `offered` are the items that may be recommended
+    (None: all), where others are in the catalogue only because they are in users' histories.
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "i8" or None), memory_mb (estimate), fits,
     parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: was there).
@@ -66,7 +68,7 @@ def export_bundles(
     tell = progress or (lambda stage, done, total, note: None)
     with beside(out / "parts") as scratch:
         stage, parts = Stage(scratch), None
-        stage_catalogue(stage, item_ids, titles)
+        stage_catalogue(stage, item_ids, titles, offered)
         tables = stage_tables(stage, item_tables(program, shared, len(item_ids)))
         if encoder is not None and program.frozen:
             tell("export", 0, len(classes), "tracing the text encoder")

@@ -112,13 +112,21 @@ def stage_scoring(stage: Stage, program: Any, shared: Mapping[str, Any], users: 
     stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
 
 
-def stage_catalogue(stage: Stage, ids: Sequence[str], titles: Sequence[str]) -> None:
-    """The items' ids and titles; `InputError` when ids repeat or do not match the titles."""
+def stage_catalogue(
+    stage: Stage, ids: Sequence[str], titles: Sequence[str], offered: Sequence[int] | None = None
+) -> None:
+    """The items' ids and titles, and which are `offered` if not all are.
+
+    Raises `InputError` when ids repeat or do not match the titles.
+    """
     if not ids or len(ids) != len(titles):
         raise InputError(f"a catalogue needs one title per item: {len(ids)} ids, {len(titles)} titles")
     if len(set(ids)) != len(ids):
         raise InputError("item ids repeat; give every item its own id")
-    stage.add(IDS, "ids", json.dumps({"ids": list(ids), "titles": list(titles)}, ensure_ascii=False))
+    content = {"ids": list(ids), "titles": list(titles)}
+    if offered is not None:
+        content["offered"] = [ids[item] for item in offered]
+    stage.add(IDS, "ids", json.dumps(content, ensure_ascii=False))
 
 
 def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str, Floats]:

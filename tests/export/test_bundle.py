@@ -240,3 +240,14 @@ def test_an_encoder_that_gives_other_vectors_on_the_device_is_refused(
     monkeypatch.setattr(export.parts, "_torch_vectors", off)
     with pytest.raises(InputError, match=r"its tokenizer\.json and its tokenizer disagree"):
         export_bundles(**worlds.arguments("transfr", tmp_path))
+
+
+def test_only_offered_items_are_recommended(tmp_path: Path) -> None:
+    arguments = worlds.arguments("mean", tmp_path / "bundles")
+    export_bundles(**arguments, offered=[1, 4, 7])
+    bundle = next(p for p in (tmp_path / "bundles").iterdir() if p.is_dir())
+    allowed = {arguments["item_ids"][item] for item in (1, 4, 7)}
+    recommender = Recommender(bundle)
+    found = {item for user in [None, *recommender.users] for item, _, _ in recommender.recommend(10, user=user)}
+    assert found
+    assert found <= allowed
