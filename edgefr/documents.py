@@ -76,10 +76,14 @@ class Document:
 
     def where(self, location: Location) -> str:
         """``FILE:LINE`` of a location such as ``("devices", "rpi_5_8gb")`` or of the nearest thing above it, or the
-        option that set it."""
+        option that set it, something above it or, last of all, something beside it."""
         for length in range(len(location), 0, -1):
             if location[:length] in self._sources:
                 return self._sources[location[:length]]
+        for length in range(len(location), 0 if self._root is None else len(location) - 1, -1):
+            for put, source in reversed(self._sources.items()):
+                if length and put[:length] == location[:length]:
+                    return source
         return self.origin if self._root is None else f"{self.origin}:{self.line(location)}"
 
     def line(self, location: Location) -> int:

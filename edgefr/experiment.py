@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
 from edgefr.documents import Document
-from edgefr.faults import describe
+from edgefr.faults import first_fault
 from edgefr.methods import method
 from privacy.errors import InputError
 from privacy.settings import PrivacySettings
@@ -42,7 +43,9 @@ class EncoderSection(_Section):
 class EvaluationSection(_Section):
     """What is measured, on whom, and how often."""
 
-    k: list[int] = Field([10], min_length=1, description="cut-offs of HR@k, NDCG@k and Recall@k")
+    k: list[Annotated[int, Field(ge=1)]] = Field(
+        [10], min_length=1, description="cut-offs of HR@k, NDCG@k and Recall@k"
+    )
     every: int = Field(1, ge=1, description="rounds between points of the learning curve (validation items)")
     full_ranking_users: int = Field(
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
@@ -96,13 +99,15 @@ class Experiment(_Section):
         try:
             self.model = row.settings.model_validate(self.model).model_dump()
         except ValidationError as error:
-            raise InputError(describe(error, row.settings, prefix="model.")) from None
+            location, problem = first_fault(error, row.settings)
+            raise _fault(problem, "model", *location) from None
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
-            raise ValueError("clients_per_round is a share up to 1 (0.2) or a whole number of clients (50)")
+            raise _fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
         if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
-            raise ValueError(
-                "aggregation.weights=size sends each client's number of examples, which privacy.mechanism does not "
-                "protect; use weights: uniform"
+            raise _fault(
+                "size sends each client's number of examples, which privacy.mechanism does not protect; use uniform",
+                "aggregation",
+                "weights",
             )
         return self
 
@@ -116,6 +121,11 @@ class Experiment(_Section):
         return self.protocol if isinstance(self.protocol, CrossDomain) else None
 
 
+def _fault(problem: str, *at: str | int) -> PydanticCustomError:
+    """What is wrong with the field at a location."""
+    return PydanticCustomError("experiment", "{problem}", {"problem": problem, "at": at})
+
+
 def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **values: Any) -> Experiment:
     """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
 
@@ -127,16 +137,33 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **v
     document = Document.read(path) if path is not None else Document({}, "experiment")
     for text in overrides:
         key, sign, value = text.partition("=")
-        if not sign or not key.strip():
+        parts = [part.strip() for part in key.split(".")]
+        if not sign or not all(parts):
             raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
+        _fill(document.values, parts)
         try:
-            document.put(key.strip(), yaml.safe_load(value), source=f"--set {text}")
+            document.put(".".join(parts), yaml.safe_load(value), source=f"--set {text}")
         except yaml.YAMLError:
             raise InputError(f"--set {text}: the value is not YAML; quote it") from None
     for key, value in values.items():
         if value is not None:
-            document.put(key, value, source=f"--{key.replace('_', '-')}")
+            document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
     chosen = document.values.get("method", "transfr")
     for key, value in method(str(chosen)).defaults.items():
         document.values.setdefault(key, value)
     return document.validate(Experiment)
+
+
+def _fill(values: dict[str, Any], path: Sequence[str]) -> None:
+    """Sections on the way to `path` that `values` leaves out get their defaults, so that one field can change."""
+    schema: type[BaseModel] = Experiment
+    for name in path[:-1]:
+        field = schema.model_fields.get(name)
+        default = None if field is None else field.get_default(call_default_factory=True)
+        if not isinstance(default, BaseModel):
+            return
+        if values.get(name) is None:
+            values[name] = default.model_dump()
+        if not isinstance(values[name], dict):
+            return
+        values, schema = values[name], type(default)

@@ -14,23 +14,24 @@ from privacy.errors import unknown
 Location = tuple[str | int, ...]
 
 
-def describe(
-    error: ValidationError,
-    schema: type[BaseModel],
-    where: Callable[[Location], str] | None = None,
-    prefix: str = "",
-) -> str:
-    """The first fault and how many more there are; a misspelt key comes before what it leaves out.
+def describe(error: ValidationError, schema: type[BaseModel], where: Callable[[Location], str] | None = None) -> str:
+    """One line: where the first fault is (``FILE:LINE`` or an option, as `where` tells), its field, what to mend."""
+    location, problem = first_fault(error, schema)
+    parts = [where(location)] if where is not None else []
+    field = ".".join(str(part) for part in location)
+    return ": ".join([*parts, *([field] if field else []), problem])
 
-    `where` tells a location's origin (``FILE:LINE`` or an option); `prefix` stands before the field's name.
+
+def first_fault(error: ValidationError, schema: type[BaseModel]) -> tuple[Location, str]:
+    """Where the first fault is, and what it is with how many more there are.
+
+    A misspelt key comes before what it leaves out.
     """
     faults = [(_location(e), e) for e in error.errors(include_url=False)]
     faults.sort(key=lambda fault: fault[1]["type"] != "extra_forbidden")
     location, first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    parts = [where(location)] if where is not None else []
-    field = prefix + ".".join(str(part) for part in location)
-    return ": ".join([*parts, *([field] if field else []), _what(first, location, schema)]) + more
+    return location, _what(first, location, schema) + more
 
 
 def _location(error: Any) -> Location:
@@ -45,18 +46,35 @@ def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:
         return "is missing; add it"
     if error["type"] == "extra_forbidden":
         return str(unknown("key", str(location[-1]), _fields_at(schema, location[:-1])))
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        key = error["ctx"]["discriminator"].strip("'")
+        known = sorted(name for member in _members_at(schema, location) for name in _tags(member, key))
+        given = error["input"].get(key) if isinstance(error["input"], dict) else None
+        return f"needs {key}: {' or '.join(known)}" if given is None else str(unknown(key, str(given), known))
     if "problem" in error.get("ctx", {}):
         return str(error["ctx"]["problem"])
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     given = repr(error["input"])
     message = error["msg"].replace("Input should", "it should").replace("a valid dictionary", "a mapping")
+    message = message.replace("a mapping or object to extract fields from", "a mapping")
     message = message.replace(" or instance of " + str(error.get("ctx", {}).get("class_name")), "")
     return f"{message[0].lower()}{message[1:]}; got {given if len(given) <= 60 else given[:57] + '...'}"
 
 
 def _fields_at(schema: type[BaseModel], location: Location) -> list[str]:
     """The keys that the schema knows at a location (those of every member, where it is a union)."""
+    models = _members_at(schema, location)
+    return [field.alias or name for kind in models for name, field in kind.model_fields.items()]
+
+
+def _tags(model: type[BaseModel], key: str) -> tuple[str, ...]:
+    """The values by which a member of a union is told from the others."""
+    return typing.get_args(model.model_fields[key].annotation)
+
+
+def _members_at(schema: type[BaseModel], location: Location) -> list[type[BaseModel]]:
+    """The models that the schema allows at a location: one, or the members of a union."""
     here: list[Any] = [schema]
     for part in location:
         found: list[Any] = []
@@ -67,8 +85,7 @@ def _fields_at(schema: type[BaseModel], location: Location) -> list[str]:
             else:
                 found += _members((typing.get_args(kind) or (None,))[-1])
         here = found
-    models = [kind for kind in here if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return [field.alias or name for kind in models for name, field in kind.model_fields.items()]
+    return [kind for kind in here if isinstance(kind, type) and issubclass(kind, BaseModel)]
 
 
 def _members(annotation: Any) -> list[Any]:

@@ -41,7 +41,9 @@ class Run:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cannot make the run folder {path}: {error.strerror or error}") from None
+            raise InputError(
+                f"cannot make the run folder {path}: {error.strerror or error}; choose another --out"
+            ) from None
         return cls(path)
 
     @classmethod
@@ -86,7 +88,7 @@ class Run:
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Save the resolved experiment; reading it back gives the same experiment."""
-        values = experiment.model_dump(mode="json")
+        values = experiment.model_dump()  # not as JSON, which has no infinity
         write_atomic(self.path / "experiment.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
     def write_devices(self, fleet: FleetFile) -> None:

@@ -72,6 +72,10 @@ def simulate_seeds(
 
     if seeds < 1:
         raise InputError(f"--seeds takes a whole number of at least 1, got {seeds}")
+    if experiment.seed + seeds > 2**31:
+        raise InputError(
+            f"seeds end at {2**31 - 1}, and {seeds} from {experiment.seed} go beyond; use a smaller --seed"
+        )
     runs = []
     with Run.started(out) as parent:
         for seed in range(experiment.seed, experiment.seed + seeds):

@@ -106,8 +106,10 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a text file. Raises `InputError` if it cannot be read as UTF-8."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} as text: {error}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start} is not UTF-8; save the file as plain UTF-8 text") from None
     if not any(line.strip() for line in lines):
         raise InputError(f"{path} holds no text; expected one text per line")
     return lines
