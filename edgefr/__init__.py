@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from edgefr.fleet import FleetFile, load_fleet
     from edgefr.run import Run
     from edgefr.shipping import export_run
-    from edgefr.simulate import simulate, simulate_seeds
+    from edgefr.pipeline import simulate, simulate_seeds
     from privacy.errors import InputError
 
 _HOMES = {
@@ -25,8 +25,8 @@ _HOMES = {
     "load_data": "edgefr.data",
     "load_experiment": "edgefr.experiment",
     "load_fleet": "edgefr.fleet",
-    "simulate": "edgefr.simulate",
-    "simulate_seeds": "edgefr.simulate",
+    "simulate": "edgefr.pipeline",
+    "simulate_seeds": "edgefr.pipeline",
 }
 
 __all__ = [

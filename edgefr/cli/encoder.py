@@ -31,7 +31,7 @@ def distill(
     from edgefr.experiment import load_experiment
     from edgefr.prepare import cache_dir
     from edgefr.report.tables import key_values, print_path
-    from edgefr.simulate import torch_device
+    from edgefr.pipeline import torch_device
 
     chosen = load_experiment(experiment, set_ or [])
     if chosen.encoder.distill is None:
@@ -66,7 +66,7 @@ def pretrain(
     from cloud.settings import PretrainSettings
     from edgefr.faults import describe
     from edgefr.report.tables import print_path
-    from edgefr.simulate import torch_device
+    from edgefr.pipeline import torch_device
 
     try:
         settings = PretrainSettings(

@@ -55,8 +55,8 @@ def simulate(
     """
     from edgefr.experiment import load_experiment
     from edgefr.report.tables import print_run, print_seeds
-    from edgefr.simulate import simulate as run_one
-    from edgefr.simulate import simulate_seeds
+    from edgefr.pipeline import simulate as run_one
+    from edgefr.pipeline import simulate_seeds
 
     values = {"data": data, "seed": seed, "engine.executor": executor, "engine.device": device}
     chosen = load_experiment(experiment, set_ or [], **values)
