@@ -30,6 +30,17 @@ from privacy.mechanism import noise_of_sum
 from privacy.plan import Plan
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One maths thread: small products gain nothing from more, and sums keep their order on any machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @dataclass
 class Counters:
     """What the engine did, for the summary. `norms` are joint norms of released updates before clipping."""
@@ -82,6 +93,7 @@ class Federation:
         order = clients[np.lexsort((clients, -activity[clients]))]
         return [order[at : at + self.shard_size] for at in range(0, len(order), self.shard_size)]
 
+    @one_thread()
     def round(self, number: int, cohort: Clients, sampler: Sampler, context: Ragged) -> None:
         """Train `cohort` and move the shared tensors by its aggregate (TransFR Eq. 5, Algorithm 1)."""
         started = time.perf_counter()
@@ -99,6 +111,7 @@ class Federation:
         self.counters.clients += len(cohort)
         self.counters.seconds += time.perf_counter() - started
 
+    @one_thread()
     def personalise(
         self, clients: Clients, sampler: Sampler, context: Ragged, private: dict[str, Tensor], number: int
     ) -> dict[str, Tensor]:
@@ -119,8 +132,7 @@ class Federation:
     def _run(self, work: LocalWork, phases: list[Phase], shard: Clients, private: Tensors) -> Updates:
         used = {name for phase in phases for name in phase.uses if name in private}
         own = {name: value[torch.from_numpy(shard)] for name, value in private.items() if name in used}
-        with one_thread():
-            return self.executor(work, self.shared, own, shard)
+        return self.executor(work, self.shared, own, shard)
 
     def _release(self, updates: Updates, shard: Clients, sizes: npt.NDArray[np.int64], total: Accumulator) -> None:
         """What leaves the devices: updates that are finite, clipped jointly, weighted, summed."""
@@ -153,14 +165,3 @@ class Federation:
             generator = keyed.generator(self.seed, f"noise {name}", number)
             shape = self.program.specs[name].shape
             total.noise(name, noise_of_sum(noise.kind, noise.scale, draws, shape, generator))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One maths thread: small products gain nothing from more, and sums keep their order on any machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

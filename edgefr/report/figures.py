@@ -40,6 +40,7 @@ def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figur
         for number, reference in enumerate(n for n in summary["references"].get(split, {}) if n in known):
             axis.axhline(known[reference][name], linestyle="--", linewidth=1, color=f"C{number + 1}", label=reference)
         axis.set(xlabel="round", ylabel=f"{name}, validation", ylim=(0, None))
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(fontsize="small")
         axis.grid(alpha=0.3)
     figure.suptitle(f"{summary['method']} on {summary['data']} ({split})", fontsize="medium")
@@ -52,7 +53,7 @@ def fleet(summary: dict[str, Any]) -> Figure:
 
     classes = summary["classes"]
     names = list(classes)
-    figure = Figure(figsize=(14, 0.32 * len(names) + 1.8), layout="constrained")
+    figure = Figure(figsize=(14, 0.32 * len(names) + 2.0), layout="constrained")
     left, middle, right = figure.subplots(1, 3, sharey=True)
     places = range(len(names))
     offset = [0.0] * len(names)
@@ -67,7 +68,7 @@ def fleet(summary: dict[str, Any]) -> Figure:
         offset = [a + b for a, b in zip(offset, shares, strict=True)]
     left.set(xlabel="share of invitations", yticks=list(places), yticklabels=names, xlim=(0, 1))
     left.invert_yaxis()
-    left.legend(fontsize="x-small", loc="lower left")
+    left.legend(fontsize="x-small", loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, frameon=False)
     for axis, key, label in (
         (middle, "seconds", "seconds per round"),
         (right, "energy_j", "joules per round"),
@@ -77,7 +78,8 @@ def fleet(summary: dict[str, Any]) -> Figure:
             if values.get("p50"):
                 axis.plot([values["p10"], values["p90"]], [place, place], color="tab:blue")
                 axis.plot(values["p50"], place, "o", color="tab:blue")
-        if any(values.get("p50") for values in spread):
+        ends = [values[q] for values in spread for q in ("p10", "p90") if values.get(q)]
+        if ends and max(ends) > 10 * min(ends):
             axis.set_xscale("log")
         axis.set(xlabel=f"{label} (p10, p50, p90)")
         axis.grid(alpha=0.3, axis="x")

@@ -38,6 +38,11 @@ class TransFRSettings(BaseModel):
     local_training_epochs: int = Field(6, ge=0, le=1000, description="epochs of local training after the last round")
     optimiser: Literal["adam", "sgd"] = Field("adam", description="optimiser on the device, fresh every round")
     lr: float = Field(1e-3, gt=0, description="learning rate on the device (the paper's eta_c)")
-    user_lr: float | None = Field(None, gt=0, description="learning rate of the user vector; none: the same lr")
+    user_lr: float | None = Field(
+        0.03,
+        gt=0,
+        description="learning rate of the user vector; none: the same lr, as in the paper, with which a vector that "
+        "trains in about two rounds hardly moves",
+    )
     head_lr: float | None = Field(None, gt=0, description="learning rate of the head; none: the same lr")
     init_scale: float = Field(0.1, gt=0, description="standard deviation of the first user vectors")
