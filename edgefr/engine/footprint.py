@@ -30,12 +30,13 @@ def round_work(
     examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
     steps = sum(phase.epochs for phase in phases) * np.maximum(sampler.steps(cohort), 1)
     epochs = sum(phase.epochs for phase in phases)
+    history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
     frozen = sum(table.numel() for table in program.frozen.values())
     shared = sum(spec.size for spec in program.specs.values() if spec.place == "shared")
     upload = sum(program.specs[name].size for name in trained(program, phases, "shared"))
     return Work(
         steps=steps,
-        examples_per_step=epochs * examples / steps,
+        examples_per_step=epochs * examples / steps + history,
         flops_per_example=flops_per_example(program, phases),
         trained_parameters=_trained(program, phases, examples),
         resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen * HALF / FLOAT,
