@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from edgefr.data import load as load_data
     from edgefr.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
+    from edgefr.pipeline import simulate, simulate_seeds
     from edgefr.run import Run
     from edgefr.shipping import export_run
-    from edgefr.pipeline import simulate, simulate_seeds
     from privacy.errors import InputError
 
 _HOMES = {

@@ -149,7 +149,11 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **v
         if value is not None:
             document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
     chosen = document.values.get("method", "transfr")
-    for key, value in method(str(chosen)).defaults.items():
+    try:
+        defaults = method(str(chosen)).defaults
+    except InputError as error:
+        raise InputError(f"{document.where(('method',))}: {error}") from None
+    for key, value in defaults.items():
         document.values.setdefault(key, value)
     return document.validate(Experiment)
 

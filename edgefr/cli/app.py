@@ -46,7 +46,7 @@ def start(
 def main() -> None:
     """Run the command line; never shows a traceback for what a user can mend."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="edgefr", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
         code = _refuse(str(error))

@@ -29,9 +29,9 @@ def distill(
     from cloud.distill import distill as learn
     from edgefr.data import load
     from edgefr.experiment import load_experiment
+    from edgefr.pipeline import torch_device
     from edgefr.prepare import cache_dir
     from edgefr.report.tables import key_values, print_path
-    from edgefr.pipeline import torch_device
 
     chosen = load_experiment(experiment, set_ or [])
     if chosen.encoder.distill is None:
@@ -65,8 +65,8 @@ def pretrain(
     from cloud.pretrain import pretrain as learn
     from cloud.settings import PretrainSettings
     from edgefr.faults import describe
-    from edgefr.report.tables import print_path
     from edgefr.pipeline import torch_device
+    from edgefr.report.tables import print_path
 
     try:
         settings = PretrainSettings(

@@ -54,9 +54,9 @@ def simulate(
     learning, says what it cost the devices and what the privacy is worth, and writes a bundle per device class.
     """
     from edgefr.experiment import load_experiment
-    from edgefr.report.tables import print_run, print_seeds
     from edgefr.pipeline import simulate as run_one
     from edgefr.pipeline import simulate_seeds
+    from edgefr.report.tables import print_run, print_seeds
 
     values = {"data": data, "seed": seed, "engine.executor": executor, "engine.device": device}
     chosen = load_experiment(experiment, set_ or [], **values)

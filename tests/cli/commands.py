@@ -1,0 +1,55 @@
+"""The command line as a user runs it, and a run small enough for tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "edgefr.cli.app"]
+TINY = """\
+name: tiny
+data_options: {users: 60, items: 160, interactions: 12}
+rounds: 2
+local_epochs: 2
+clients_per_round: 0.5
+encoder:
+  distill: {layers: 1, layer_map: [3], hidden: 24, steps: 2, warmup: 0, max_tokens: 16}
+model: {adapter: [16, 8], head: [8], local_training_epochs: 2}
+fleet:
+  share: {laptop_x86: 0.5, phone_sd680: 0.3, speaker_512: 0.2}
+"""
+TINY_FEDMF = """\
+name: tiny-fedmf
+method: fedmf
+data_options: {users: 60, items: 160, interactions: 12}
+rounds: 2
+model: {dim: 4}
+fleet:
+  share: {laptop_x86: 0.5, phone_sd680: 0.3, speaker_512: 0.2}
+"""
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """The surroundings of a command: a cache of its own, a terminal of 80 columns, one thread, no archives."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("EDGEFR_DATA", "FORCE_COLOR")}
+    return kept | {"EDGEFR_CACHE": str(cache), "COLUMNS": "80", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+
+
+def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """`edgefr arguments` as a process of its own, with its output caught (so it has no terminal)."""
+    command = [*COMMAND, *map(str, arguments)]
+    paths = {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment(cache) | paths, capture_output=True, text=True, timeout=300)
+
+
+def refused(code: int, out: str, err: str) -> str:
+    """The message of a refusal: exit code 2, nothing on stdout, exactly one line on stderr."""
+    assert code == 2, (code, out, err)
+    assert out == ""
+    assert "Traceback" not in err
+    (line,) = err.strip().splitlines()
+    assert line.startswith("error: "), line
+    return line

@@ -1,0 +1,80 @@
+"""One small TransFR run and one small FedMF run per test session, made by the real command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import edgefr
+from tests.cli import commands
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished command and the run folder it made."""
+
+    run: edgefr.Run
+    process: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the experiments of the tests; `cache` in it is shared, so that one encoder serves them all."""
+    folder = tmp_path_factory.mktemp("edgefr")
+    (folder / "tiny.yaml").write_text(commands.TINY)
+    (folder / "tiny-fedmf.yaml").write_text(commands.TINY_FEDMF)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache(place: Path) -> Path:
+    return place / "cache"
+
+
+@pytest.fixture(scope="session")
+def transfr(place: Path, cache: Path) -> Made:
+    """`edgefr simulate` of a small TransFR experiment, bundles included."""
+    out = place / "transfr"
+    arguments = ("--devices", "devices.yaml", "--experiment", place / "tiny.yaml", "--out", out)
+    return Made(edgefr.Run(out), commands.edgefr("simulate", *arguments, cache=cache))
+
+
+@pytest.fixture(scope="session")
+def fedmf(place: Path, cache: Path) -> Made:
+    """`edgefr simulate --seeds 2` of a small FedMF experiment, without bundles."""
+    out = place / "fedmf"
+    arguments = ("--experiment", place / "tiny-fedmf.yaml", "--seeds", "2", "--no-bundles", "--out", out)
+    return Made(edgefr.Run(out), commands.edgefr("simulate", *arguments, cache=cache))
+
+
+@pytest.fixture
+def inside(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The surroundings of `commands.edgefr` for code that runs in this process."""
+    monkeypatch.chdir(commands.ROOT)
+    monkeypatch.delenv("EDGEFR_DATA", raising=False)
+    monkeypatch.setenv("EDGEFR_CACHE", str(cache))
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(inside: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+    """The command line in this process: arguments -> (exit code, stdout, stderr). Any other exception is a failure."""
+    from edgefr.cli.app import main
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgefr", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        caught = capfd.readouterr()
+        return ended.value.code, caught.out, caught.err
+
+    return run

@@ -1,0 +1,238 @@
+"""Everything a user can get wrong ends with exit code 2 and one line that says how to mend it; nothing is touched."""
+
+from __future__ import annotations
+
+import errno
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from edgefr.run import Run
+from tests.cli.commands import ROOT, refused
+from tests.cli.conftest import Cli, Made
+
+FLEET = (ROOT / "devices.yaml").read_text()
+SHIPPED = FLEET.splitlines()
+
+
+def line_of(start: str) -> int:
+    """Number of the first line of devices.yaml that starts so."""
+    return next(number for number, line in enumerate(SHIPPED, 1) if line.strip().startswith(start))
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--set", "method=trasnfr"], ["--set method", "did you mean 'transfr'"]),
+        (["--data", "ml-100l"], ["unknown data set 'ml-100l'", "did you mean 'ml-100k'"]),
+        (["--device", "tpu"], ["--device", "'auto', 'cpu' or 'cuda'", "'tpu'"]),
+        (["--executor", "inlin"], ["--executor", "'inline' or 'debug'"]),
+        (["--set", "ronuds=3"], ["--set ronuds=3", "did you mean 'rounds'"]),
+        (["--set", "model.adaptr=[8]"], ["--set model.adaptr", "model.adaptr", "did you mean 'adapter'"]),
+        (["--set", "privacy.clpi=1"], ["privacy.clpi", "did you mean 'clip'"]),
+        (["--set", "fleet.dropuot=0.1"], ["fleet.dropuot", "did you mean 'dropout'"]),
+        (["--set", "data_options.usres=9"], ["'usres'", "did you mean 'users'"]),
+        (["--set", "protocol.name=cross-domian"], ["protocol", "did you mean 'cross-domain'"]),
+        (["--set", "protocol={negatives: 9}"], ["needs name: cross-domain or leave-one-out"]),
+        (["--set", "protocol.name=cross-domain"], ["--set protocol.name", "protocol.source", "is missing"]),
+        (["--set", "protocol={name: cross-domain, source: books, target: filsm}"], ["did you mean 'films'"]),
+        (["--set", "rounds"], ["--set takes key=value, got 'rounds'"]),
+        (["--set", "=3"], ["--set takes key=value, got '=3'"]),
+        (["--set", "a..b=3"], ["--set takes key=value"]),
+        (["--set", "rounds=[1"], ["--set rounds=[1", "not YAML"]),
+        (["--set", "rounds=x"], ["--set rounds=x", "valid integer"]),
+        (["--set", "rounds.x=1"], ["--set rounds.x=1: rounds: ", "valid integer"]),
+        (["--set", "rounds=-1"], ["greater than or equal to 0"]),
+        (["--set", "clients_per_round=2.5"], ["--set clients_per_round=2.5", "a whole number of clients"]),
+        (["--set", "clients_per_round=.inf"], ["finite number"]),
+        (["--set", "model.lr=.nan"], ["--set model.lr=.nan: model.lr: "]),
+        (["--set", "evaluation.k=[0]"], ["evaluation.k.0", "greater than or equal to 1"]),
+        (["--set", "protocol.negatives=100000"], ["protocol.negatives is 100000", "of 800 items", "lower it"]),
+        (["--set", "protocol.min_interactions=9999"], ["no user", "lower protocol.min_interactions"]),
+        (["--set", "data_options={users: 60, items: 160}", "--set", "negatives=1001"], ["less than or equal to 1000"]),
+        (["--set", "privacy.mechanism=gaussian"], ["exactly one of sigma, epsilon, scale"]),
+        (["--set", "privacy.sigma=1"], ["needs a mechanism"]),
+        (
+            ["--set", "privacy={mechanism: laplace, clip: 1, sigma: 1}", "--set", "aggregation.weights=size"],
+            ["--set aggregation.weights=size: aggregation.weights: ", "use uniform"],
+        ),
+        (["--set", "fleet.share={phone_sd680: 0.5}"], ["shares sum to 0.5, not 1"]),
+        (["--set", "fleet.rounds.deadline_s=-1"], ["deadline_s", "greater than 0"]),
+        (["--set", "name=../etc"], ["--set name=../etc"]),
+        (["--seed", "-1"], ["--seed", "greater than or equal to 0"]),
+        (["--seed", "2147483647", "--seeds", "2"], ["use a smaller --seed"]),
+        (["--seeds", "0"], ["'--seeds'", "greater than or equal to 1", "see edgefr simulate --help"]),
+        (["--sead", "3"], ["--sead", "--seed"]),
+        (["--data", "ml-100k"], ["grouplens.org", "licence", "--data-dir or EDGEFR_DATA"]),
+        (["--data", "ml-100k", "--data-dir", "/nowhere"], ["/nowhere/ml-100k.zip is not there", "grouplens.org"]),
+        (["--experiment", "/nowhere.yaml"], ["cannot read /nowhere.yaml", "check the path"]),
+        (["--out", "/proc/edgefr"], ["cannot make the run folder /proc/edgefr", "choose another --out"]),
+        (["--set", "encoder.distill.teacher=/nowhere"], ["/nowhere", "give a transformers folder"]),
+        (["--set", "encoder.distill.layers=3"], ["layer_map", "use layer_map: [2, 4, 6]"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].startswith("--") else "",
+)
+def test_simulate(arguments: list[str], parts: list[str], cli: Cli, tmp_path: Path) -> None:
+    out = [] if "--out" in arguments else ["--out", str(tmp_path / "run")]
+    line = refused(*cli("simulate", *arguments, *out))
+    assert [part for part in parts if part not in line] == [], line
+    assert list(tmp_path.iterdir()) == [], "a refused run left something behind"
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"", ["the file is empty"]),
+        (b"\x7fELF\x00\x01\xff", ["not a text file"]),
+        (b"a: [1\nb", [":2:"]),
+        (b"- 1\n", ["must be a mapping"]),
+        (b"fleet: &a {}\nrounds: *a\n", [":2:", "aliases"]),
+        (b"fleet: 1\nfleet: 2\n", [":2:", "given twice"]),
+        (b"x: " + b"[" * 60 + b"]" * 60, ["nested too deeply"]),
+        (b"x: !!python/object/apply:os.system ['true']\n", [":1:"]),
+        (b"# " + b"x" * 1_100_000, ["larger than 1 MB"]),
+        (FLEET.replace("phone_sd680: 0.25", "phone_sd680: 0.35").encode(), ["shares sum to 1.1, not 1", "fleet.share"]),
+        (
+            FLEET.replace("phone_sd680: 0.25", "phone_sd681: 0.25").encode(),
+            [f":{line_of('phone_sd680: 0.25')}:", "did you mean 'phone_sd680'"],
+        ),
+        (FLEET.replace("dropout: 0.1", "dropuot: 0.1").encode(), [f":{line_of('dropout')}:", "did you mean 'dropout'"]),
+        (FLEET.replace("total_mb: 512", "total_mb: -512").encode(), ["memory.total_mb", "greater than 0", "-512"]),
+        (FLEET.replace("{v: 350, kind: E", "{v: .nan, kind: E").encode(), ["memory.app_mb.v", "finite", "nan"]),
+        (FLEET.replace("{v: 350, kind: E", "{v: .inf, kind: E").encode(), ["memory.app_mb.v", "finite", "inf"]),
+    ],
+    ids=lambda value: value[:40].decode(errors="replace") if isinstance(value, bytes) else value[-1],
+)
+def test_devices_file(content: bytes, parts: list[str], cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "devices.yaml"
+    file.write_bytes(content)
+    for command in (["devices"], ["simulate", "--out", str(tmp_path / "run")]):
+        line = refused(*cli(*command, "--devices", file))
+        assert str(file) in line
+        assert [part for part in parts if part not in line] == [], line
+    assert tree(tmp_path) == {"devices.yaml": content}
+
+
+def test_experiment_file(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    for content, parts in (
+        ("rounds: 3\nmodel:\n  lr: 0\n", [":3:", "model.lr", "greater than 0"]),
+        ("rounds: 3\nmodle: {}\n", [":2:", "did you mean 'model'"]),
+        ("encoder:\n  distill:\n    stpes: 2\n", [":3:", "did you mean 'steps'"]),
+        ("privacy:\n  mechanism: gaussian\n", [":1:", "privacy", "exactly one of"]),
+    ):
+        file.write_text(content)
+        line = refused(*cli("simulate", "--experiment", file, "--out", tmp_path / "run"))
+        assert [part for part in [str(file), *parts] if part not in line] == [], line
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+RATINGS = "196\t2\t3\t881250949\n22\t1\t5\t881250000\n196\t3\t1\t881250949\n"
+
+
+@pytest.mark.parametrize(
+    ("ratings", "cut", "parts"),
+    [
+        (RATINGS, 40, ["ml-100k.zip"]),
+        (RATINGS.replace("22\t1", "22\tx"), None, ["u.data", "2"]),
+        (RATINGS.replace("\t881250000", ""), None, ["u.data", "2"]),
+        ("", None, ["u.data"]),
+        (RATINGS, None, ["no user", "lower protocol.min_interactions"]),
+    ],
+    ids=["truncated", "not a number", "short row", "no rows", "too few interactions"],
+)
+def test_archive(ratings: str, cut: int | None, parts: list[str], cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "ml-100k.zip"
+    with zipfile.ZipFile(path, "w") as out:
+        out.writestr("ml-100k/u.genre", "unknown|0\nAction|1\n")
+        out.writestr("ml-100k/u.item", "".join(f"{n}|Film {n}|01-Jan-1995||http://x|0|1\n" for n in (1, 2, 3)))
+        out.writestr("ml-100k/u.data", ratings)
+    path.write_bytes(path.read_bytes()[slice(None) if cut is None else slice(-cut)])
+    before = path.read_bytes()
+    line = refused(*cli("simulate", "--data", "ml-100k", "--data-dir", tmp_path, "--out", tmp_path / "run"))
+    assert [part for part in parts if part not in line] == [], line
+    assert tree(tmp_path) == {"ml-100k.zip": before}
+
+
+def test_a_folder_that_is_taken_is_left_alone(transfr: Made, place: Path, cli: Cli, tmp_path: Path) -> None:
+    before = tree(transfr.run.path)
+    line = refused(*cli("simulate", "--experiment", place / "tiny.yaml", "--out", transfr.run.path))
+    assert f"{transfr.run.path} already holds another run; choose another --out" in line
+    assert tree(transfr.run.path) == before
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "already holds other files" in refused(*cli("simulate", "--out", tmp_path))
+    assert "already holds other files" in refused(*cli("simulate", "--out", tmp_path / "notes.txt"))
+    assert tree(tmp_path) == {"notes.txt": b"mine"}
+
+
+def test_other_commands(transfr: Made, fedmf: Made, cli: Cli, tmp_path: Path) -> None:
+    bundle = transfr.run.path / "bundles" / "laptop_x86"
+    text = tmp_path / "texts.txt"
+    text.write_text("\n \n")
+    binary = tmp_path / "binary.txt"
+    binary.write_bytes(b"\xff\xfe")
+    new = str(tmp_path / "new")
+    for arguments, part in (
+        (["recommend", str(tmp_path)], "is not a bundle"),
+        (["recommend"], "see edgefr recommend --help"),
+        (["recommend", str(bundle), "--user", "nobody"], "unknown user 'nobody'"),
+        (["recommend", str(bundle), "--exclude", "nothing"], "unknown item 'nothing'"),
+        (["recommend", str(bundle), "--k", "0"], "greater than or equal to 1"),
+        (["export", "--run", str(tmp_path), "--out", new], "is not a run folder"),
+        (["export", "--run", str(fedmf.run.path), "--out", new], "name one of them, for example"),
+        (["export", "--run", str(transfr.run.path), "--out", str(text)], str(text)),
+        (["distill", "--out", new, "--device", "tpu"], "unknown device 'tpu'"),
+        (["distill", "--out", new, "--texts", "/nowhere"], "cannot read /nowhere"),
+        (["distill", "--out", new, "--texts", str(text)], "holds no text"),
+        (["distill", "--out", str(text)], "exists; choose another --out"),
+        (["distill", "--out", new, "--set", "encoder.distill=null"], "reads with the teacher itself"),
+        (["pretrain", "--out", new, "--texts", str(binary)], "is not UTF-8"),
+        (["pretrain", "--out", new, "--texts", str(text), "--heads", "5"], "heads must divide hidden"),
+        (["simulat"], "No such command"),
+    ):
+        line = refused(*cli(*arguments))
+        assert part in line, line
+    assert {p.name for p in tmp_path.iterdir()} == {"texts.txt", "binary.txt"}
+
+
+def test_a_run_that_did_not_finish_is_not_exported(transfr: Made, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text((transfr.run.path / "experiment.yaml").read_text())
+    assert "did not finish" in refused(*cli("export", "--run", tmp_path, "--out", tmp_path / "new"))
+
+
+@pytest.mark.parametrize("file", ["experiment.yaml", "model.safetensors", "metrics.parquet", "bundles", "summary.json"])
+def test_disk_full(
+    file: str, place: Path, transfr: Made, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when this file is flushed: no summary, nothing half written, other runs as they were."""
+    flush, full = os.fsync, []
+
+    def fsync(handle: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        if file in name.partition(str(tmp_path))[2]:
+            full.append(name)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(handle)
+
+    before = tree(transfr.run.path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    small = ("--set", "method=fedmf", "--set", "model={dim: 4}")
+    out = tmp_path / "run"
+    line = refused(*cli("simulate", "--experiment", place / "tiny.yaml", *small, "--out", out))
+    assert full
+    assert "No space left on device" in line
+    assert str(tmp_path) in line
+    assert not (out / "summary.json").exists()
+    assert not list(tmp_path.rglob("*.part"))
+    assert out.exists() == (file != "experiment.yaml")
+    assert tree(transfr.run.path) == before
+    monkeypatch.undo()
+    if out.exists():
+        with pytest.raises(Exception, match="did not finish"):
+            Run.open(out)
