@@ -1,0 +1,245 @@
+"""A round of the server: who is asked, what leaves a device, what the server makes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from cloud.settings import AggregationSettings
+from edgefr.data.interactions import Ragged
+from edgefr.engine import inline
+from edgefr.engine.federation import Federation
+from edgefr.engine.sampling import Sampler
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.program import Phase, Tensors, TensorSpec
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
+
+CLIENTS, ITEMS, DIM = 12, 30, 4
+EVERYONE = np.arange(CLIENTS)
+
+
+def interactions() -> Ragged:
+    rng = np.random.default_rng(4)
+    return Ragged.from_lists([rng.choice(ITEMS, n, replace=False) for n in rng.integers(1, 12, CLIENTS)])
+
+
+def sampler() -> Sampler:
+    return Sampler(interactions(), np.arange(ITEMS), ITEMS, negatives=2, batch_size=8, seed=0)
+
+
+class Sent:
+    """An executor whose clients upload given numbers: `dense` [C] fills tensor "w", `row` [C] is added to one row."""
+
+    def __init__(self, dense: np.ndarray, row: np.ndarray):
+        self.dense, self.row = torch.from_numpy(dense).float(), torch.from_numpy(row).float()
+
+    def __call__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
+        who = torch.from_numpy(clients)
+        dense = {"w": self.dense[who].view(-1, 1, 1).expand(-1, 2, 3)}
+        values = self.row[who].view(-1, 1).expand(-1, DIM)
+        rows = {"item": RowUpdates(who % ITEMS, torch.arange(len(clients)), values)}
+        return Updates(dense, rows, {"user": torch.ones(len(clients), DIM)})
+
+
+class Shapes(FedMF):
+    """FedMF's tensors and a dense one: only shapes matter, since `Sent` does the training."""
+
+    def __init__(self) -> None:
+        super().__init__(FedMFSettings(dim=DIM), ITEMS, 1)
+        self.specs = {"w": TensorSpec((2, 3), "shared"), **self.specs}
+        names = ("w", "item", "user")
+        self.phases = (Phase("federated", names, names, 1, "sgd", dict.fromkeys(names, 1.0)),)
+
+    def init_shared(self, seed: int) -> dict[str, torch.Tensor]:
+        return {"w": torch.zeros(2, 3), **super().init_shared(seed)}
+
+
+def federation(
+    executor: object,
+    shard_size: int = 5,
+    weights: str = "uniform",
+    server_lr: float = 1.0,
+    seed: int = 0,
+    **privacy: object,
+) -> Federation:
+    settings = PrivacySettings.model_validate(privacy)
+    program = FedMF(FedMFSettings(dim=DIM, lr=0.5), ITEMS, 1) if executor is inline.run else Shapes()
+    return Federation(
+        program,
+        clients=CLIENTS,
+        seed=seed,
+        executor=executor,  # type: ignore[arg-type]
+        shard_size=shard_size,
+        aggregation=AggregationSettings(weights=weights, server_lr=server_lr),  # type: ignore[arg-type]
+        plan=plan(settings, 5, CLIENTS, CLIENTS, "uniform"),
+        device=torch.device("cpu"),
+    )
+
+
+def moved(made: Federation, number: int = 1, cohort: np.ndarray = EVERYONE) -> dict[str, torch.Tensor]:
+    """What one round changes in the shared tensors."""
+    before = {name: value.clone() for name, value in made.shared.items()}
+    made.round(number, cohort, sampler(), interactions())
+    return {name: (value - before[name]).double() for name, value in made.shared.items()}
+
+
+def literal_mean(sent: Sent, cohort: np.ndarray, weight: np.ndarray, clip: float | None) -> dict[str, np.ndarray]:
+    """The aggregate, client by client."""
+    w, item, total = np.zeros((2, 3)), np.zeros((ITEMS, DIM)), 0.0
+    for client in cohort:
+        dense, row = float(sent.dense[client]), float(sent.row[client])
+        norm = np.sqrt(6 * dense**2 + DIM * row**2)
+        factor = 1.0 if clip is None else min(1.0, clip / norm)
+        w += weight[client] * factor * dense
+        item[client % ITEMS] += weight[client] * factor * row
+        total += weight[client]
+    return {"w": w / total, "item": item / total}
+
+
+UPLOADS = Sent(np.linspace(-3, 2, CLIENTS), np.linspace(1, 4, CLIENTS))
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 1000), st.integers(0, 40))
+@limits(max_examples=50, deadline=None)
+def test_a_cohort_is_drawn_without_replacement_and_keyed_by_round(seed: int, number: int, size: int) -> None:
+    population = np.arange(3, 40, 2)
+    made = federation(UPLOADS, seed=seed)
+    cohort = made.cohort(number, population, size)
+    assert len(cohort) == min(size, len(population))
+    assert len(set(cohort.tolist())) == len(cohort)
+    assert set(cohort.tolist()) <= set(population.tolist())
+    assert made.cohort(number, population, size).tolist() == cohort.tolist()
+
+
+def test_cohorts_differ_by_round_and_are_fair() -> None:
+    made = federation(UPLOADS)
+    cohorts = [made.cohort(number, np.arange(20), 5) for number in range(1, 801)]
+    assert len({tuple(cohort) for cohort in cohorts}) > 700
+    counts = np.bincount(np.concatenate(cohorts), minlength=20)
+    assert abs(counts - 200).max() < 5 * np.sqrt(800 * 0.25 * 0.75)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "size"])
+@pytest.mark.parametrize("clip", [None, 2.0])
+@pytest.mark.parametrize("shard_size", [1, 5, 100])
+def test_the_aggregate_is_the_literal_one(weights: str, clip: float | None, shard_size: int) -> None:
+    cohort = np.array([0, 2, 3, 7, 8, 11])
+    made = federation(UPLOADS, shard_size, weights, server_lr=0.5, **({} if clip is None else {"clip": clip}))
+    found = moved(made, cohort=cohort)
+    weight = interactions().counts.astype(float) if weights == "size" else np.ones(CLIENTS)
+    for name, mean in literal_mean(UPLOADS, cohort, weight, clip).items():
+        np.testing.assert_allclose(found[name].numpy(), 0.5 * mean, atol=1e-6, rtol=1e-5)
+    assert made.counters.clients == 6
+    assert made.counters.participation.tolist() == np.isin(EVERYONE, cohort).astype(int).tolist()
+    assert [int(value.abs().sum() == DIM) for value in made.private["user"]] == np.isin(EVERYONE, cohort).tolist()
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_no_client_moves_the_sum_by_more_than_the_clip(norm: str) -> None:
+    for client in range(CLIENTS):
+        made = federation(UPLOADS, clip=0.7, norm=norm)
+        change = torch.cat([value.flatten() for value in moved(made, cohort=np.array([client])).values()])
+        size = float(change.abs().sum() if norm == "l1" else change.norm())
+        assert size == pytest.approx(0.7, rel=1e-4)
+        assert made.counters.clipped == 1
+    assert federation(UPLOADS, clip=1e6).counters.clipped == 0
+
+
+def test_small_updates_are_left_alone() -> None:
+    made = federation(UPLOADS, clip=1e6)
+    for name, mean in literal_mean(UPLOADS, EVERYONE, np.ones(CLIENTS), None).items():
+        np.testing.assert_allclose(moved(federation(UPLOADS, clip=1e6))[name].numpy(), mean, atol=1e-6)
+    moved(made)
+    assert made.counters.clipped == 0
+    assert len(np.concatenate(made.counters.norms)) == CLIENTS
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", ["dense", "row"])
+@pytest.mark.parametrize("clip", [None, 2.0])
+def test_a_diverged_client_is_dropped_and_counted(bad: float, place: str, clip: float | None) -> None:
+    dense, row = UPLOADS.dense.numpy().copy(), UPLOADS.row.numpy().copy()
+    (dense if place == "dense" else row)[4] = bad
+    made = federation(Sent(dense, row), **({} if clip is None else {"clip": clip}))
+    found = moved(made)
+    rest = np.delete(EVERYONE, 4)
+    for name, mean in literal_mean(UPLOADS, rest, np.ones(CLIENTS), clip).items():
+        np.testing.assert_allclose(found[name].numpy(), mean, atol=1e-6, rtol=1e-5)
+    assert made.counters.dropped == 1
+    assert all(np.isfinite(norms).all() for norms in made.counters.norms)
+
+
+def test_under_a_guarantee_a_dropped_client_still_counts() -> None:
+    """Who failed must not show in the divisor: the sum of the others is divided by the whole cohort."""
+    dense, row = UPLOADS.dense.numpy().copy(), UPLOADS.row.numpy().copy()
+    dense[4] = np.nan
+    tiny = {"mechanism": "gaussian", "clip": 2.0, "sigma": 1e-9}
+    found = moved(federation(Sent(dense, row), **tiny))
+    rest = np.delete(EVERYONE, 4)
+    for name, mean in literal_mean(UPLOADS, rest, np.ones(CLIENTS), 2.0).items():
+        np.testing.assert_allclose(found[name].numpy(), mean * (CLIENTS - 1) / CLIENTS, atol=1e-5)
+
+
+def test_an_empty_cohort_changes_nothing() -> None:
+    for privacy in ({}, {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}):
+        made = federation(UPLOADS, **privacy)
+        assert all(bool((value == 0).all()) for value in moved(made, cohort=np.array([], np.int64)).values())
+        assert made.counters.clients == 0
+
+
+def test_everybody_diverging_changes_nothing() -> None:
+    made = federation(Sent(np.full(CLIENTS, np.nan), np.full(CLIENTS, np.nan)))
+    assert all(bool((value == 0).all()) for value in moved(made).values())
+    assert made.counters.dropped == CLIENTS
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize(("trust", "draws"), [("central", 1), ("local", CLIENTS)])
+def test_the_noise_on_the_mean_has_its_law(mechanism: str, trust: str, draws: int) -> None:
+    """Central: one draw over the cohort's size. Local: one draw per upload, so sqrt(n) / n of one."""
+    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
+    made = federation(still, mechanism=mechanism, trust=trust, scale=0.6)
+    noise = torch.cat([torch.cat([v.flatten() for v in moved(made, number).values()]) for number in range(1, 40)])
+    one = 0.6 if mechanism == "gaussian" else 0.6 * np.sqrt(2)
+    expected = one * np.sqrt(draws) / CLIENTS
+    assert float(noise.std()) == pytest.approx(
+        expected, rel=5 / np.sqrt(len(noise)) * (1 if mechanism == "gaussian" else 2)
+    )
+    assert abs(float(noise.mean())) < 5 * expected / np.sqrt(len(noise))
+    assert made.plan.std_on_mean == pytest.approx(expected)
+    kurtosis = float((noise**4).mean() / (noise**2).mean() ** 2)
+    assert kurtosis == pytest.approx(3 + (3 / draws if mechanism == "laplace" else 0), abs=0.9)
+
+
+def test_noise_is_keyed_by_round_and_reaches_every_coordinate() -> None:
+    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
+    privacy = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}
+    first, second = (moved(federation(still, **privacy), 3) for _ in range(2))
+    other = moved(federation(still, **privacy), 4)
+    for name in first:
+        assert torch.equal(first[name], second[name])
+        assert not torch.equal(first[name], other[name])
+        assert bool((first[name] != 0).all())
+
+
+def test_a_real_round_does_not_depend_on_shards_beyond_rounding_and_repeats_to_the_bit() -> None:
+    whole, again, parts = (moved(federation(inline.run, shard_size=size)) for size in (100, 100, 3))
+    assert float(whole["item"].abs().max()) > 1e-3
+    assert torch.equal(whole["item"], again["item"])
+    torch.testing.assert_close(parts["item"], whole["item"], atol=1e-6, rtol=1e-5)
+
+
+def test_shards_hold_everyone_once_by_falling_activity() -> None:
+    activity = interactions().counts
+    shards = federation(UPLOADS, shard_size=5).shards(EVERYONE[::-1].copy(), activity)
+    assert [len(shard) for shard in shards] == [5, 5, 2]
+    order = np.concatenate(shards)
+    assert sorted(order.tolist()) == EVERYONE.tolist()
+    assert (np.diff(activity[order]) <= 0).all()

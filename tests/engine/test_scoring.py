@@ -1,0 +1,62 @@
+"""Scores for evaluation are those of the program, called for one user."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from edgefr.data.interactions import Ragged
+from edgefr.engine.scoring import ModelScorer
+from edgefr.methods.program import One
+from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program
+
+POOL = np.arange(0, ITEMS, 2)
+
+
+def literal(local, shared, private, context: Ragged, user: int, items: np.ndarray) -> np.ndarray:
+    """The program on the tensors of one user."""
+    tensors = {**shared, **{name: value[user] for name, value in private.items()}}
+    index = torch.from_numpy(items)
+    history = None
+    if local.needs_history:
+        own = torch.from_numpy(np.asarray(context[user], np.int64))
+        history = One(own, own, torch.ones(len(own)), torch.ones(len(own)))
+    batch = One(index, index, index, index, history)
+    vectors = local.vectors(tensors, batch)
+    past = None if history is None else local.vectors(tensors, history)
+    return local.score(tensors, batch, vectors, local.user(tensors, batch, past, vectors)).numpy()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("personal", [True, False])
+@pytest.mark.parametrize("values_per_block", [1 << 24, 1])
+def test_many_users_at_once_are_scored_like_one(variant: str, personal: bool, values_per_block: int) -> None:
+    local, context = program(variant), interactions()
+    shared, private = local.init_shared(1), local.init_private(1, torch.arange(CLIENTS))
+    generator = torch.Generator().manual_seed(0)
+    shared = {n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in shared.items()}
+    private = {n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in private.items()}
+    if not personal:
+        private = {name: value for name, value in private.items() if name == "user"}
+    score = ModelScorer(local, shared, private, context, POOL, ITEMS, torch.device("cpu"), values_per_block)
+    users = np.array([7, 0, CLIENTS // 2, 22])
+    items = np.random.default_rng(2).integers(0, ITEMS, (len(users), 9)).astype(np.int32)
+    some, every = score(users, items), score(users, None)
+    assert every.shape == (len(users), len(POOL))
+    for row, user in enumerate(users):
+        chosen = items[row].astype(np.int64)
+        np.testing.assert_allclose(
+            some[row], literal(local, shared, private, context, user, chosen), atol=1e-5, rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            every[row], literal(local, shared, private, context, user, POOL), atol=1e-5, rtol=1e-5
+        )
+    assert some.std() > 1e-3
+
+
+def test_a_user_without_history_is_scored_zero_by_the_mean() -> None:
+    local = program("transfr mean")
+    shared, private = local.init_shared(1), local.init_private(1, torch.arange(CLIENTS))
+    score = ModelScorer(local, shared, private, Ragged.empty(CLIENTS), POOL, ITEMS, torch.device("cpu"))
+    assert (score(np.array([3]), None) == 0).all()
