@@ -67,7 +67,13 @@ def _pour(source: Path, into: BinaryIO) -> None:
 
 
 def export_run(run: Run, out: Path | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:
-    """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class."""
+    """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class.
+
+    A class that lies there already with the same content is kept. Raises `InputError` for a run that is not whole, a
+    folder in the way, and a full disk.
+
+    Example: ``edgefr.export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
+    """
     from export.bundle import ClassLimits, export_bundles
 
     experiment, tensors = run.experiment, run.read_tensors("model")

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    """Write `learning-curve` and `fleet` as .png and .svg into `folder`."""
+    """Write `learning-curve` and `fleet` as .png and .svg into `folder`: the same bytes for the same numbers."""
+    from matplotlib import rc_context
+
     figures = {"fleet": fleet(summary["fleet"])}
     if any(row["round"] is not None for row in rows):
         figures["learning-curve"] = learning_curve(rows, summary)
@@ -21,7 +23,8 @@ def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> N
         for kind in ("png", "svg"):
             buffer = io.BytesIO()
             metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+            with rc_context({"svg.hashsalt": "edgefr"}):  # ids inside an SVG are random without it
+                figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
             write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
 
 

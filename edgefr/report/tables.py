@@ -13,9 +13,7 @@ from rich.text import Text
 from edgefr.fleet import FleetFile
 from edgefr.fleet import table as device_rows
 from edgefr.report.layout import Sheet
-from edgefr.report.summary import over_seeds
 from edgefr.run import Run
-from privacy.report import render
 
 
 def print_run(run: Run, console: Console) -> None:
@@ -148,6 +146,8 @@ def _evidence(evidence: dict[str, dict[str, str]]) -> str:
 
 def privacy_table(report: dict[str, Any]) -> Table:
     """The privacy report: four epsilons, never mixed."""
+    from privacy.report import render
+
     table = Table(title="privacy", title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
@@ -203,6 +203,8 @@ def warnings(summary: dict[str, Any]) -> list[str]:
 
 def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
     """Mean and standard deviation over seeds, references included."""
+    from edgefr.report.summary import over_seeds
+
     summary = over_seeds([run.summary for run in runs])
     for split, stages in summary["stages"].items():
         rows = [

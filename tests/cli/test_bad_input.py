@@ -222,9 +222,9 @@ def test_disk_full(
 
     before = tree(transfr.run.path)
     monkeypatch.setattr(os, "fsync", fsync)
-    small = ("--set", "method=fedmf", "--set", "model={dim: 4}")
     out = tmp_path / "run"
-    line = refused(*cli("simulate", "--experiment", place / "tiny.yaml", *small, "--out", out))
+    bundles = "--bundles" if file == "bundles" else "--no-bundles"
+    line = refused(*cli("simulate", "--experiment", place / "tiny-fedmf.yaml", bundles, "--out", out))
     assert full
     assert "No space left on device" in line
     assert str(tmp_path) in line

@@ -1,0 +1,197 @@
+"""The other commands, how long runs are interrupted, and what is not loaded to run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import edgefr
+from tests.cli.commands import COMMAND, ROOT, environment
+from tests.cli.conftest import Cli, Made
+
+COMMANDS = ("simulate", "export", "recommend", "devices", "distill", "pretrain")
+
+
+def test_help_is_complete(cli: Cli) -> None:
+    code, out, err = cli("--help")
+    assert (code, err) == (0, "")
+    assert all(name in out for name in COMMANDS)
+    assert cli()[:2] == (0, out), "no command at all shows the same help"
+    for name in COMMANDS:
+        code, out, err = cli(name, "--help")
+        assert (code, err) == (0, "")
+        assert f"edgefr {name}" in out
+        assert max(map(len, out.splitlines())) <= 80
+        for option in re.findall(r"│ \*? *(--[a-z-]+)", out):
+            described = re.search(rf"{option}\b.*?  +[A-Z<a-z]", out)
+            assert described, f"{name} {option} has no description"
+    for option in ("devices", "experiment", "data", "data-dir", "seed", "seeds", "set", "executor", "device", "out"):
+        assert f"--{option}" in cli("simulate", "--help")[1]
+
+
+def test_version(cli: Cli) -> None:
+    from importlib.metadata import version
+
+    assert cli("--version") == (0, f"edgefr {version('edgefr')}\n", "")
+
+
+def test_shell_completion(cache: Path) -> None:
+    surroundings = environment(cache) | {"_EDGEFR_COMPLETE": "complete_bash", "PYTHONPATH": str(ROOT)}
+    start = "import sys; sys.argv[0] = 'edgefr'; from edgefr.cli.app import main; main()"
+
+    def completed(words: str) -> list[str]:
+        variables = surroundings | {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+        done = subprocess.run([sys.executable, "-c", start], env=variables, capture_output=True, text=True, timeout=60)
+        return done.stdout.split()
+
+    assert completed("edgefr dev") == ["devices"]
+    assert set(completed("edgefr simulate --data ml")) == {"ml-100k", "ml-latest-small"}
+
+
+def test_devices_lists_every_class_in_80_columns(cli: Cli) -> None:
+    code, out, err = cli("devices")
+    assert (code, err) == (0, "")
+    assert all(name in out for name in edgefr.load_fleet(ROOT / "devices.yaml").devices)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+
+
+def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli) -> None:
+    import torch
+
+    from edgefr.methods import method
+    from edgefr.methods.program import One
+
+    run = transfr.run
+    names = json.loads((run.path / "checkpoint" / "names.json").read_text())
+    folder = run.path / "bundles" / "laptop_x86"
+    user = json.loads((folder / "private" / "users.json").read_text())["users"][0]
+    tensors, number = run.read_tensors("model"), names["users"].index(user)
+    row = method("transfr")
+    program = row.build(
+        row.settings.model_validate(run.experiment.model), len(names["items"]), tensors["frozen.text"], 1
+    )
+    mine = {n.removeprefix("shared."): v for n, v in tensors.items() if n.startswith("shared.")}
+    mine |= {n.removeprefix("private."): v[number] for n, v in tensors.items() if n.startswith("private.")}
+    every = torch.arange(len(names["items"]))
+    batch = One(every, every, every, every)
+    vectors = program.vectors(mine, batch)
+    scores = program.score(mine, batch, vectors, program.user(mine, batch, None, vectors))
+    own = slice(*tensors["train.offsets"][number : number + 2].tolist())
+    scores[tensors["train.values"][own].long()] = -torch.inf
+    best = scores.topk(3)
+    code, out, err = cli("recommend", folder, "--user", user, "--k", "3")
+    assert (code, err) == (0, "")
+    shown = re.findall(r"│ +(\d) │ (i\d+) │ .*? │ +(-?[\d.]+) │", out)
+    assert [item for _, item, _ in shown] == [names["items"][i] for i in best.indices.tolist()]
+    assert [float(score) for _, _, score in shown] == pytest.approx(best.values.tolist(), abs=2e-4)
+    without = cli("recommend", folder, "--user", user, "--k", "3", "--exclude", shown[0][1])[1]
+    assert shown[0][1] not in without
+    assert shown[1][1] in without
+
+
+def test_export_again_gives_the_same_bundles(fedmf: Made, cli: Cli, tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        code, out, err = cli("export", "--run", fedmf.run.path / "seed-0", "--out", tmp_path / name)
+        assert (code, err) == (0, "")
+        assert out.rstrip().endswith(f"bundles: {tmp_path / name}")
+        manifests = sorted((tmp_path / name).glob("*/manifest.json"))
+        assert [path.parent.name for path in manifests] == ["laptop_x86", "phone_sd680", "speaker_512"]
+        found.append([path.read_bytes() for path in manifests])
+    assert found[0] == found[1]
+    user = json.loads((tmp_path / "one" / "laptop_x86" / "private" / "users.json").read_text())["users"][0]
+    assert f"for {user}" in cli("recommend", tmp_path / "one" / "laptop_x86", "--user", user)[1]
+
+
+def test_distill_writes_the_student_that_simulate_used(transfr: Made, place: Path, cli: Cli, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(edgefr.load_data("demo", seed=0, options={"users": 60, "items": 160}).catalogue.text))
+    out = tmp_path / "student"
+    code, shown, err = cli("distill", "--experiment", place / "tiny.yaml", "--texts", texts, "--out", out)
+    assert (code, err) == (0, "")
+    assert shown.rstrip().endswith(f"student: {out}")
+    model = "model.safetensors"
+    assert (out / model).read_bytes() == (transfr.run.path / "encoder" / model).read_bytes()
+    assert {p.name for p in tmp_path.iterdir()} == {"student", "texts.txt"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import edgefr; edgefr.load_experiment; edgefr.load_fleet; edgefr.load_data; edgefr.Run",
+        "from edgefr.cli.app import app; app(['devices'], standalone_mode=False)",
+        "from edgefr.cli.app import app; app(['simulate', '--help'], standalone_mode=False)",
+        "from edgefr.cli.app import app; app(['recommend', BUNDLE], standalone_mode=False)",
+    ],
+    ids=["import", "devices", "help", "recommend"],
+)
+def test_the_light_commands_load_nothing_heavy(code: str, transfr: Made, cache: Path) -> None:
+    bundle = str(transfr.run.path / "bundles" / "laptop_x86")
+    script = f"BUNDLE = {bundle!r}\n{code}\nimport sys; print('LOADED', *sorted(sys.modules))"
+    surroundings = environment(cache) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=surroundings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.rsplit("LOADED ", 1)[1].split())
+    heavy = {"torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "scipy", "dp_accounting", "opacus"}
+    assert "numpy" in loaded
+    assert not loaded & heavy
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None:
+    """Interrupted in the rounds: exit code 130 within seconds, one line, no summary, nothing half written."""
+    out = tmp_path / "run"
+    arguments = ["simulate", "--experiment", place / "tiny-fedmf.yaml", "--set", "rounds=1000000", "--out", out]
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        cwd=ROOT,
+        env=environment(cache) | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a parent in the background ignores it
+    )
+    try:
+        limit = time.monotonic() + 60
+        while not (out / "devices.yaml").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        stdout, stderr = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert time.monotonic() - started < 10
+    assert process.returncode == 130
+    assert stdout == ""
+    assert stderr.strip().splitlines() == ["interrupted: what was finished is kept, nothing is half written"]
+    assert {p.name for p in out.iterdir()} == {"experiment.yaml", "devices.yaml"}
+
+
+def test_progress_is_for_terminals() -> None:
+    from io import StringIO
+
+    from edgefr.cli.progress import shown
+
+    for terminal in (True, False):
+        file = StringIO()
+        with shown(Console(file=file, force_terminal=terminal, width=100)) as progress:
+            progress("rounds", 1, 4, "12 clients/s [of 3]")
+            progress("rounds", 4, 4, "14 clients/s")
+        drawn = file.getvalue()
+        if terminal:
+            assert all(part in drawn for part in ("rounds", "4/4", "14 clients/s"))
+        else:
+            assert drawn == ""

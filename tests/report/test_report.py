@@ -1,0 +1,202 @@
+"""Summary, tables and figures from numbers that are known."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from edgefr.data.interactions import Ragged
+from edgefr.measure import joined, verdicts
+from edgefr.report.figures import draw
+from edgefr.report.layout import Sheet
+from edgefr.report.summary import over_seeds
+from edgefr.report.tables import bundle_table, count, engine_line, fleet_table, metric_table, transfer_table, warnings
+
+
+def printed(thing: object, width: int = 80) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(thing)
+    return file.getvalue()
+
+
+QUANTITIES = {"p10": 0.5, "p50": 1.25, "p90": 1234.5}
+EVIDENCE = {
+    "seconds": {"fp32_gflops": "derived", "bandwidth": "derived, estimate"},
+    "energy_j": {"active_w": "measured"},
+    "memory_mb": {"rss_mb": "measured", "app_mb": "proxy"},
+}
+
+
+def device(invited: int = 5, contributed: int = 3, failures: dict[str, int] | None = None) -> dict:
+    spreads = {name: dict(QUANTITIES) for name in ("seconds", "energy_j", "bytes_down", "bytes_up", "memory_mb")}
+    failed = {"deadline": 2} if failures is None else failures
+    counts = {"clients": 9, "invited": invited, "contributed": contributed, "failures": failed}
+    return {"label": "a device", **counts, **spreads, "evidence": EVIDENCE}
+
+
+def fleet(**classes: dict) -> dict:
+    known = classes or {"phone": device(), "watch": device(0, 0, {})}
+    whole = {k: v for k, v in device().items() if k not in ("label", "evidence")}
+    return {"policy": "deadline", "rounds": 1, "virtual_hours": 0.5, **whole, "classes": known}
+
+
+def summary(**values: object) -> dict:
+    stages = {"federated": {"HR@5": 0.5, "NDCG@5": 0.25, "Recall@5": 0.5}}
+    references = {"popularity": {"HR@5": 0.25, "NDCG@5": 0.125, "Recall@5": 0.25}}
+    engine = {
+        **{"client_updates": 1, "clients_per_second": 2.0, "executor": "inline", "device": "cpu", "shard_size": 3},
+        **{"train_seconds": 1.0, "eval_seconds": 2.0, "wall_seconds": 4.0, "peak_rss_mb": 1500.0},
+        "dropped_updates": 0,
+    }
+    return {
+        **{"method": "fedmf", "data": "demo", "stage": "federated", "stages": {"main": stages}},
+        **{"references": {"main": references}, "full_ranking": {"users": 1, "main": stages | references}},
+        **{"engine": engine, "fleet": fleet(), "bundles": [], "validation": {"main": references}},
+        **values,
+    }
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")) | st.just(" "), min_size=1, max_size=30)
+
+
+@given(st.lists(st.lists(words, min_size=4, max_size=4), min_size=1, max_size=4), st.integers(60, 160))
+@limits(max_examples=60, deadline=None)
+def test_a_sheet_shows_every_column_once_and_reads_no_markup(rows: list[list[str]], width: int) -> None:
+    names = ["name", "words", "one number", "another"]
+    sheet = Sheet("title", [dict(zip(names, row, strict=True)) for row in rows], words=["name", "words"])
+    parts = sheet.parts(width)
+    assert all(part[0] == "name" for part in parts)
+    assert [name for part in parts for name in part[1:]] == names[1:]
+    lines = printed(sheet, width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    numbers = [row[2] for row in rows if row[2].strip() == row[2] and "  " not in row[2]]
+    assert all(any(number in line for line in lines) for number in numbers if cell_len(number) == len(number))
+
+
+def test_names_with_brackets_are_shown_as_they_are() -> None:
+    shown = printed(Sheet("[b]t[/b]", [{"item": "Soap [pack of 3] [/x]", "score": "1"}], words=["item"]))
+    assert "Soap [pack of 3] [/x]" in shown
+    assert shown.startswith("[b]t[/b]")
+
+
+def test_counts_agree_with_their_nouns() -> None:
+    assert [count(n, "round") for n in (0, 1, 2, 1000)] == ["0 rounds", "1 round", "2 rounds", "1,000 rounds"]
+    assert "fleet: 1 round in 30.0 virtual minutes" in printed(fleet_table(fleet()))
+    assert "on 1 user" in printed(metric_table(summary(), "main"))
+    assert engine_line(summary()).startswith("engine: 1 client update at 2/s (inline, cpu, shards of 3)")
+
+
+def test_metric_table() -> None:
+    shown = printed(metric_table(summary(), "main"))
+    assert "fedmf on demo\n" in shown
+    assert "│ federated  │    0.5000 │    0.2500 │ 0.5000 │ 0.2500 │" in shown
+    assert "Recall" not in shown, "with one held-out item it is HR again"
+
+
+def test_without_full_ranking_there_are_no_such_columns() -> None:
+    shown = printed(metric_table(summary(full_ranking={"users": 0}), "main"))
+    assert "full" not in shown
+
+
+def test_fleet_table() -> None:
+    shown = printed(fleet_table(fleet()), width=200)
+    assert "1.25 (1,234)" in shown
+    assert "deadline 2" in shown
+    for line in shown.splitlines():
+        if "watch" in line:
+            assert "│       0 │           0 │" in line
+    empty = dict.fromkeys(QUANTITIES)
+    idle = {**device(0, 0, {}), **dict.fromkeys(("seconds", "energy_j", "bytes_down", "bytes_up", "memory_mb"), empty)}
+    (line,) = [line for line in printed(fleet_table(fleet(tv=idle)), width=200).splitlines() if "│ tv " in line]
+    assert line.replace(" ", "").startswith("│tv│9│0│0│-│-│-│-│-│")
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [(0.001, "3.6 virtual seconds"), (0.5, "30.0 virtual minutes"), (30, "1.2 virtual days")]
+)
+def test_virtual_time_has_a_unit_that_fits(hours: float, said: str) -> None:
+    assert said in printed(fleet_table(fleet() | {"virtual_hours": hours}))
+
+
+def test_transfer_table() -> None:
+    shown = printed(transfer_table({"HR@5": {"source": 0.5, "target": 0.4, "delta": 0.2}}))
+    assert "│ HR@5   │ 0.5000 │ 0.4000 │ 20.0% │" in shown
+
+
+def test_bundles_that_were_not_compared_show_a_dash() -> None:
+    row = {"class": "tv", "variant": "i8", "files_mb": 1.0, "memory_mb": 99.6, "fits": False, "parity_users": 0}
+    shown = printed(bundle_table([row | {"max_score_error": None, "top10_equal": None}]))
+    assert "100" in shown
+    assert "NO" in shown
+
+
+def test_warnings_are_for_what_must_not_be_overlooked() -> None:
+    assert warnings(summary()) == []
+    engine = summary()["engine"] | {"dropped_updates": 1}
+    (line,) = warnings(summary(engine=engine))
+    assert line.startswith("warning: 1 client update held NaN or infinite values")
+    (line,) = warnings(summary(fleet=fleet() | {"contributed": 0}))
+    assert "no client ever contributed" in line
+    (line,) = warnings(summary(bundles=[{"class": "watch", "fits": False}, {"class": "tv", "fits": True}]))
+    assert "watch" in line
+    assert "tv" not in line
+
+
+def test_verdicts_count_a_tie_as_not_beaten() -> None:
+    table = {"a": {"HR@5": 0.5}, "b": {"HR@5": 0.25}, "popularity": {"HR@5": 0.5}, "text mean": {"HR@5": 0.3}}
+    assert verdicts(table, ["a", "b"], "HR@5", ["popularity", "text mean"]) == [
+        "a does NOT beat popularity: HR@5 0.5000 against 0.5000",
+        "a beats text mean: HR@5 0.5000 against 0.3000",
+        "b does NOT beat popularity: HR@5 0.2500 against 0.5000",
+        "b does NOT beat text mean: HR@5 0.2500 against 0.3000",
+    ]
+
+
+def test_over_seeds_is_mean_and_sample_sd() -> None:
+    runs = []
+    for seed, value in enumerate([0.1, 0.4, 0.7]):
+        stages = {"main": {"federated": {"HR@5": value}}}
+        kept = dict.fromkeys(("schema", "experiment", "fidelity", "protocol", "rounds", "split", "versions"), "x")
+        rest = {"method": "fedmf", "data": "demo", "stage": "federated", "seed": seed, "metrics": {"HR@5": value}}
+        runs.append(kept | rest | {"stages": stages, "references": {"main": {"popularity": {"HR@5": 0.2}}}})
+    out = over_seeds(runs)
+    assert out["seeds"] == [0, 1, 2]
+    assert out["metrics"]["HR@5"] == pytest.approx({"mean": 0.4, "sd": 0.3})
+    assert out["stages"]["main"]["federated"]["HR@5"] == pytest.approx({"mean": 0.4, "sd": 0.3})
+    assert out["references"]["main"]["popularity"]["HR@5"] == pytest.approx({"mean": 0.2, "sd": 0.0})
+    assert over_seeds(runs[:1])["metrics"]["HR@5"] == {"mean": 0.1, "sd": 0.0}
+
+
+def test_figures_are_drawn_the_same_each_time(tmp_path: Path) -> None:
+    rows = [
+        {"round": number, "split": "main", "stage": "federated", "metric": metric, "value": number / 10}
+        for number in (1, 2)
+        for metric in ("HR@5", "NDCG@5")
+    ]
+    for name in ("one", "two"):
+        draw(tmp_path / name, rows, summary())
+    assert {p.name for p in (tmp_path / "one").iterdir()} == {
+        *("fleet.png", "fleet.svg", "learning-curve.png", "learning-curve.svg")
+    }
+    for file in ("fleet.png", "learning-curve.png", "fleet.svg", "learning-curve.svg"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+    draw(tmp_path / "none", [], summary())
+    assert {p.name for p in (tmp_path / "none").iterdir()} == {"fleet.png", "fleet.svg"}
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=4), st.lists(st.integers(0, 9), max_size=4)), min_size=1)
+)
+@limits(max_examples=50, deadline=None)
+def test_joined_is_row_by_row(rows: list[tuple[list[int], list[int]]]) -> None:
+    first, second = (Ragged.from_lists([np.array(row[side], np.int32) for row in rows]) for side in (0, 1))
+    both = joined(first, second)
+    assert [both[u].tolist() for u in range(len(rows))] == [a + b for a, b in rows]

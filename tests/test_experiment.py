@@ -1,0 +1,127 @@
+"""The experiment: where values come from, and that it survives a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from edgefr.data.protocols import CrossDomain, LeaveOneOut
+from edgefr.experiment import Experiment, load_experiment
+from edgefr.methods import METHODS
+from edgefr.pipeline import fleet_overrides
+from edgefr.run import Run
+from privacy.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_strongest_last_defaults_method_file_set_options(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: fedmf\nrounds: 7\nseed: 3\nbatch_size: 9\n")
+    made = load_experiment(file, ["rounds=8", "seed=4"], seed=5, data=None)
+    assert (made.batch_size, made.rounds, made.seed, made.data) == (9, 8, 5, "demo")
+    assert made.clients_per_round == METHODS["fedmf"].defaults["clients_per_round"]
+    assert load_experiment().rounds == METHODS["transfr"].defaults["rounds"]
+    assert load_experiment(overrides=["rounds=8", "rounds=9"]).rounds == 9
+
+
+def test_set_changes_one_field_of_a_section_and_leaves_its_defaults() -> None:
+    plain, changed = load_experiment(), load_experiment(overrides=["encoder.distill.steps=2", "protocol.negatives=9"])
+    assert changed.encoder.distill is not None
+    assert changed.encoder.distill.steps == 2
+    assert changed.encoder.distill.model_copy(update={"steps": 150}) == plain.encoder.distill
+    assert changed.protocol == LeaveOneOut(negatives=9)
+    assert load_experiment(overrides=["privacy.clip=0.5"]).privacy.clip == 0.5
+
+
+def test_set_builds_on_what_the_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("protocol: {name: cross-domain, source: books, target: films}\nencoder: {encode: {pooling: cls}}\n")
+    made = load_experiment(file, ["protocol.negatives=9", "encoder.distill.steps=2"])
+    assert made.protocol == CrossDomain(source="books", target="films", negatives=9)
+    assert made.encoder.encode.pooling == "cls"
+    assert made.encoder.distill is not None
+    assert made.encoder.distill.hidden == load_experiment().encoder.distill.hidden
+    assert load_experiment(file, ["encoder.distill=null"]).encoder.distill is None
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda p: p.name)
+def test_the_recipes_are_valid_and_complete(file: Path) -> None:
+    made = load_experiment(file)
+    assert made.name == file.stem
+    assert Experiment.model_validate(made.model_dump()) == made
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "rounds": st.integers(0, 50),
+            "clients_per_round": st.floats(0.01, 1.0) | st.integers(2, 500).map(float),
+            "seed": st.integers(0, 2**31 - 1),
+            "evaluation": st.fixed_dictionaries({"k": st.lists(st.integers(1, 50), min_size=1, max_size=3)}),
+            "protocol": st.sampled_from(
+                [{"name": "leave-one-out"}, {"name": "cross-domain", "source": "a", "target": "b"}]
+            ),
+            "privacy": st.sampled_from(
+                [
+                    {},
+                    {"mechanism": "gaussian", "clip": 0.1, "epsilon": float("inf")},
+                    {"mechanism": "laplace", "scale": 0.3},
+                ]
+            ),
+            "model": st.sampled_from([{}, {"user_encoder": "mean"}, {"lr": 1e-30}]),
+            "data_options": st.dictionaries(
+                st.text("abc", min_size=1), st.integers() | st.text(max_size=5), max_size=2
+            ),
+        }
+    )
+)
+@limits(max_examples=40, deadline=None)
+def test_a_written_experiment_reads_back_the_same(tmp_path_factory: pytest.TempPathFactory, values: dict) -> None:
+    made = Experiment.model_validate(values)
+    run = Run(tmp_path_factory.mktemp("run"))
+    run.write_experiment(made)
+    assert run.experiment == made
+    text = (run.path / "experiment.yaml").read_text()
+    assert set(yaml.safe_load(text)) == set(Experiment.model_fields), "every value is written out"
+    run.write_experiment(run.experiment)
+    assert (run.path / "experiment.yaml").read_text() == text
+
+
+@given(st.floats(0.001, 1.0) | st.integers(2, 10**6).map(float), st.integers(1, 10**5))
+@limits(max_examples=100, deadline=None)
+def test_a_cohort_is_somebody_and_at_most_everybody(asked: float, clients: int) -> None:
+    size = Experiment.model_validate({"clients_per_round": asked}).cohort_size(clients)
+    assert 1 <= size <= clients
+    if asked <= 1:
+        assert size == max(1, round(asked * clients))
+    else:
+        assert size == min(clients, int(asked))
+
+
+def test_every_field_says_what_it_is() -> None:
+    def check(model: type, at: str) -> None:
+        for name, field in model.model_fields.items():
+            assert field.description or name == "name", f"{at}{name}"
+            if hasattr(field.annotation, "model_fields"):
+                check(field.annotation, f"{at}{name}.")
+
+    check(Experiment, "")
+
+
+def test_fleet_values_go_to_their_sections() -> None:
+    made = load_experiment(overrides=["fleet.dropout=0.2", "fleet.rounds.policy=first_k"])
+    assert fleet_overrides(made) == {"fleet": {"dropout": 0.2}, "rounds": {"policy": "first_k"}}
+    assert fleet_overrides(load_experiment()) == {}
+
+
+def test_an_unknown_method_in_a_file_has_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("rounds: 3\nmethod: fedfm\n")
+    with pytest.raises(InputError, match=r"mine.yaml:2: unknown method 'fedfm'; did you mean 'fedmf'"):
+        load_experiment(file)
