@@ -100,10 +100,10 @@ class Simulation:
             if number % self.experiment.evaluation.every == 0 or number == self.experiment.rounds:
                 found = self.measured.add(self.row.stages[0], split, self._together(split), "valid", number, full=False)
                 name, value = next(iter(found.items()))
-                note = f"validation {name} {value:.4f}, "
+                note = f", validation {name} {value:.4f}"
             if progress is not None:
                 speed = self.federation.counters.clients / max(self.federation.counters.seconds, 1e-9)
-                progress("rounds", number, self.experiment.rounds, f"{note}{speed:,.0f} clients/s")
+                progress("rounds", number, self.experiment.rounds, f"{speed:,.0f} clients/s{note}")
 
     def _meet(self, number: int, sampler: Sampler, met: np.ndarray) -> Clients:
         """Invite a cohort; the fleet decides who can contribute. `met` [clients] notes who has the frozen tables."""

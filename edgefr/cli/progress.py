@@ -16,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.progress import TimeRemainingColumn as TimeLeft
+from rich.table import Column
 
 from edgefr.prepare import Progress as Report
 
@@ -33,14 +34,14 @@ def shown(console: Console | None = None) -> Iterator[Report]:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description:<14}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeLeft(),
-        TextColumn("[dim]{task.fields[note]}"),
+        TextColumn("[dim]{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)),  # what is left of the line
     )
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=console) as bars:
+    with Progress(*columns, console=console, expand=True) as bars:
 
         def report(stage: str, done: int, total: int, note: str) -> None:
             if stage not in tasks or bars.tasks[tasks[stage]].total != total:

@@ -55,7 +55,7 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
     """Stages of the model and references, on sampled candidates and on the whole catalogue."""
     stages, references = summary["stages"][split], summary["references"][split]
     full = summary["full_ranking"].get(split, {})
-    names = [n for n in next(iter(stages.values())) if not n.startswith("Recall")]  # one held-out item: Recall = HR
+    names = _shown(stages)
     rows = []
     for stage, values in (stages | references).items():
         row = {"test items": stage} | {f"{n}\n1+sampled": f"{values[n]:.4f}" for n in names}
@@ -72,6 +72,11 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
         rules=[len(stages) - 1],
         bold=[list(stages).index(summary["stage"])],
     )
+
+
+def _shown(stages: dict[str, dict[str, Any]]) -> list[str]:
+    """Metrics worth a column: with one held-out item per user Recall@k is HR@k again."""
+    return [name for name in next(iter(stages.values())) if not name.startswith("Recall")]
 
 
 def transfer_table(transfer: dict[str, dict[str, float]]) -> Sheet:
@@ -207,8 +212,9 @@ def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
 
     summary = over_seeds([run.summary for run in runs])
     for split, stages in summary["stages"].items():
+        names = _shown(stages)
         rows = [
-            {"test items": stage} | {n: f"{v['mean']:.4f} ± {v['sd']:.4f}" for n, v in values.items()}
+            {"test items": stage} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}
             for stage, values in (stages | summary["references"][split]).items()
         ]
         title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {count(len(runs), 'seed')}"

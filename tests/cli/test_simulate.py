@@ -29,14 +29,9 @@ TIMINGS = (
 )
 
 
-def experiment(place: Path, *overrides: str, file: str = "tiny.yaml", **values: Any) -> edgefr.Experiment:
-    return edgefr.load_experiment(place / file, overrides, **values)
-
-
-def again(place: Path, out: Path, *overrides: str, **options: Any) -> Run:
-    """The small experiment in this process, without bundles."""
-    chosen = experiment(place, *overrides, file=options.pop("file", "tiny.yaml"))
-    return edgefr.simulate(chosen, "devices.yaml", out=out, bundles=False, **options)
+def again(place: Path, out: Path, *overrides: str, file: str = "tiny.yaml") -> Run:
+    """A small experiment in this process, without bundles."""
+    return edgefr.simulate(edgefr.load_experiment(place / file, overrides), "devices.yaml", out=out, bundles=False)
 
 
 def without_timing(summary: dict[str, Any]) -> dict[str, Any]:
@@ -125,28 +120,39 @@ def test_the_experiment_file_gives_the_same_experiment_and_fleet(transfr: Made) 
 
 
 @pytest.mark.usefixtures("inside")
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(transfr: Made, place: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_run(transfr: Made, place: Path, tmp_path: Path) -> None:
     same = again(place, tmp_path / "same")
     assert values(same) == values(transfr.run)
     assert without_timing(same.summary) == without_timing(transfr.run.summary)
     model = "checkpoint/model.safetensors"
     assert (same.path / model).read_bytes() == (transfr.run.path / model).read_bytes()
     assert (same.path / "events.jsonl").read_text() == (transfr.run.path / "events.jsonl").read_text()
-    other = again(place, tmp_path / "other", "seed=1")
-    assert values(other) != values(transfr.run)
+
+
+def test_another_seed_gives_another_run(fedmf: Made) -> None:
+    assert values(Run(fedmf.run.path / "seed-0")) != values(Run(fedmf.run.path / "seed-1"))
+
+
+def agree(run: Run, other: Run, tolerance: float) -> None:
+    """Metrics and tensors of two runs differ by no more than `tolerance`."""
+    found, expected = values(run), values(other)
+    assert found.keys() == expected.keys()
+    assert max(abs(found[key] - expected[key]) for key in expected) <= tolerance
+    tensors = other.read_tensors("model")
+    for name, value in run.read_tensors("model").items():
+        np.testing.assert_allclose(value.numpy(), tensors[name].numpy(), atol=tolerance)
 
 
 @pytest.mark.usefixtures("inside")
-def test_executors_and_shard_sizes_agree(transfr: Made, place: Path, tmp_path: Path) -> None:
-    whole = values(transfr.run)
-    tensors = transfr.run.read_tensors("model")
-    for name, change, tolerance in (("debug", "engine.executor=debug", 1e-4), ("single", "engine.shard_size=1", 1e-5)):
-        run = again(place, tmp_path / name, change)
-        found = values(run)
-        assert found.keys() == whole.keys()
-        assert max(abs(found[key] - whole[key]) for key in whole) <= tolerance
-        for tensor, value in run.read_tensors("model").items():
-            np.testing.assert_allclose(value.numpy(), tensors[tensor].numpy(), atol=tolerance)
+def test_the_plain_executor_agrees(transfr: Made, place: Path, tmp_path: Path) -> None:
+    agree(again(place, tmp_path / "debug", "engine.executor=debug"), transfr.run, 1e-4)
+
+
+@pytest.mark.usefixtures("inside")
+def test_shard_sizes_agree(fedmf: Made, place: Path, tmp_path: Path) -> None:
+    run = again(place, tmp_path / "single", "engine.shard_size=1", file="tiny-fedmf.yaml")
+    assert run.experiment.engine.shard_size == 1
+    agree(run, Run(fedmf.run.path / "seed-0"), 1e-5)
 
 
 def test_seeds_give_mean_and_sd(fedmf: Made) -> None:
