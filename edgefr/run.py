@@ -87,14 +87,14 @@ class Run:
             raise InputError(f"cannot read {self.path / 'summary.json'}: {error}; run the experiment again") from None
 
     def write_experiment(self, experiment: Experiment) -> None:
-        """Save the resolved experiment; reading it back gives the same experiment."""
+        """Save the resolved experiment; reading it back gives the same experiment (other than ASCII is escaped)."""
         values = experiment.model_dump()  # not as JSON, which has no infinity
-        write_atomic(self.path / "experiment.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+        write_atomic(self.path / "experiment.yaml", yaml.safe_dump(values, sort_keys=False))
 
     def write_devices(self, fleet: FleetFile) -> None:
         """Save the fleet as it was used, overrides included."""
         values = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
-        write_atomic(self.path / "devices.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+        write_atomic(self.path / "devices.yaml", yaml.safe_dump(values, sort_keys=False))
 
     def write_events(self, events: list[dict[str, Any]]) -> None:
         """Save the virtual clock's log, one JSON object per line."""
