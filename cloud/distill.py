@@ -113,15 +113,14 @@ def distill(
 def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
     """The same student with random weights from the seed, never trained: the ablation's "Random"."""
     teacher_folder = resolve(settings.teacher)
-    teacher = open_model(teacher_folder)
-    config = student_config(settings, teacher.config)
+    config = student_config(settings, open_config(teacher_folder))
     final = _place(cache_dir, teacher_folder, settings, "untrained")
     if final.exists():
         return _kept(final)
     working = final.with_name(final.name + ".part")
     student = new_student(config, settings.seed)
     _save_student(working, student, {}, open_tokenizer(teacher_folder))
-    return _finish(working, final, _sizes(student, teacher))
+    return _finish(working, final, _sizes(student, open_model(teacher_folder)))
 
 
 def _place(cache_dir: Path, teacher: Path, settings: DistillSettings, corpus_digest: str) -> Path:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class FedMFSettings(BaseModel):
     """FedMF: a private user vector and a shared item table, inner product (F3CRec §5.1; Chai et al. 2020)."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     dim: int = Field(32, ge=1, le=4096, description="width of user and item vectors")
     init_scale: float = Field(0.01, gt=0, description="standard deviation of the first vectors")

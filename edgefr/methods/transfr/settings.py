@@ -1,19 +1,21 @@
 """Hyper-parameters of TransFR."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+Width = Annotated[int, Field(ge=1, le=65536)]
 
 
 class TransFRSettings(BaseModel):
     """TransFR (Zhang et al., 2024), §3.2 and §4.1.4."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    adapter: list[int] = Field(
+    adapter: list[Width] = Field(
         [128, 64, 32], min_length=1, description="widths of the federated adapter after the text"
     )
-    head: list[int] = Field(
+    head: list[Width] = Field(
         [64, 32], min_length=1, description="widths of the local head; the last must equal the adapter's"
     )
     head_form: Literal["residual", "plain"] = Field(
