@@ -1,9 +1,10 @@
 """Federated rounds: who takes part, what leaves each device, what the server makes of it.
 
-    cohort → shards → updates → clip → (noise) → one streaming sum → (noise) → shared tensors
+    cohort → shards → updates → releases → one streaming sum → (noise) → shared tensors
 
 Owns: server state, the private tensors of all simulated clients, the order of a round. Does not own: local training
-(executors), costs and the clock (`edgefr.fleet`), mechanisms (`privacy`), averaging (`cloud.aggregate`).
+(executors), what a device lets out (`release`), costs and the clock (`edgefr.fleet`), mechanisms (`privacy`), averaging
+(`cloud.aggregate`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from torch import Tensor
 from cloud.aggregate import Accumulator
 from cloud.settings import AggregationSettings
 from edgefr.data.interactions import Ragged
+from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.release import Release, Terms
 from edgefr.engine.sampling import Sampler
-from edgefr.engine.work import Clients, Executor, LocalWork, Updates, trained
-from edgefr.methods.program import LocalProgram, Phase, Tensors
+from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
+from edgefr.methods.program import LocalProgram, Phase
 from privacy import keyed
-from privacy.clip import clip_factors
 from privacy.mechanism import noise_of_sum
 from privacy.plan import Plan
 
@@ -73,8 +75,11 @@ class Federation:
         plan: Plan,
         device: torch.device,
     ):
-        self.program, self.seed, self.executor, self.shard_size = program, seed, executor, shard_size
+        self.program, self.seed, self.shard_size = program, seed, shard_size
+        self.crew: Crew = Alone(executor)
         self.aggregation, self.plan, self.device = aggregation, plan, device
+        self.terms = Terms(plan.clip, plan.norm, aggregation.weights == "size", plan.guarantees)
+        self.memory: Memory | None = None
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
         self.private = program.init_private(seed, torch.arange(clients))
@@ -95,21 +100,36 @@ class Federation:
 
     @one_thread()
     def round(self, number: int, cohort: Clients, sampler: Sampler, context: Ragged) -> None:
-        """Train `cohort` and move the shared tensors by its aggregate (TransFR Eq. 5, Algorithm 1)."""
+        """Train `cohort` and move the shared tensors by its aggregate (TransFR Eq. 5, Algorithm 1; F3CRec Eq. 7)."""
         started = time.perf_counter()
         phases = self.phases("round")
-        work = LocalWork(self.program, phases, sampler, context, number, self.device)
-        total = Accumulator(self.shared, self.device)
-        for shard in self.shards(cohort, sampler.train.counts):
-            updates = self._run(work, phases, shard, self.private)
-            self._release(updates, shard, sampler.train.counts[shard], total)
-            for name, value in updates.private.items():
-                self.private[name][torch.from_numpy(shard)] = value.cpu()
+        work = LocalWork(self.program, phases, sampler, context, number, self.device, self.memory)
+        changed = trained(self.program, phases, "shared")
+        total = Accumulator({name: self.shared[name] for name in changed}, self.device)
+        shards = self.shards(cohort, sampler.train.counts)
+        for shard, part in zip(
+            shards, self.crew.releases(work, self.terms, self.shared, self.private, shards), strict=True
+        ):
+            self._take(shard, part, total)
         self._noise(number, total, len(cohort))
-        self.shared = total.apply(self.shared, self.aggregation)
+        self.shared = self.shared | total.apply({name: self.shared[name] for name in changed}, self.aggregation)
         self.counters.participation[cohort] += 1
         self.counters.clients += len(cohort)
         self.counters.seconds += time.perf_counter() - started
+
+    def _take(self, shard: Clients, part: Release, total: Accumulator) -> None:
+        """Add a shard's partial sum to the total and put its private tensors back."""
+        for name, value in part.dense.items():
+            total.add_dense(name, value)
+        for name, (rows, values) in part.rows.items():
+            total.add_rows(name, rows, values)
+        total.add_weight(part.weight, part.clients)
+        self.counters.dropped += part.dropped
+        self.counters.clipped += part.clipped
+        self.counters.norms.append(part.norms)
+        index = torch.from_numpy(shard)
+        for name, value in part.private.items():
+            self.private[name][index] = value.cpu()
 
     @one_thread()
     def personalise(
@@ -118,42 +138,17 @@ class Federation:
         """All private tensors after the "final" phases of `clients` on their own data; nothing leaves a device."""
         phases = self.phases("final")
         out = {name: value.clone() for name, value in private.items()}
+        if not phases:
+            return out
         work = LocalWork(self.program, phases, sampler, context, number, self.device)
         started = time.perf_counter()
-        for shard in self.shards(clients, sampler.train.counts) if phases else []:
-            updates = self._run(work, phases, shard, private)
+        shards = self.shards(clients, sampler.train.counts)
+        for shard, updates in zip(shards, self.crew.updates(work, self.shared, private, shards), strict=True):
             for name, value in updates.private.items():
                 out[name][torch.from_numpy(shard)] = value.cpu()
-        if phases:
-            self.counters.clients += len(clients)
-            self.counters.seconds += time.perf_counter() - started
+        self.counters.clients += len(clients)
+        self.counters.seconds += time.perf_counter() - started
         return out
-
-    def _run(self, work: LocalWork, phases: list[Phase], shard: Clients, private: Tensors) -> Updates:
-        used = {name for phase in phases for name in phase.uses if name in private}
-        own = {name: value[torch.from_numpy(shard)] for name, value in private.items() if name in used}
-        return self.executor(work, self.shared, own, shard)
-
-    def _release(self, updates: Updates, shard: Clients, sizes: npt.NDArray[np.int64], total: Accumulator) -> None:
-        """What leaves the devices: updates that are finite, clipped jointly, weighted, summed."""
-        norms = updates.norms(len(shard), 1 if self.plan.norm == "l1" else 2).cpu().numpy()
-        finite = np.isfinite(norms)
-        factors = np.where(finite, 1.0, 0.0) if self.plan.clip is None else clip_factors(norms, self.plan.clip)
-        self.counters.dropped += int((~finite).sum())
-        self.counters.norms.append(norms[finite])
-        if self.plan.clip is not None:
-            self.counters.clipped += int((norms[finite] > self.plan.clip).sum())
-        weights = np.where(finite, sizes if self.aggregation.weights == "size" else 1.0, 0.0)
-        scale = torch.from_numpy(factors * weights).to(self.device)
-        alive = torch.from_numpy(finite).to(self.device)
-        for name, value in updates.dense.items():
-            kept = torch.where(alive.view(-1, *[1] * (value.ndim - 1)), value, 0.0)
-            total.add_dense(name, torch.tensordot(scale, kept.double(), dims=1))
-        for name, update in updates.rows.items():
-            kept = torch.where(alive[update.client].unsqueeze(1), update.values, 0.0)
-            total.add_rows(name, update.rows, kept.double() * scale[update.client].unsqueeze(1))
-        counted = np.ones(len(shard)) if self.plan.guarantees else weights  # a guarantee may not depend on who failed
-        total.add_weight(float(counted.sum()), int(finite.sum()))
 
     def _noise(self, number: int, total: Accumulator, uploads: int) -> None:
         """Noise of a round. Only the sum is visible here, so the law of the sum is drawn once, for every coordinate."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,38 @@ Clients = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Replay:
+    """What clients replay beside their own examples: the same soft-labelled examples in every batch of the round.
+
+    `items`: row k lists the distinct items of client slot k; `label` and `weight` float32 [n] stand beside its values.
+    A label lies in [0, 1]; weights come on top of those of the batch, which sum to 1 per client.
+    """
+
+    items: Ragged
+    label: npt.NDArray[np.float32]
+    weight: npt.NDArray[np.float32]
+
+
+MEMORY = "memory."
+"""Private tensors whose names start so belong to the clients' memory; the program does not see them."""
+
+
+class Memory(Protocol):
+    """Decides what clients replay, from what they remember: private tensors named `memory.*`, one row per client."""
+
+    def replay(
+        self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
+    ) -> Replay | None:
+        """The replay of a shard in round `number`: `private` [C, ...] are its clients' tensors, memory included."""
+        ...
+
+
+@dataclass(frozen=True)
 class LocalWork:
     """The work of one shard: which clients run which phases of a program, on what data, in which round.
 
     `context` holds every client's own past positives for programs that need a history. `round` keys the draws.
+    `memory` adds replayed examples to every batch of "round" phases.
     """
 
     program: LocalProgram
@@ -30,6 +59,13 @@ class LocalWork:
     context: Ragged
     round: int
     device: torch.device
+    memory: Memory | None = None
+
+    def replay(self, shared: Tensors, private: Tensors, clients: Clients) -> Replay | None:
+        """What these clients replay this round, or None."""
+        if self.memory is None:
+            return None
+        return self.memory.replay(self.program, shared, private, clients, self.round)
 
 
 @dataclass(frozen=True)
@@ -70,6 +106,11 @@ class Updates:
 
 Executor = Callable[[LocalWork, Tensors, Tensors, Clients], Updates]
 """Runs a shard: (work, whole shared tensors, the shard's private tensors [C, ...], client numbers [C]) -> updates."""
+
+
+def without_memory(private: Tensors) -> dict[str, Tensor]:
+    """The private tensors that the program knows."""
+    return {name: value for name, value in private.items() if not name.startswith(MEMORY)}
 
 
 def trained(program: LocalProgram, phases: Sequence[Phase], place: str) -> list[str]:

@@ -53,7 +53,8 @@ class Phase:
     """One stage of local work: which tensors it trains, for how many epochs, with what optimiser and learning rates.
 
     `uses` are all tensors the loss reads, `trains` those of them that it changes. `when`: "round" phases run in every
-    federated round, "final" ones once after the last round (local training; nothing leaves the device).
+    federated round, "final" ones once after the last round (local training; nothing leaves the device). Phases with the
+    same `draws` train on the same examples in the same batches (none: draws of its own).
     """
 
     name: str
@@ -63,6 +64,12 @@ class Phase:
     optimiser: Literal["sgd", "adam"]
     lr: Mapping[str, float]
     when: Literal["round", "final"] = "round"
+    draws: str | None = None
+
+    @property
+    def purpose(self) -> str:
+        """What keys the phase's draws."""
+        return self.draws or self.name
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,61 @@
+"""Who runs the shards of a round: this process, shard after shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+
+from edgefr.engine.release import Release, Terms, release
+from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
+from edgefr.methods.program import Tensors
+
+
+class Crew(Protocol):
+    """Runs shards and hands back their releases in the shards' order, whoever did the work."""
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Release]:
+        """One release per shard, in order. `private` are the tensors of all clients, on the host."""
+        ...
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        """The updates themselves (local training: nothing is released)."""
+        ...
+
+    def close(self) -> None:
+        """Let go of workers, if there are any."""
+        ...
+
+
+class Alone:
+    """The crew of one: runs every shard in this process with `executor`."""
+
+    def __init__(self, executor: Executor):
+        self.executor = executor
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Release]:
+        for shard, updates in zip(shards, self.updates(work, shared, private, shards), strict=True):
+            yield release(updates, work.sampler.train.counts[shard], terms)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        for shard in shards:
+            yield self.executor(work, shared, own(work, private, shard), shard)
+
+    def close(self) -> None:
+        pass
+
+
+def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Tensor]:
+    """The private tensors of a shard's clients that the work reads, memory included."""
+    used = {name for phase in work.phases for name in phase.uses}
+    index = torch.from_numpy(shard)
+    return {n: v[index] for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
