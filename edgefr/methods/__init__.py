@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.fedncf.settings import FedNCFSettings
+from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
 from privacy.errors import unknown
 
@@ -58,6 +60,18 @@ def _fedmf(settings: FedMFSettings, items: int, text: torch.Tensor | None, local
     return FedMF(settings, items, local_epochs)
 
 
+def _fedncf(settings: FedNCFSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+    from edgefr.methods.fedncf.program import FedNCF
+
+    return FedNCF(settings, items, local_epochs)
+
+
+def _pfedrec(settings: PFedRecSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+    from edgefr.methods.pfedrec.program import PFedRec
+
+    return PFedRec(settings, items, local_epochs)
+
+
 METHODS: dict[str, Method] = {
     "transfr": Method(
         name="transfr",
@@ -74,6 +88,24 @@ METHODS: dict[str, Method] = {
         paper="FedMF, as the backbone of F3CRec",
         settings=FedMFSettings,
         build=_fedmf,
+        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        needs_text=False,
+        stages=("federated", None),
+    ),
+    "fedncf": Method(
+        name="fedncf",
+        paper="FedNCF, as a backbone of F3CRec",
+        settings=FedNCFSettings,
+        build=_fedncf,
+        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        needs_text=False,
+        stages=("federated", None),
+    ),
+    "pfedrec": Method(
+        name="pfedrec",
+        paper="PFedRec: Dual Personalization on Federated Recommendation, as a backbone of F3CRec",
+        settings=PFedRecSettings,
+        build=_pfedrec,
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
         needs_text=False,
         stages=("federated", None),

@@ -57,3 +57,9 @@ def init_vectors(seed: int, purpose: str, ids: Tensor, width: int, scale: float)
     keys = keyed.fold(keyed.key(seed, purpose), ids.cpu().numpy())
     draws = keyed.normal(keys[:, None], np.arange(width))
     return torch.from_numpy((draws * scale).astype(np.float32))
+
+
+def init_rows(seed: int, name: str, shape: tuple[int, ...], scale: float) -> Tensor:
+    """A table of keyed normal numbers, standard deviation `scale`."""
+    draws = keyed.generator(seed, f"init {name}").standard_normal(shape, dtype=np.float32)
+    return torch.from_numpy(draws * np.float32(scale))

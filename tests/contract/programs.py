@@ -15,6 +15,8 @@ ITEMS, CLIENTS, WIDTH = 60, 23, 16
 
 VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
+    "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
+    "pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
     "transfr vector": ("transfr", {"adapter": [18, 8], "head": [6, 8], "local_trains": "head and user", "lr": 0.01}),
     "transfr mean": (
         "transfr",

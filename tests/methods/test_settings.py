@@ -52,8 +52,8 @@ def test_wrong_settings_are_refused_by_name(override: str, parts: list[str] | No
 
 
 def test_an_unknown_method_names_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"unknown method 'fedfm'; did you mean 'fedmf'\?"):
-        method("fedfm")
+    with pytest.raises(InputError, match=r"unknown method 'transfer'; did you mean 'transfr'\?"):
+        method("transfer")
 
 
 def test_every_field_of_every_method_says_what_it_is() -> None:

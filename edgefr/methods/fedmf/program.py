@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.methods.losses import init_vectors, pointwise_bce
+from edgefr.methods.losses import init_rows, init_vectors, pointwise_bce
 from edgefr.methods.program import One, Phase, Tensors, TensorSpec, inner
-from privacy import keyed
 
 
 class FedMF:
@@ -37,8 +34,7 @@ class FedMF:
         self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr),)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        draws = keyed.generator(seed, "init item").standard_normal(self.specs["item"].shape, dtype=np.float32)
-        return {"item": torch.from_numpy(draws * np.float32(self.settings.init_scale))}
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return {"user": init_vectors(seed, "init user", clients, self.settings.dim, self.settings.init_scale)}

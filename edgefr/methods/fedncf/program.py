@@ -1,0 +1,66 @@
+"""FedNCF: the local program of federated neural collaborative filtering with a one-layer scorer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from edgefr.methods.fedncf.settings import FedNCFSettings
+from edgefr.methods.losses import init_rows, init_vectors, pointwise_bce
+from edgefr.methods.program import One, Phase, Tensors, TensorSpec
+from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+
+
+class FedNCF:
+    """score(u, i) = w_u · [p_u; q_i] + b_u: vector p_u [dim] and scorer w_u [2 dim], b_u stay; the item table travels.
+
+    With the one linear layer of F3CRec §5.1 a client's own vector adds the same number to all of its scores: its
+    RANKING does not depend on p_u. The vector still takes part in training, as a second bias.
+
+    >>> program = FedNCF(FedNCFSettings(dim=4), items=10, local_epochs=1)
+    >>> program.specs["scorer.weight"].shape, program.phases[0].lr["item"]
+    ((8,), 170.0)
+    """
+
+    name = "fedncf"
+    pointwise = True
+    needs_history = False
+
+    def __init__(self, settings: FedNCFSettings, items: int, local_epochs: int):
+        self.settings = settings
+        self.frozen: dict[str, Tensor] = {}
+        self.specs = {
+            "item": TensorSpec((items, settings.dim), "shared", "rows"),
+            "user": TensorSpec((settings.dim,), "private"),
+            "scorer.weight": TensorSpec((2 * settings.dim,), "private"),
+            "scorer.bias": TensorSpec((1,), "private"),
+        }
+        lr = {
+            "item": settings.item_lr or settings.lr * items * RATE_OF_VECTORS,
+            "user": settings.user_lr or settings.lr * RATE_OF_VECTORS,
+            "scorer.weight": settings.lr,
+            "scorer.bias": settings.lr,
+        }
+        every = tuple(self.specs)
+        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr),)
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        user = init_vectors(seed, "init user", clients, self.settings.dim, self.settings.init_scale)
+        return {"user": user} | init_scorer(seed, 2 * self.settings.dim, len(clients))
+
+    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+        return batch.rows(tensors["item"])
+
+    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+        """The item half of the scorer: all of the client that ranks items."""
+        return batch.own(tensors["scorer.weight"][..., self.settings.dim :])
+
+    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+        of_user = tensors["scorer.weight"][..., : self.settings.dim] * tensors["user"]
+        constant = of_user.sum(-1, keepdim=True) + tensors["scorer.bias"]
+        return linear_scores(batch, user, vectors, constant)
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+        return pointwise_bce(self, tensors, batch, phase)

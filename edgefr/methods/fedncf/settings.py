@@ -1,0 +1,26 @@
+"""Hyper-parameters of federated neural collaborative filtering."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class FedNCFSettings(BaseModel):
+    """FedNCF: private user vector and scorer, shared item table (Perifanis & Efraimidis 2022; F3CRec §5.1)."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    dim: int = Field(32, ge=1, le=4096, description="width of user and item vectors")
+    init_scale: float = Field(
+        1.0, gt=0, description="standard deviation of the first vectors (the default of torch's embeddings)"
+    )
+    lr: float = Field(0.1, gt=0, description="SGD learning rate of the private scorer (F3CRec §5.1: 0.01 to 0.1)")
+    user_lr: float | None = Field(
+        None,
+        gt=0,
+        description="SGD learning rate of the user vector; none: lr x 170, as the released F3CRec code does",
+    )
+    item_lr: float | None = Field(
+        None,
+        gt=0,
+        description="SGD learning rate of item rows; none: lr x number of items x 170, as the released F3CRec code "
+        "does (an item's mean-BCE gradient shrinks with the number of examples and clients)",
+    )

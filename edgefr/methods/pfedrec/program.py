@@ -1,0 +1,60 @@
+"""PFedRec: the local program of dual personalisation, first the scorer, then the item vectors."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from edgefr.methods.losses import init_rows, pointwise_bce
+from edgefr.methods.pfedrec.settings import PFedRecSettings
+from edgefr.methods.program import One, Phase, Tensors, TensorSpec
+from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+
+
+class PFedRec:
+    """score(u, i) = w_u · q_i + b_u: scorer w_u [dim], b_u stays on the device, the item table travels.
+
+    A round has two phases on the same examples: "scorer" trains w_u and b_u with the items fixed, then "item" trains
+    item rows with that scorer fixed. Each phase runs over all of the client's epochs before the next; the released code
+    takes turns batch by batch, which is the same for a client whose local work is one batch.
+
+    >>> program = PFedRec(PFedRecSettings(dim=4), items=10, local_epochs=1)
+    >>> [(phase.name, phase.trains) for phase in program.phases]
+    [('scorer', ('scorer.weight', 'scorer.bias')), ('item', ('item',))]
+    """
+
+    name = "pfedrec"
+    pointwise = True
+    needs_history = False
+
+    def __init__(self, settings: PFedRecSettings, items: int, local_epochs: int):
+        self.settings = settings
+        self.frozen: dict[str, Tensor] = {}
+        self.specs = {
+            "item": TensorSpec((items, settings.dim), "shared", "rows"),
+            "scorer.weight": TensorSpec((settings.dim,), "private"),
+            "scorer.bias": TensorSpec((1,), "private"),
+        }
+        every, scorer = tuple(self.specs), ("scorer.weight", "scorer.bias")
+        item_lr = settings.item_lr or settings.lr * items * RATE_OF_VECTORS
+        self.phases = (
+            Phase("scorer", every, scorer, local_epochs, "sgd", dict.fromkeys(scorer, settings.lr), draws="examples"),
+            Phase("item", every, ("item",), local_epochs, "sgd", {"item": item_lr}, draws="examples"),
+        )
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return init_scorer(seed, self.settings.dim, len(clients))
+
+    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+        return batch.rows(tensors["item"])
+
+    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+        return batch.own(tensors["scorer.weight"])
+
+    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+        return linear_scores(batch, user, vectors, tensors["scorer.bias"])
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+        return pointwise_bce(self, tensors, batch, phase)

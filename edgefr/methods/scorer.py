@@ -1,0 +1,37 @@
+"""A client's own scorer of one linear layer: first values, the scores, and the learning rate of the rows it reads."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefr.methods.program import One, inner
+from privacy import keyed
+
+RATE_OF_VECTORS = 170
+"""How many times a scorer's learning rate the released F3CRec code gives to vectors (lr_eta)."""
+
+
+def init_scorer(seed: int, width: int, clients: int) -> dict[str, Tensor]:
+    """Uniform in ±1/sqrt(width), as torch.nn.Linear: `scorer.weight` [clients, width], `scorer.bias` [clients, 1].
+
+    All clients start from one copy, as in the literature's code, where the server hands out the first model.
+
+    >>> {name: tuple(value.shape) for name, value in init_scorer(0, 4, clients=3).items()}
+    {'scorer.weight': (3, 4), 'scorer.bias': (3, 1)}
+    """
+    bound = 1 / math.sqrt(width)
+    draws = keyed.generator(seed, "init scorer").uniform(-bound, bound, width + 1)
+    first = torch.from_numpy(draws.astype(np.float32)).repeat(clients, 1)
+    return {"scorer.weight": first[:, :width].contiguous(), "scorer.bias": first[:, width:].contiguous()}
+
+
+def linear_scores(batch: One, weight: Tensor, vectors: Tensor, constant: Tensor) -> Tensor:
+    """weight · vector + constant for every example: [..., n].
+
+    `weight` stands beside the examples (`batch.own`), `vectors` are [..., n, d], `constant` is a client's own [..., 1].
+    """
+    return inner(weight, vectors) + batch.own(constant).squeeze(-1)
