@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained
+from edgefr.engine.work import Clients, LocalWork, Replay, RowUpdates, Updates, trained, without_memory
 from edgefr.methods.program import One, Phase, Tensors
 
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
     """Train the clients one after another; see `edgefr.engine.work.Executor`."""
-    ended = [
-        client(work, shared, {name: value[slot].to(work.device) for name, value in private.items()}, int(number))
-        for slot, number in enumerate(clients)
-    ]
+    ended = []
+    for slot, number in enumerate(clients):
+        own = {name: value[slot].to(work.device) for name, value in without_memory(private).items()}
+        replay = work.replay(shared, {n: v[slot : slot + 1] for n, v in private.items()}, clients[slot : slot + 1])
+        ended.append(client(work, shared, own, int(number), replay))
     dense: dict[str, Tensor] = {}
     rows: dict[str, RowUpdates] = {}
     for name in trained(work.program, work.phases, "shared"):
@@ -40,15 +41,19 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
     return Updates(dense, rows, kept)
 
 
-def client(work: LocalWork, shared: Tensors, private: Tensors, number: int) -> dict[str, Tensor]:
+def client(
+    work: LocalWork, shared: Tensors, private: Tensors, number: int, replay: Replay | None = None
+) -> dict[str, Tensor]:
     """Everything one client does in a round: its tensors after all phases."""
     tensors = {**shared, **private}
     for phase in work.phases:
-        train_phase(work, tensors, phase, number)
+        train_phase(work, tensors, phase, number, replay if phase.when == "round" else None)
     return tensors
 
 
-def train_phase(work: LocalWork, tensors: dict[str, Tensor], phase: Phase, number: int) -> None:
+def train_phase(
+    work: LocalWork, tensors: dict[str, Tensor], phase: Phase, number: int, replay: Replay | None = None
+) -> None:
     """One phase of one client; `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     who = np.array([number])
     tensors.update({name: tensors[name].clone() for name in phase.trains})
@@ -56,12 +61,12 @@ def train_phase(work: LocalWork, tensors: dict[str, Tensor], phase: Phase, numbe
     history = _examples(work, work.context[number], None) if work.program.needs_history else None
     done = 0
     for epoch in range(phase.epochs):
-        examples = work.sampler.epoch(who, phase.name, work.round, epoch)
+        examples = work.sampler.epoch(who, phase.purpose, work.round, epoch)
         for start in range(0, len(examples.items), work.sampler.batch_size):
             stop = start + work.sampler.batch_size
             done += 1
             batch = _examples(work, examples.items[start:stop], examples.label[start:stop], history)
-            train_step(work, tensors, phase, optimiser, batch, done)
+            train_step(work, tensors, phase, optimiser, _with_replay(work, batch, replay), done)
 
 
 def train_step(
@@ -87,3 +92,18 @@ def _examples(work: LocalWork, items: np.ndarray, label: np.ndarray | None, hist
     ones = torch.ones(len(index), device=work.device)
     labels = ones if label is None else torch.from_numpy(label).to(work.device)
     return One(index, index, labels, ones / max(len(index), 1), history, training=history is not None)
+
+
+def _with_replay(work: LocalWork, batch: One, replay: Replay | None) -> One:
+    """The batch with the client's replayed examples after its own."""
+    if replay is None:
+        return batch
+    items = torch.from_numpy(replay.items[0].astype(np.int64)).to(work.device)
+    label, weight = (torch.from_numpy(part).to(work.device) for part in (replay.label, replay.weight))
+    return replace(
+        batch,
+        items=torch.cat([batch.items, items]),
+        catalogue=torch.cat([batch.catalogue, items]),
+        label=torch.cat([batch.label, label]),
+        weight=torch.cat([batch.weight, weight]),
+    )

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.steps import Step, distinct, steps_of
-from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained
+from edgefr.engine.steps import Step, distinct, joined, steps_of
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from edgefr.methods.program import Flat, One, Phase, Tensors
 
 Ints = npt.NDArray[np.int64]
@@ -46,7 +46,9 @@ class _Shard:
         self.catalogue = work.sampler.catalogue
         specs = work.program.specs
         self.rows = [name for name, spec in specs.items() if spec.kind == "rows"]
-        self.drawn = {p.name: [self._steps(p, e) for e in range(p.epochs)] for p in work.phases} if self.rows else {}
+        self.replay = work.replay(shared, private, clients)
+        private = without_memory(private)
+        self.drawn = self._drawn() if self.rows else {}
         self.touched, self.once = self._touched()
         shared_trained = trained(work.program, work.phases, "shared")
         self.per_client = {n for n in specs if n not in self.rows and (n in private or n in shared_trained)}
@@ -62,9 +64,19 @@ class _Shard:
     def _tensor(self, array: npt.NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(self.work.device)
 
+    def _drawn(self) -> dict[str, list[list[Step]]]:
+        """Steps of all epochs by purpose; phases of one purpose share them."""
+        longest: dict[str, Phase] = {}
+        for phase in sorted(self.work.phases, key=lambda phase: phase.epochs):
+            longest[phase.purpose] = phase
+        return {name: [self._steps(p, e) for e in range(p.epochs)] for name, p in longest.items()}
+
     def _steps(self, phase: Phase, epoch: int) -> list[Step]:
-        examples = self.work.sampler.epoch(self.clients, phase.name, self.work.round, epoch)
-        return steps_of(examples, self.work.sampler.batch_size, self.catalogue)
+        examples = self.work.sampler.epoch(self.clients, phase.purpose, self.work.round, epoch)
+        steps = steps_of(examples, self.work.sampler.batch_size, self.catalogue)
+        if self.replay is None or phase.when != "round":
+            return steps
+        return [joined(step, self.replay, self.catalogue) for step in steps]
 
     def _touched(self) -> tuple[Ints, bool]:
         """Codes of all rows the shard reads, and whether they are read in one single step (then in that very order)."""
@@ -118,7 +130,7 @@ class _Shard:
 
     def _every(self, phase: Phase) -> Iterator[Step]:
         for epoch in range(phase.epochs):
-            yield from self.drawn[phase.name][epoch] if self.rows else self._steps(phase, epoch)
+            yield from self.drawn[phase.purpose][epoch] if self.rows else self._steps(phase, epoch)
 
     def _step(self, phase: Phase, optimiser: Optimiser, step: Step, number: npt.NDArray[np.float64]) -> None:
         """One optimiser step of the first len(number) clients; `number` [A] is each one's step count."""

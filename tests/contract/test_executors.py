@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
+from edgefr.data.interactions import Ragged
 from edgefr.engine import debug, inline
-from edgefr.engine.work import Updates
+from edgefr.engine.work import Clients, LocalWork, Replay, Updates
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.program import LocalProgram, Phase, Tensors
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.contract.programs import (
     test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
@@ -108,3 +112,92 @@ def test_sgd_of_the_loop_is_that_of_torch_optim() -> None:
         optimiser.step()
     torch.testing.assert_close(found["item"][0], (item - shared["item"]).detach(), atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(found["private user"][0], user.detach(), atol=1e-6, rtol=1e-4)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A memory stub: two clients of three replay the items whose labels in `memory.labels` [C, items] are above 0."""
+
+    weight: float = 0.07
+
+    def replay(
+        self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
+    ) -> Replay | None:
+        label = private["memory.labels"].numpy() * (clients % 3 > 0)[:, None]
+        slot, items = np.nonzero(label)
+        weight = (self.weight * (1 + items % 4)).astype(np.float32)
+        return Replay(Ragged.from_sorted(slot, items.astype(np.int32), len(clients)), label[slot, items], weight)
+
+
+def remembering(executor, variant: str, clients: np.ndarray, batch_size: int, **options) -> dict[str, torch.Tensor]:
+    """One round of clients that remember a quarter of the catalogue with soft labels."""
+    local = program(variant)
+    labels = np.random.default_rng(8).random((CLIENTS, ITEMS), dtype=np.float32)
+    labels = np.where(np.random.default_rng(9).random((CLIENTS, ITEMS)) < 0.25, labels, np.float32(0))
+    private = local.init_private(3, torch.from_numpy(clients))
+    private["memory.labels"] = torch.from_numpy(labels[clients])
+    todo = replace(work(local, batch_size=batch_size), memory=Remembered(**options))
+    return dense(executor(todo, local.init_shared(3), private, clients), len(clients))
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if "mean" not in v])
+@pytest.mark.parametrize("batch_size", [7, 1000])
+def test_replayed_examples_join_every_batch(variant: str, batch_size: int) -> None:
+    clients = np.random.default_rng(0).permutation(CLIENTS)
+    fast = remembering(inline.run, variant, clients, batch_size)
+    slow = remembering(debug.run, variant, clients, batch_size)
+    without = run(inline.run, variant, "round", clients, batch_size=batch_size)
+    assert fast.keys() == slow.keys() == without.keys()
+    for name in fast:
+        torch.testing.assert_close(fast[name], slow[name], atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+    idle = (clients % 3 == 0) | (clients == CLIENTS // 2)  # no memory, or no batch that a replay could join
+    for name in fast:
+        change = (fast[name] - without[name]).flatten(1).abs().amax(1).numpy()
+        assert (change[idle] < 1e-6).all()
+    changed = [(fast[n] - without[n]).flatten(1).abs().amax(1).numpy() for n in fast]
+    assert (np.max(changed, axis=0)[~idle] > 1e-5).all()
+
+
+def test_a_replay_of_no_weight_changes_nothing() -> None:
+    clients = np.arange(CLIENTS)
+    found = remembering(inline.run, "fedmf", clients, 16, weight=0.0)
+    expected = run(inline.run, "fedmf", "round", clients, batch_size=16)
+    for name in found:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-5)
+
+
+class TwoPhases(FedMF):
+    """User first, then the table; both phases on the same draws unless told otherwise."""
+
+    def __init__(self, draws: str | None):
+        super().__init__(FedMFSettings(dim=8, lr=0.5, item_lr=20.0, init_scale=0.1), ITEMS, 2)
+        (both,) = self.phases
+        first = replace(both, name="user", trains=("user",), epochs=1, draws=draws)
+        self.phases: tuple[Phase, ...] = (first, replace(both, name="item", trains=("item",), draws=draws))
+
+
+def purposes(todo: LocalWork, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What the sampler is asked for from now on: (purpose, epoch)."""
+    asked: list[tuple[str, int]] = []
+    draw = todo.sampler.epoch
+
+    def epoch(clients, purpose, *path):
+        asked.append((purpose, path[-1]))
+        return draw(clients, purpose, *path)
+
+    monkeypatch.setattr(todo.sampler, "epoch", epoch)
+    return asked
+
+
+@pytest.mark.parametrize("draws", ["both", None])
+def test_phases_may_share_their_draws(draws: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, clients = TwoPhases(draws), np.arange(CLIENTS)
+    shared, private = local.init_shared(3), local.init_private(3, torch.from_numpy(clients))
+    todo = work(local, batch_size=16)
+    slow = dense(debug.run(todo, shared, private, clients), CLIENTS)
+    asked = purposes(todo, monkeypatch)
+    fast = dense(inline.run(todo, shared, private, clients), CLIENTS)
+    for name in fast:
+        torch.testing.assert_close(fast[name], slow[name], atol=1e-5, rtol=1e-4)
+    expected = [("both", 0), ("both", 1)] if draws else [("item", 0), ("item", 1), ("user", 0)]
+    assert sorted(asked) == expected
