@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgefr.data.blocks import Blocks
 from edgefr.data.candidates import sample_negatives
 from edgefr.data.interactions import Dataset, Ragged
 from privacy import keyed
@@ -126,7 +127,7 @@ class CrossDomain(BaseModel):
         )
 
 
-ProtocolSettings = Annotated[LeaveOneOut | CrossDomain, Field(discriminator="name")]
+ProtocolSettings = Annotated[LeaveOneOut | CrossDomain | Blocks, Field(discriminator="name")]
 
 
 def _clock(dataset: Dataset) -> str:

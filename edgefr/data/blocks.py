@@ -1,0 +1,290 @@
+"""Blocks of time for continual learning: a base block, then equal increments, each split per user (F3CRec §5.1).
+
+Owns: which interactions take part, which block they fall in, and what is train, validation and test there. Does
+not own: what is carried from block to block, ranking and masking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefr.data.interactions import Catalogue, Dataset, Ragged, k_core
+from privacy import keyed
+from privacy.errors import InputError
+
+IncrementSplit = Literal["random", "chronological"]
+Part = Literal["train", "valid", "test"]
+
+_LEAST = 3  # interactions in a block below which a user only trains
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream(Dataset):
+    """A data set with one order over all users: `position` int64 [n] is every row's place, 0 the oldest.
+
+    Rows themselves stay by user, as in every `Dataset`. Equal times stand in the order of the data set that the
+    stream was made from: for a file sorted by user that is the order of the file.
+    """
+
+    position: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block D^t (F3CRec §3.1). Row u of each table is user u of the data set; absent users have empty rows.
+
+    `train`, `valid`, `test`: int32 items in time order, disjoint within a user; together they are the user's
+    items of the block. `past`: items that the user had in any part of earlier blocks, once each. `pool`: int32,
+    the items that have appeared up to and including this block, ascending. `known`: bool [users], users that had
+    appeared in an earlier block. `interactions` counts the block's records, repeats of a pair included.
+    """
+
+    number: int
+    train: Ragged
+    valid: Ragged
+    test: Ragged
+    past: Ragged
+    pool: npt.NDArray[np.int32]
+    known: npt.NDArray[np.bool_]
+    interactions: int
+
+    @property
+    def name(self) -> str:
+        """ "D0" is the base block, "D1" the first increment."""
+        return f"D{self.number}"
+
+    def users(self, which: Part) -> npt.NDArray[np.int64]:
+        """The users with at least one item in that part, ascending, int64 [n]."""
+        return np.flatnonzero(self._part(which).counts)
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts for a report, by F3CRec's Table 1 where they share a name.
+
+        `users` and `items` are active in this block; `accumulated_users` and `accumulated_items` have appeared
+        up to and including it. `sparsity` is Table 1's, of the accumulated users times the accumulated items;
+        `sparsity_active` is of the block's own users times its own items. `train`, `valid` and `test` count
+        items, and `*_users` the users that have some.
+        """
+        parts: tuple[Part, ...] = ("train", "valid", "test")
+        counts = {which: len(self._part(which).values) for which in parts}
+        holders = {f"{which}_users": len(self.users(which)) for which in parts}
+        active = self.train.counts > 0  # whoever has anything has something to train on
+        items = len(np.unique(np.concatenate([self._part(which).values for which in parts])))
+        accumulated = int((self.known | active).sum())
+        return {
+            "users": int(active.sum()),
+            "items": items,
+            "accumulated_users": accumulated,
+            "accumulated_items": len(self.pool),
+            "interactions": self.interactions,
+            "sparsity": 1 - self.interactions / (accumulated * len(self.pool)),
+            "sparsity_active": 1 - self.interactions / (int(active.sum()) * items),
+            **counts,
+            **holders,
+        }
+
+    def _part(self, which: Part) -> Ragged:
+        return {"train": self.train, "valid": self.valid, "test": self.test}[which]
+
+
+class Blocks(BaseModel):
+    """Blocks by time: a base block D0 and equal increments; every user's items of a block are split 80/10/10
+    (F3CRec §5.1).
+
+    An interaction is a distinct (user, item, time) record, which is what F3CRec counts: tags that a user gives an
+    artist at one time are one record, at two times two. Within a user's block an item counts once, at its first
+    time, so no item is both trained and tested there.
+
+    >>> Blocks().min_interactions, Blocks(increment_split="chronological").increments
+    (10, 3)
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Literal["blocks"] = "blocks"
+    min_interactions: int = Field(
+        10, ge=1, description="users and items with fewer interactions are left out until none is left (interactions)"
+    )
+    base: float = Field(0.6, gt=0, lt=1, description="share of the interactions, oldest first, in the base block")
+    increments: int = Field(
+        3, ge=1, le=1000, description="equal blocks that the other interactions are cut into (blocks)"
+    )
+    increment_split: IncrementSplit | None = Field(
+        None,
+        description="how a user's items of an increment become train, validation and test; by default as the "
+        "experiment's fidelity has it: random in the paper, chronological in the released code",
+    )
+
+    def restrict(self, dataset: Dataset) -> Stream:
+        """The interactions that take part, with users and items renumbered by first appearance in time: whoever
+        is new in a later block has the highest numbers.
+
+        Raises `InputError` when the data set has no clock times and when nothing is left.
+        """
+        if not dataset.clock:
+            raise InputError(
+                f"protocol blocks cuts by time and data set '{dataset.name}' has no clock times; choose one that has"
+            )
+        least = self.min_interactions
+        rows = np.flatnonzero(_first(_moments(dataset) * len(dataset.catalogue) + dataset.item))
+        rows = rows[k_core(dataset.user[rows], dataset.item[rows], least, least)]
+        if not len(rows):
+            raise InputError(
+                f"protocol.min_interactions is {least} and leaves no user and no item of '{dataset.name}'; lower it"
+            )
+        return _renumbered(dataset, rows)
+
+    def apply(self, dataset: Dataset, seed: int, increment_split: IncrementSplit = "random") -> tuple[Block, ...]:
+        """The blocks D0, D1, ... of a data set that `restrict` returned.
+
+        `increment_split` is what the experiment's fidelity asks for; the protocol's own field goes before it. A
+        user's split depends on the seed, the user's number, the block and the user's own items there alone.
+        Raises `InputError` when there are too few interactions for that many blocks.
+        """
+        user, item, users, items = dataset.user, dataset.item, len(dataset.users), len(dataset.catalogue)
+        blocks = 1 + self.increments
+        number = self._numbers(dataset)
+        group = user.astype(np.int64) * blocks + number  # ascends, since a user's rows are in time order
+        once = _first(group * items + item)
+        ever = _first(user.astype(np.int64) * items + item)
+        chronological = (self.increment_split or increment_split) == "chronological"
+        part = np.full(len(user), -1, np.int8)
+        part[once] = _parts(group[once], blocks, seed, chronological)
+        user_born, item_born = _born(user, number, users, blocks), _born(item, number, items, blocks)
+
+        def table(rows: npt.NDArray[np.bool_]) -> Ragged:
+            return Ragged.from_sorted(user[rows], item[rows], users)
+
+        def block(t: int) -> Block:
+            now = number == t
+            parts = [table(now & (part == which)) for which in range(3)]
+            pool = np.flatnonzero(item_born <= t).astype(np.int32)
+            return Block(t, *parts, table(ever & (number < t)), pool, user_born < t, int(now.sum()))
+
+        return tuple(block(t) for t in range(blocks))
+
+    def describe(self, dataset: Dataset, increment_split: IncrementSplit = "random") -> str:
+        """One line that says how the numbers beside it were made; `increment_split` as in `apply`."""
+        how = {
+            "random": "at random as well",
+            "chronological": "by time: newest = test, then validation",
+        }[self.increment_split or increment_split]
+        return (
+            f"blocks by clock time of {self.min_interactions}-core '{dataset.name}' (equal times in the data set's "
+            f"order): base block D0 the oldest {100 * self.base:g} % of the interactions, then {self.increments} equal "
+            "increments; per user and block 80/10/10 train/validation/test, D0 at random, increments "
+            f"{how}; users under {_LEAST} items in a block only train there; repeats count where the data set is cut "
+            "into blocks, within a user's block an item counts once, at its first time; ties count against the target"
+        )
+
+    def _numbers(self, dataset: Dataset) -> npt.NDArray[np.int16]:
+        """The block of every row: D0 is the first share of the interactions, the last increment takes the rest."""
+        share, n = Fraction(str(self.base)), len(dataset.user)
+        sizes = [floor(share * n)] + [floor((1 - share) * n / self.increments)] * self.increments
+        if not all(sizes):
+            raise InputError(
+                f"{n} interactions of '{dataset.name}' are too few for {1 + self.increments} blocks; lower "
+                "protocol.min_interactions or protocol.increments, or use more data"
+            )
+        position = dataset.position if isinstance(dataset, Stream) else _positions(dataset.time)
+        return np.searchsorted(np.cumsum(sizes[:-1]), position, side="right").astype(np.int16)
+
+
+def _first(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which rows carry a key that no earlier row carries, bool [n]."""
+    ascending = np.sort(keys)
+    if not (ascending[1:] == ascending[:-1]).any():  # the common case, without the slower sort below
+        return np.ones(len(keys), bool)
+    first = np.zeros(len(keys), bool)
+    first[np.unique(keys, return_index=True)[1]] = True
+    return first
+
+
+def _moments(dataset: Dataset) -> npt.NDArray[np.int64]:
+    """A number for every (user, time) of the rows, int64 [n]: rows are sorted by both."""
+    changed = (np.diff(dataset.user, prepend=-1) != 0) | (np.diff(dataset.time, prepend=0) != 0)
+    return np.cumsum(changed, dtype=np.int64)
+
+
+def _positions(time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Every row's place by time, equal times in the order of the rows."""
+    position = np.empty(len(time), np.int64)
+    position[np.argsort(time, kind="stable")] = np.arange(len(time))
+    return position
+
+
+def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> npt.NDArray[np.int64]:
+    """The smallest `when` of each of n ids, `never` for those without a row."""
+    born = np.full(n, never, np.int64)
+    np.minimum.at(born, ids, when)
+    return born
+
+
+def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
+    """These rows as a stream whose users and items are numbered by their first place in it."""
+    n = len(rows)
+    position = _positions(dataset.time[rows])
+    users = _by_birth(_born(dataset.user[rows], position, len(dataset.users), n), n)
+    items = _by_birth(_born(dataset.item[rows], position, len(dataset.catalogue), n), n)
+    grouped = Ragged.from_sorted(dataset.user[rows], np.arange(n), len(dataset.users)).take(users)
+    order = grouped.values  # by new user; a user's rows stay in time order
+    numbers = np.zeros(len(dataset.catalogue), np.int32)
+    numbers[items] = np.arange(len(items))
+    old = dataset.catalogue
+    catalogue = Catalogue(
+        old.ids[items], [old.title[i] for i in items], [old.text[i] for i in items], old.domain[items]
+    )
+    return Stream(
+        name=dataset.name,
+        users=dataset.users[users],
+        catalogue=catalogue,
+        user=grouped.rows.astype(np.int32),
+        item=numbers[dataset.item[rows[order]]],
+        time=dataset.time[rows[order]],
+        domains=dataset.domains,
+        clock=dataset.clock,
+        offsets=grouped.offsets,
+        source=dataset.source,
+        position=position[order],
+    )
+
+
+def _by_birth(born: npt.NDArray[np.int64], never: int) -> npt.NDArray[np.int64]:
+    """The ids that have a row, oldest first."""
+    return np.argsort(born, kind="stable")[: int((born < never).sum())]
+
+
+def _parts(group: npt.NDArray[np.int64], blocks: int, seed: int, chronological: bool) -> npt.NDArray[np.int8]:
+    """0 = train, 1 = validation, 2 = test for every row. `group` = user * blocks + block ascends; within a group rows
+    are in time order.
+    """
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    size = np.diff(starts, append=len(group))
+    user, number = np.divmod(group[starts], blocks)
+    bases = np.array([keyed.key(seed, "blocks/split", t) for t in range(blocks)], np.uint64)
+    own = keyed.bits(bases[number], user)  # a key per user and block
+    index = np.arange(len(group)) - np.repeat(starts, size)
+    place = _shuffled(group, np.repeat(own, size), index)
+    if chronological:  # the base block is split at random all the same
+        newest = np.repeat(size, size) - 1 - index
+        place = np.where(np.repeat(number > 0, size), newest, place)
+    # 10 % up, then a ninth of the rest up: 80/10/10 with the small parts rounded up, as F3CRec's counts are
+    enough = size >= _LEAST
+    test = np.where(enough, -(-size // 10), 0)
+    valid = np.where(enough, -(-(size - test) // 9), 0)
+    return (place < np.repeat(test, size)).astype(np.int8) + (place < np.repeat(test + valid, size))
+
+
+def _shuffled(group: npt.NDArray[np.int64], keys: npt.NDArray[np.uint64], index: np.ndarray) -> npt.NDArray[np.int64]:
+    """A random place 0..size-1 for every row within its ascending group."""
+    draws = keyed.bits(keys, index) >> np.uint64(32)
+    order = np.argsort((group.astype(np.uint64) << np.uint64(32)) | draws, kind="stable")
+    place = np.empty(len(group), np.int64)
+    place[order] = index  # groups keep their stretch of rows, so the i-th of the shuffled group gets place i
+    return place
