@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,7 @@ class Federation:
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.terms = Terms(plan.clip, plan.norm, aggregation.weights == "size", plan.guarantees)
         self.memory: Memory | None = None
+        self.previous: dict[str, tuple[Tensor, Tensor]] = {}
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
         self.private = program.init_private(seed, torch.arange(clients))
@@ -149,6 +151,20 @@ class Federation:
         self.counters.clients += len(clients)
         self.counters.seconds += time.perf_counter() - started
         return out
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs: server and clients' tensors, the previous block's tables, counters."""
+        counters = {**vars(self.counters), "norms": np.concatenate([np.zeros(0), *self.counters.norms])}
+        previous = {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()}
+        return {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state()` of a federation of the same experiment (arrays in place of tensors)."""
+        self.shared = {name: torch.from_numpy(value).to(self.device) for name, value in state["shared"].items()}
+        self.private = {name: torch.from_numpy(value) for name, value in state["private"].items()}
+        for name, kept in state["previous"].items():
+            self.previous[name] = tuple(torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
+        self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
 
     def _noise(self, number: int, total: Accumulator, uploads: int) -> None:
         """Noise of a round. Only the sum is visible here, so the law of the sum is drawn once, for every coordinate."""
