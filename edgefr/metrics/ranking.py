@@ -20,7 +20,6 @@ Scorer = Callable[[Ints, npt.NDArray[np.int32] | None], np.ndarray]
 
 
 _SCORES_AT_ONCE = 1 << 24
-_UNLISTED = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Ranking:
 
     def per_user(self, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float64]]:
         """Every metric for every user, float64 [n], for paired tests."""
-        return _metrics(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks)
+        return at_cutoffs(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks)
 
     def metrics(self, ks: Sequence[int]) -> dict[str, float]:
         """Means over the users. With one held-out item per user Recall@k equals HR@k."""
@@ -70,21 +69,27 @@ def evaluate(
         raise InputError(f"user number {asked[everyone[rows] != asked][0]} has no {which} item to be ranked")
     candidates = split.valid_candidates if which == "valid" else split.test_candidates
     width = candidates.shape[1] if ranking == "sampled" else len(split.pool)
-    chunk = chunk or max(1, min(1024, _SCORES_AT_ONCE // width))
+    chunk = chunk or users_at_once(width)
     ranks = np.empty(len(asked), np.int64)
-    for start, stop in _chunks(len(asked), chunk, progress):
+    for start, stop in in_chunks(len(asked), chunk, progress):
         some = asked[start:stop]
         if ranking == "sampled":
-            scores = _scored(score, some, candidates[rows[start:stop]], width)
+            scores = scored(score, some, candidates[rows[start:stop]], width)
             ranks[start:stop] = _rank(scores, np.zeros(len(some), np.int64), None)
         else:
-            scores = _scored(score, some, None, width)
+            scores = scored(score, some, None, width)
             target = (split.valid if which == "valid" else split.test)[some]
             ranks[start:stop] = _rank(scores, np.searchsorted(split.pool, target), _own(split, some, which))
     return Ranking(asked, ranks)
 
 
-def _chunks(total: int, size: int, progress: Progress | None) -> Iterator[tuple[int, int]]:
+def users_at_once(width: int) -> int:
+    """How many users' scores of `width` items are held at once, unless the caller says: at most 1024."""
+    return max(1, min(1024, _SCORES_AT_ONCE // max(width, 1)))
+
+
+def in_chunks(total: int, size: int, progress: Progress | None) -> Iterator[tuple[int, int]]:
+    """(start, stop) of every chunk of users; `progress` is told after each."""
     for start in range(0, total, size):
         stop = min(start + size, total)
         yield start, stop
@@ -92,7 +97,8 @@ def _chunks(total: int, size: int, progress: Progress | None) -> Iterator[tuple[
             progress("evaluate", stop, total, "users")
 
 
-def _scored(score: Scorer, users: Ints, items: npt.NDArray[np.int32] | None, width: int) -> np.ndarray:
+def scored(score: Scorer, users: Ints, items: npt.NDArray[np.int32] | None, width: int) -> np.ndarray:
+    """The scorer's answer, [n, width]. Raises `ValueError` for any other shape: a fault of the scorer."""
     scores = np.asarray(score(users, items))
     if scores.shape != (len(users), width):
         raise ValueError(f"the scorer returned shape {scores.shape}; {(len(users), width)} was asked for")
@@ -124,52 +130,16 @@ def _rank(scores: np.ndarray, target: Ints, leave_out: tuple[Ints, Ints] | None)
     return 1 + np.count_nonzero(ahead, axis=1).astype(np.int64)
 
 
-def topk(
-    ranked: np.ndarray, targets: Ragged, ks: Sequence[int], leave_out: Ragged | None = None
-) -> dict[str, npt.NDArray[np.float64]]:
-    """HR@k, NDCG@k and Recall@k per user, float64 [n], for any number of held-out items per user.
+def at_cutoffs(ranks: Ragged, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float64]]:
+    """HR@k, NDCG@k and Recall@k per row from the ranks (1 is best) of its held-out items, float64 [n].
 
-    `ranked` is float scores [n, items] or whole numbers [n, K]: each user's recommended items, best first, K
-    at least max(ks), -1 where the list ends. `targets[u]` are user u's held-out items without repeats;
-    `leave_out[u]` items that are not ranked (scores only). NDCG divides by the best DCG that min(k, targets)
-    hits can reach; Recall by the number of targets. Ties and NaN as in `evaluate`. Users without targets get
-    NaN, so that a mean must choose.
+    NDCG divides by the best DCG that min(k, held-out items) hits can reach, Recall by the number of held-out items
+    (F3CRec §5.1). Rows without held-out items are NaN. Raises `InputError` for cut-offs that are not whole or below 1.
 
-    >>> topk(np.array([[0.1, 0.9, 0.5]]), Ragged.from_lists([[0, 1]]), [2])["Recall@2"].tolist()
+    >>> at_cutoffs(Ragged.from_lists([[1, 30]], np.int64), [20])["Recall@20"].tolist()
     [0.5]
     """
-    _check_ks(ks)
-    if len(ranked) != len(targets):
-        raise ValueError(f"{len(ranked)} rows of scores but {len(targets)} rows of targets")
-    if np.issubdtype(ranked.dtype, np.integer):
-        if ranked.shape[1] < max(ks):
-            raise ValueError(f"lists of {ranked.shape[1]} items cannot give metrics at {max(ks)}")
-        return _metrics(_listed_ranks(ranked, targets), ks)
-    return _metrics(_score_ranks(ranked, targets, leave_out), ks)
-
-
-def _listed_ranks(top: np.ndarray, targets: Ragged) -> Ragged:
-    hit = top[targets.rows] == targets.values[:, None]
-    ranks = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, _UNLISTED)
-    return Ragged(ranks.astype(np.int64), targets.offsets)
-
-
-def _score_ranks(scores: np.ndarray, targets: Ragged, leave_out: Ragged | None) -> Ragged:
-    """Rank of every target in a full sort: left-out items last, then by score, targets behind their ties."""
-    last, wanted = np.zeros(scores.shape, bool), np.zeros(scores.shape, bool)
-    wanted[targets.rows, targets.values] = True
-    if leave_out is not None:
-        last[leave_out.rows, leave_out.values] = True
-        last &= ~wanted
-    order = np.lexsort((wanted, -scores, last), axis=1)
-    ranks = np.empty(scores.shape, np.int64)
-    np.put_along_axis(ranks, order, np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape), axis=1)
-    return Ragged(ranks[targets.rows, targets.values], targets.offsets)
-
-
-def _metrics(ranks: Ragged, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float64]]:
-    """Metrics per row from the ranks of its held-out items."""
-    _check_ks(ks)
+    check_cutoffs(ks)
     counts, rows, n = ranks.counts, ranks.rows, len(ranks)
     gain = 1.0 / np.log2(1.0 + ranks.values)
     best = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2, 2 + max(ks))))])  # best DCG by hits
@@ -185,6 +155,7 @@ def _metrics(ranks: Ragged, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float
     return out
 
 
-def _check_ks(ks: Sequence[int]) -> None:
+def check_cutoffs(ks: Sequence[int]) -> None:
+    """Raises `InputError` unless every k is a whole number of at least 1."""
     if not len(ks) or any(int(k) != k or k < 1 for k in ks):
         raise InputError(f"metrics need whole cut-offs k of at least 1, for example [10, 20]; got {list(ks)}")

@@ -17,11 +17,24 @@ def popularity(split: Split) -> Scorer:
     In the target split of a cross-domain task that is the target's own popularity, which cold start may not
     see.
     """
-    counts = np.bincount(split.train.values, minlength=int(split.pool[-1]) + 1).astype(np.float64)
+    return popularity_of(split.train, split.pool)
+
+
+def popularity_of(train: Ragged, pool: npt.NDArray[np.integer]) -> Scorer:
+    """Score = how often an item is in `train`, any user's; the same for every user. For blocks: what of them counts is
+    the caller's choice (the block's own training items, or everything so far).
+
+    `train` holds item numbers, at most once per user and block; `pool` the items that are ranked, ascending.
+
+    >>> popularity_of(Ragged.from_lists([[1, 4], [4]]), np.array([1, 3, 4]))(np.array([7]), None).tolist()
+    [[1.0, 0.0, 2.0]]
+    """
+    counts = np.bincount(train.values, minlength=int(pool[-1]) + 1).astype(np.float64)
+    ranked = counts[pool]
 
     def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
         if items is None:
-            return np.broadcast_to(counts[split.pool], (len(users), len(split.pool)))
+            return np.broadcast_to(ranked, (len(users), len(ranked)))
         return counts[items]
 
     return score
