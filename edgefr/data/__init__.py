@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefr.data import amazon, amazon_pairs, demo, movielens
+from edgefr.data import amazon, amazon_pairs, demo, hetrec, movielens
 from edgefr.data.archive import Public
 from edgefr.data.interactions import Catalogue, Dataset, Progress, Ragged
 from privacy.errors import InputError, unknown
@@ -47,6 +47,8 @@ _READERS: dict[str, _Reader] = {
     "demo": _Reader(demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest)),
     "ml-100k": _fixed(movielens.read_100k, movielens.ML_100K),
     "ml-latest-small": _fixed(movielens.read_latest_small, movielens.ML_LATEST_SMALL),
+    "lastfm-2k": _fixed(hetrec.read_lastfm_2k, hetrec.LASTFM_2K),
+    "hetrec2011": _fixed(hetrec.read_movielens_2k, hetrec.MOVIELENS_2K),
     "amazon": _Reader(
         amazon.AmazonOptions,
         amazon.AMAZON,

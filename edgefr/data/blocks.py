@@ -73,7 +73,7 @@ class Block:
         items, and `*_users` the users that have some.
         """
         parts: tuple[Part, ...] = ("train", "valid", "test")
-        counts = {which: len(self._part(which).values) for which in parts}
+        counts: dict[str, int] = {which: len(self._part(which).values) for which in parts}
         holders = {f"{which}_users": len(self.users(which)) for which in parts}
         active = self.train.counts > 0  # whoever has anything has something to train on
         items = len(np.unique(np.concatenate([self._part(which).values for which in parts])))
@@ -163,9 +163,9 @@ class Blocks(BaseModel):
 
         def block(t: int) -> Block:
             now = number == t
-            parts = [table(now & (part == which)) for which in range(3)]
-            pool = np.flatnonzero(item_born <= t).astype(np.int32)
-            return Block(t, *parts, table(ever & (number < t)), pool, user_born < t, int(now.sum()))
+            train, valid, test = (table(now & (part == which)) for which in range(3))
+            past, pool = table(ever & (number < t)), np.flatnonzero(item_born <= t).astype(np.int32)
+            return Block(t, train, valid, test, past, pool, user_born < t, int(now.sum()))
 
         return tuple(block(t) for t in range(blocks))
 
@@ -192,7 +192,7 @@ class Blocks(BaseModel):
                 f"{n} interactions of '{dataset.name}' are too few for {1 + self.increments} blocks; lower "
                 "protocol.min_interactions or protocol.increments, or use more data"
             )
-        position = dataset.position if isinstance(dataset, Stream) else _positions(dataset.time)
+        position = dataset.position if isinstance(dataset, Stream) else _ranks(dataset.time)
         return np.searchsorted(np.cumsum(sizes[:-1]), position, side="right").astype(np.int16)
 
 
@@ -212,11 +212,11 @@ def _moments(dataset: Dataset) -> npt.NDArray[np.int64]:
     return np.cumsum(changed, dtype=np.int64)
 
 
-def _positions(time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _ranks(time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Every row's place by time, equal times in the order of the rows."""
-    position = np.empty(len(time), np.int64)
-    position[np.argsort(time, kind="stable")] = np.arange(len(time))
-    return position
+    rank = np.empty(len(time), np.int64)
+    rank[np.argsort(time, kind="stable")] = np.arange(len(time))
+    return rank
 
 
 def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> npt.NDArray[np.int64]:
@@ -229,7 +229,7 @@ def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> n
 def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
     """These rows as a stream whose users and items are numbered by their first place in it."""
     n = len(rows)
-    position = _positions(dataset.time[rows])
+    position = _ranks((dataset.position if isinstance(dataset, Stream) else dataset.time)[rows])
     users = _by_birth(_born(dataset.user[rows], position, len(dataset.users), n), n)
     items = _by_birth(_born(dataset.item[rows], position, len(dataset.catalogue), n), n)
     grouped = Ragged.from_sorted(dataset.user[rows], np.arange(n), len(dataset.users)).take(users)

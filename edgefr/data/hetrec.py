@@ -1,0 +1,114 @@
+"""The two HetRec 2011 sets that GroupLens distributes: Last.fm-2K (tags given to artists) and MovieLens-2K (ratings).
+The name of an artist or film is the item's text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.data.archive import Archive, Numbering, Public, Wanted, check_ids, open_archive, read_table, refuse
+from edgefr.data.interactions import Catalogue, Dataset, Progress, assemble
+
+LASTFM_2K = Public(
+    "https://grouplens.org/datasets/hetrec-2011/",
+    "non-commercial use, citing Last.fm",
+    "A tag assignment is an interaction; an artist tagged several times at once has as many rows.",
+)
+MOVIELENS_2K = Public(
+    "https://grouplens.org/datasets/hetrec-2011/",
+    "non-commercial research use with acknowledgement",
+)
+
+_MOST_BYTES = 1 << 26  # of a table of names; the published ones are under 6 MB
+_EARLIEST, _LATEST = -2_208_988_800_000, 253_402_300_799_000  # 1900 to 9999 in ms: some tags are dated 1956
+
+
+def read_lastfm_2k(data_dir: Path, progress: Progress | None) -> Dataset:
+    """Last.fm-2K: 186,479 tag assignments with clock times; artists that `artists.dat` does not list have no text."""
+    with open_archive(data_dir, "hetrec2011-lastfm-2k", LASTFM_2K) as archive:
+        member = "user_taggedartists-timestamps.dat"
+        return _read(archive, "lastfm-2k", member, ("userID", "artistID"), ("artists.dat", "name"), "artists")
+
+
+def read_movielens_2k(data_dir: Path, progress: Progress | None) -> Dataset:
+    """HetRec MovieLens-2K: 2,113 users, 855,598 ratings with clock times; every rating is an interaction."""
+    with open_archive(data_dir, "hetrec2011-movielens-2k-v2", MOVIELENS_2K) as archive:
+        member = "user_ratedmovies-timestamps.dat"
+        return _read(archive, "hetrec2011", member, ("userID", "movieID"), ("movies.dat", "title"), "movies")
+
+
+def _read(
+    archive: Archive, name: str, member: str, ids: tuple[str, str], titled: tuple[str, str], domain: str
+) -> Dataset:
+    """A table of interactions and, if the archive has it, the table of its items' names."""
+    archive.require(member)
+    items, titles = Numbering(), list[str]()
+    members = [member]
+    if titled[0] in archive.members:
+        titles = _names(archive, *titled, items)
+        members.append(titled[0])
+    users, rows = _interactions(archive, member, ids, items)
+    titles += [""] * (len(items.numbers) - len(titles))
+    catalogue = Catalogue(items.ids(), titles, titles, np.zeros(len(titles), np.uint8))
+    return assemble(name, users, catalogue, rows, (domain,), True, archive.source(members))
+
+
+def _interactions(
+    archive: Archive, member: str, ids: tuple[str, str], items: Numbering
+) -> tuple[npt.NDArray[np.str_], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """User ids and the (user, item, time) columns; items that no table lists get the next numbers."""
+    user, item = ids
+    users, columns = Numbering(), []
+    wanted: Wanted = {user: "int", item: "int", "timestamp": "int"}
+    for line, block in read_table(archive, member, wanted, "\t"):
+        for name in ids:
+            check_ids(archive, member, line, block.column(name), name)
+        times = block.column("timestamp").to_numpy()
+        bad = (times < _EARLIEST) | (times > _LATEST)
+        refuse(archive, member, line, bad, block.column("timestamp"), "a time must be unix milliseconds")
+        columns.append((users.add(block.column(user)), items.add(block.column(item)), times // 1000))
+    if not columns:
+        raise archive.fault(member, None, "it has no rows")
+    user_rows, item_rows, time_rows = (np.concatenate(c) for c in zip(*columns, strict=True))
+    return users.ids(), (user_rows, item_rows, time_rows)
+
+
+def _names(archive: Archive, member: str, column: str, items: Numbering) -> list[str]:
+    """The items' names, and the items themselves into `items`.
+
+    Read line by line: the names hold quotes that are no quotes of a table, and are UTF-8 in one set and ISO-8859-1 in
+    the other.
+    """
+    import pyarrow as pa
+
+    header, *rows = _lines(archive, member)
+    for needed in ("id", column):
+        if needed not in header:
+            raise archive.fault(member, 1, f"{needed} is missing from the header")
+    at, named = header.index("id"), header.index(column)
+    for line, row in enumerate(rows, start=2):
+        if len(row) <= max(at, named):
+            raise archive.fault(member, line, f"Expected {len(header)} columns, got {len(row)}")
+        if not (row[at].isascii() and row[at].isdecimal()):
+            raise archive.fault(member, line, f"id must be a whole number, not {row[at][:80]!r}")
+    # ids as whole numbers, so that they are written as in the table of interactions
+    ids = pa.array([min(int(row[at][:20]), 2**63 - 1) for row in rows], pa.int64())
+    check_ids(archive, member, 2, ids, "id")
+    refuse(archive, member, 2, items.add(ids) != np.arange(len(rows)), ids, "an id must not repeat")
+    return [row[named].strip() for row in rows]
+
+
+def _lines(archive: Archive, member: str) -> list[list[str]]:
+    """The member's lines, cut at tabs; empty ones at the end are left out."""
+    with archive.open(member) as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise archive.fault(member, None, f"longer than {_MOST_BYTES:,} bytes: this is not a table of names")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    return [line.rstrip("\r").split("\t") for line in text.rstrip("\r\n").split("\n")]
