@@ -9,6 +9,7 @@ from edgefr.data.interactions import Ragged
 from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
+from edgefr.methods.anchored import Anchored, anchors
 from edgefr.methods.program import LocalProgram
 
 ITEMS, CLIENTS, WIDTH = 60, 23, 16
@@ -17,6 +18,9 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
     "pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
+    "anchored fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
+    "anchored pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
+    "anchored transfr": ("transfr", {"adapter": [8], "head": [8], "head_form": "plain", "lr": 0.01}),
     "transfr vector": ("transfr", {"adapter": [18, 8], "head": [6, 8], "local_trains": "head and user", "lr": 0.01}),
     "transfr mean": (
         "transfr",
@@ -30,14 +34,32 @@ VARIANTS: dict[str, tuple[str, dict]] = {
 
 
 def test_every_method_of_the_table_has_a_variant() -> None:
-    assert {name for name, _ in VARIANTS.values()} == set(METHODS)
+    assert {METHODS[name].build for name, _ in VARIANTS.values()} == {row.build for row in METHODS.values()}
 
 
 def program(variant: str, local_epochs: int = 3) -> LocalProgram:
     name, settings = VARIANTS[variant]
     row = METHODS[name]
     text = torch.from_numpy(np.random.default_rng(0).standard_normal((ITEMS, WIDTH)).astype(np.float32))
-    return row.build(row.settings.model_validate(settings), ITEMS, text if row.needs_text else None, local_epochs)
+    local = row.build(row.settings.model_validate(settings), ITEMS, text if row.needs_text else None, local_epochs)
+    return Held(local, weight=3.0) if variant.startswith("anchored") else local
+
+
+class Held(Anchored):
+    """A block in which two clients of three and three items of four have a past, which the model has left far behind.
+
+    What a client's past is depends on its number alone, as all first values do.
+    """
+
+    def init_shared(self, seed: int) -> dict[str, torch.Tensor]:
+        shared = self.program.init_shared(seed)
+        past = {name: value + 0.5 for name, value in self.program.init_shared(seed + 1).items()}
+        old = {name: torch.arange(len(past[name])) % 4 > 0 for name in past if self.specs[name].kind == "rows"}
+        return shared | anchors(past, {}, torch.zeros(0), old)[0]
+
+    def init_private(self, seed: int, clients: torch.Tensor) -> dict[str, torch.Tensor]:
+        past = {name: value - 0.5 for name, value in self.program.init_private(seed + 1, clients).items()}
+        return self.program.init_private(seed, clients) | anchors({}, past, clients % 3 > 0)[1]
 
 
 def interactions(seed: int = 1, clients: int = CLIENTS) -> Ragged:
