@@ -85,14 +85,24 @@ class Accumulator:
         """
         if self.weight == 0:
             return dict(shared)
-        out = {}
-        for name, tensor in shared.items():
-            mean = self.sums[name] / self.weight
-            if not bool(torch.isfinite(mean).all()):
-                raise InputError(
-                    f"the mean update of {name} over {self.clients} clients is not finite: "
-                    "lower the local learning rate, or set privacy.clip so that diverged clients are dropped"
-                )
-            step = tensor.to(mean) + settings.server_lr * mean  # TransFR Eq. 5
-            out[name] = step.to(tensor)
-        return out
+        return moved(shared, {name: self.sums[name] / self.weight for name in shared}, self.clients, settings)
+
+
+def moved(
+    shared: Mapping[str, Tensor], update: Mapping[str, Tensor], clients: int, settings: AggregationSettings
+) -> dict[str, Tensor]:
+    """The next broadcast: shared + server_lr * update, in the tensors' own dtype and place.
+
+    `update` is the cohort's (mean, median, ...), one float64 tensor per shared one. Raises `InputError` when it is
+    not finite; `clients` is for its message.
+    """
+    out = {}
+    for name, tensor in shared.items():
+        if not bool(torch.isfinite(update[name]).all()):
+            raise InputError(
+                f"the mean update of {name} over {clients} clients is not finite: "
+                "lower the local learning rate, or set privacy.clip so that diverged clients are dropped"
+            )
+        step = tensor.to(update[name]) + settings.server_lr * update[name]  # TransFR Eq. 5
+        out[name] = step.to(tensor)
+    return out

@@ -98,10 +98,20 @@ class PretrainSettings(_Settings):
 
 
 class AggregationSettings(_Settings):
-    """How the server turns a cohort's updates into the next broadcast."""
+    """How the server turns a cohort's updates into the next broadcast.
 
+    >>> AggregationSettings(rule="temporal-mean", beta=0.5).is_sum, AggregationSettings(rule="krum").is_sum
+    (True, False)
+    """
+
+    rule: Literal["mean", "temporal-mean", "median", "trimmed-mean", "norm-bounded", "krum"] = Field(
+        "mean",
+        description="mean: FedAvg; temporal-mean: the mean, pulled to the previous block's table (F3CRec); against "
+        "hostile clients: median, trimmed-mean (by coordinate), norm-bounded (mean of shortened updates), krum",
+    )
     weights: Literal["uniform", "size"] = Field(
-        "uniform", description="a client's weight: 1, or its number of training interactions"
+        "uniform",
+        description="a client's weight: 1, or its number of training interactions (mean and temporal-mean only)",
     )
     server_lr: float = Field(
         1.0,
@@ -109,3 +119,42 @@ class AggregationSettings(_Settings):
         allow_inf_nan=False,
         description="learning rate of the server on the mean update; 1 is plain FedAvg",
     )
+    beta: float = Field(
+        0.9, gt=0, lt=1, description="temporal-mean: weight of a row's value before, if it did not change (Eq. 9)"
+    )
+    itemwise: bool = Field(
+        True, description="temporal-mean: rows that changed more keep less of before; false: beta for every row"
+    )
+    trim: float = Field(
+        0.25,
+        ge=0,
+        lt=0.5,
+        description="trimmed-mean: share of values cut at each end, rounded up; at least the share of hostile clients",
+    )
+    among: Literal["cohort", "changed"] = Field(
+        "cohort",
+        description="median and trimmed-mean of a table's row: over the whole cohort, where a client that did not "
+        "touch the row counts as 0; or over the clients that changed it, times their share of the cohort",
+    )
+    norm_bound: float | None = Field(
+        None, gt=0, description="norm-bounded: largest L2 norm of an update; empty: the median norm of the cohort"
+    )
+    byzantine: float = Field(0.25, ge=0, lt=0.5, description="krum: share of the cohort that is assumed hostile")
+    keep: int | None = Field(
+        None,
+        ge=1,
+        description="krum: clients that are averaged; 1: Krum; empty: all that are not assumed hostile (multi-Krum)",
+    )
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the rule needs only the sum of clipped updates, which is what noise and guarantees are made for."""
+        return self.rule in ("mean", "temporal-mean")
+
+    @model_validator(mode="after")
+    def _weights_that_are_known(self) -> "AggregationSettings":
+        if self.weights == "size" and self.rule not in ("mean", "temporal-mean"):
+            raise ValueError(
+                f"weights=size cannot go with rule={self.rule}: a hostile client could claim any size; use uniform"
+            )
+        return self

@@ -1,10 +1,13 @@
 """Federated rounds: who takes part, what leaves each device, what the server makes of it.
 
-    cohort → shards → updates → releases → one streaming sum → (noise) → shared tensors
+    cohort → shards → updates → releases → one streaming sum → (noise) → shared tensors → (temporal mean)
+
+A robust rule (`cloud.rules`) takes the place of the sum: it sees every release, so the cohort's updates are all held
+until the round ends.
 
 Owns: server state, the private tensors of all simulated clients, the order of a round. Does not own: local training
-(executors), what a device lets out (`release`), costs and the clock (`edgefr.fleet`), mechanisms (`privacy`), averaging
-(`cloud.aggregate`).
+(crews, executors), what a device lets out (`release`), costs and the clock (`edgefr.fleet`), mechanisms (`privacy`),
+averaging and other rules (`cloud`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.aggregate import Accumulator
+from cloud.aggregate import Accumulator, moved
+from cloud.rules import Uploads, combine, joined, temporal_mean
 from cloud.settings import AggregationSettings
 from edgefr.data.interactions import Ragged
 from edgefr.engine.crew import Alone, Crew
@@ -29,6 +33,7 @@ from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
 from edgefr.methods.program import LocalProgram, Phase
 from privacy import keyed
+from privacy.errors import InputError
 from privacy.mechanism import noise_of_sum
 from privacy.plan import Plan
 
@@ -56,6 +61,20 @@ class Counters:
     participation: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
+def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
+    """How devices release for a rule. A fixed bound on the L2 norm is one more clip, so a sum is still enough.
+
+    Raises `InputError` for noise together with a rule that is not a sum: the noise is made for a clipped sum.
+    """
+    if plan.noise is not None and not aggregation.is_sum:
+        raise InputError(f"noise is made for a sum of clipped updates, which rule {aggregation.rule} is not; use mean")
+    bound = aggregation.norm_bound if aggregation.rule == "norm-bounded" else None
+    if bound is not None and (plan.clip is None or plan.norm == "l2"):
+        return Terms(bound if plan.clip is None else min(plan.clip, bound), "l2", False, plan.guarantees)
+    each = not aggregation.is_sum
+    return Terms(plan.clip, plan.norm, aggregation.weights == "size", plan.guarantees, each)
+
+
 class Federation:
     """A server and its clients, round after round.
 
@@ -79,9 +98,9 @@ class Federation:
         self.program, self.seed, self.shard_size = program, seed, shard_size
         self.crew: Crew = Alone(executor)
         self.aggregation, self.plan, self.device = aggregation, plan, device
-        self.terms = Terms(plan.clip, plan.norm, aggregation.weights == "size", plan.guarantees)
+        self.terms = terms_of(aggregation, plan)
         self.memory: Memory | None = None
-        self.previous: dict[str, tuple[Tensor, Tensor]] = {}
+        self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
         self.private = program.init_private(seed, torch.arange(clients))
@@ -108,13 +127,17 @@ class Federation:
         work = LocalWork(self.program, phases, sampler, context, number, self.device, self.memory)
         changed = trained(self.program, phases, "shared")
         total = Accumulator({name: self.shared[name] for name in changed}, self.device)
+        each: list[Uploads] = []
         shards = self.shards(cohort, sampler.train.counts)
         for shard, part in zip(
             shards, self.crew.releases(work, self.terms, self.shared, self.private, shards), strict=True
         ):
             self._take(shard, part, total)
+            if part.each is not None:
+                rows = {name: (u.rows, u.client, u.values) for name, u in part.each.rows.items()}
+                each.append(Uploads(part.each.dense, rows, part.clients))
         self._noise(number, total, len(cohort))
-        self.shared = self.shared | total.apply({name: self.shared[name] for name in changed}, self.aggregation)
+        self._move(changed, total, each)
         self.counters.participation[cohort] += 1
         self.counters.clients += len(cohort)
         self.counters.seconds += time.perf_counter() - started
@@ -132,6 +155,22 @@ class Federation:
         index = torch.from_numpy(shard)
         for name, value in part.private.items():
             self.private[name][index] = value.cpu()
+
+    def _move(self, changed: list[str], total: Accumulator, each: list[Uploads]) -> None:
+        """Move the tensors in `changed` by the cohort's update, then pull tables back to the previous block's."""
+        before = {name: self.shared[name] for name in changed}
+        if self.terms.each:
+            uploads = joined([part for part in each if part.clients])
+            update = combine(uploads, before, self.aggregation) if uploads.clients else {}
+            after = moved(before, update, uploads.clients, self.aggregation) if update else before
+        else:
+            after = total.apply(before, self.aggregation)
+        if self.aggregation.rule == "temporal-mean":
+            beta, itemwise = self.aggregation.beta, self.aggregation.itemwise
+            for name in changed:
+                if name in self.previous:
+                    after[name] = temporal_mean(after[name], *self.previous[name], beta, itemwise)
+        self.shared = self.shared | after
 
     @one_thread()
     def personalise(
@@ -163,7 +202,8 @@ class Federation:
         self.shared = {name: torch.from_numpy(value).to(self.device) for name, value in state["shared"].items()}
         self.private = {name: torch.from_numpy(value) for name, value in state["private"].items()}
         for name, kept in state["previous"].items():
-            self.previous[name] = tuple(torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
+            table, known = (torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
+            self.previous[name] = (table, known)
         self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
 
     def _noise(self, number: int, total: Accumulator, uploads: int) -> None:
