@@ -1,0 +1,166 @@
+"""Reg's term against sums written out, and what must not be pulled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from edgefr.engine import inline
+from edgefr.methods.anchored import Anchored, anchors
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.pfedrec.program import PFedRec
+from edgefr.methods.pfedrec.settings import PFedRecSettings
+from edgefr.methods.program import Flat, One, TensorSpec
+from tests.contract.programs import ITEMS, program, work
+
+ITEM, PAST = [[1.0, 2.0], [0.0, 0.0], [3.0, 1.0], [5.0, 5.0]], [[1.0, 0.0], [2.0, 2.0], [0.0, 0.0], [9.0, 9.0]]
+
+
+def fedmf() -> FedMF:
+    return FedMF(FedMFSettings(dim=2, init_scale=0.5), 4, 1)
+
+
+def tensors(known: float) -> dict[str, Tensor]:
+    """A client with item rows and their past; item 2 has none, and item 3 is not among the examples."""
+    return {
+        "item": torch.tensor(ITEM),
+        "previous.item": torch.tensor(PAST),
+        "user": torch.tensor([0.5, -1.0]),
+        "previous.user": torch.tensor([0.0, 1.0]),
+        "previous.known": torch.tensor([known]),
+    }
+
+
+def batch(weight: list[float]) -> One:
+    items = torch.tensor([0, 1, 2])
+    return One(items, items, torch.tensor([1.0, 0.0, 0.0]), torch.tensor(weight))
+
+
+@pytest.mark.parametrize("known", [1.0, 0.0])
+def test_the_term_written_out(known: float) -> None:
+    plain, given_ = fedmf(), tensors(known)
+    held = Anchored(plain, 0.3)
+    (phase,) = held.phases
+    examples = batch([0.25, 0.5, 0.25])  # item 1 was drawn twice
+    rows = 0.25 * (0.0 + 4.0) / 2 + 0.5 * (4.0 + 4.0) / 2  # mean over examples of the mean over the width
+    user = (0.25 + 4.0) / 2
+    expected = float(plain.loss(given_, examples, plain.phases[0])) + known * 0.3 * (rows + user)
+    assert float(held.loss(given_, examples, phase)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_clients_in_one_list_are_summed_and_new_ones_left_out() -> None:
+    held = Anchored(fedmf(), 0.3)
+    (phase,) = held.phases
+    items, client = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 0, 0, 1, 1, 1])
+    weight = torch.tensor([0.25, 0.5, 0.25] * 2)
+    many = Flat(items, items, torch.tensor([1.0, 0, 0] * 2), weight, client=client, ends=torch.tensor([3, 6]))
+    clients = [tensors(1.0), tensors(0.0)]
+    together = {name: torch.stack([c[name] for c in clients]) for name in ("user", "previous.user", "previous.known")}
+    together |= {name: clients[0][name][items] for name in ("item", "previous.item")}
+    alone = sum(float(held.loss(c, batch([0.25, 0.5, 0.25]), phase)) for c in clients)
+    assert float(held.loss(together, many, phase)) == pytest.approx(alone, rel=1e-6)
+
+
+def test_new_items_and_new_clients_have_no_pull() -> None:
+    plain = fedmf()
+    held = Anchored(plain, 0.3)
+    examples = batch([1 / 3] * 3)
+
+    def gradients(program: FedMF | Anchored, known: float) -> tuple[Tensor, Tensor]:
+        values = tensors(known)
+        leaves = [values[name].requires_grad_() for name in ("item", "user")]
+        item, user = torch.autograd.grad(program.loss(values, examples, program.phases[0]), leaves)
+        return item, user
+
+    for found, expected in zip(gradients(held, 0.0), gradients(plain, 0.0), strict=True):
+        assert torch.equal(found, expected)
+    (item, user), (free, free_user) = gradients(held, 1.0), gradients(plain, 1.0)
+    assert torch.equal(item[2:], free[2:]), "item 2 has no past, item 3 no example"
+    expected = free[0] + 0.3 * (1 / 3) * 2 / 2 * (torch.tensor(ITEM[0]) - torch.tensor(PAST[0]))
+    torch.testing.assert_close(item[0], expected)
+    torch.testing.assert_close(user, free_user + 0.3 * 2 / 2 * torch.tensor([0.5, -2.0]))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(0, 10))
+def test_without_a_past_a_round_is_that_of_the_program(weight: float) -> None:
+    plain, who = program("pfedrec", local_epochs=1), np.arange(5)
+    held = Anchored(plain, weight)
+    found, expected = (
+        inline.run(work(p), p.init_shared(3), p.init_private(3, torch.from_numpy(who)), who) for p in (held, plain)
+    )
+    assert torch.equal(found.rows["item"].rows, expected.rows["item"].rows)
+    assert torch.equal(found.rows["item"].values, expected.rows["item"].values)
+    assert found.private.keys() == expected.private.keys()
+    assert all(torch.equal(found.private[name], value) for name, value in expected.private.items())
+
+
+def test_a_phase_feels_the_pull_of_what_it_trains_alone() -> None:
+    held = Anchored(PFedRec(PFedRecSettings(dim=2), 4, 1), 0.3)
+    scorer, item = held.phases
+    assert scorer.uses[3:] == ("previous.scorer.weight", "previous.scorer.bias", "previous.known")
+    assert item.uses[3:] == ("previous.item", "previous.known")
+    shared = {"item": torch.tensor(ITEM)}
+    own = {name: value[0] for name, value in held.program.init_private(1, torch.arange(1)).items()}
+    tables, past = anchors(shared, {name: value.unsqueeze(0) for name, value in own.items()}, torch.tensor([True]))
+    values = {**shared, **own, **tables, **{name: value[0] for name, value in past.items()}}
+    examples = batch([1 / 3] * 3)
+    for phase in held.phases:
+        before = float(held.loss(values, examples, phase))
+        assert before == pytest.approx(float(held.program.loss(values, examples, phase)), rel=1e-6), "nothing has moved"
+        for name in ("previous.item", "previous.scorer.weight", "previous.scorer.bias"):
+            pulled = float(held.loss(values | {name: values[name] + 1}, examples, phase)) > before + 0.1
+            assert pulled == (name.removeprefix("previous.") in phase.trains), (phase.name, name)
+
+
+def test_a_strong_pull_keeps_old_clients_near_their_past_and_lets_new_ones_go() -> None:
+    plain, who = program("fedmf", local_epochs=5), np.array([0, 1])
+    shared, private = plain.init_shared(3), plain.init_private(3, torch.from_numpy(who))
+    tables, past = anchors(shared, private, torch.tensor([True, False]))
+    free, held = (
+        inline.run(work(p), shared | tables, private | past, who).private["user"] - private["user"]
+        for p in (plain, Anchored(plain, 2.0))
+    )
+    assert held[0].norm() < 0.7 * free[0].norm()
+    torch.testing.assert_close(held[1], free[1])
+
+
+def test_twins_have_the_place_and_kind_of_the_tensor_and_are_never_trained() -> None:
+    held = Anchored(fedmf(), 0.1)
+    assert held.specs["previous.item"] == TensorSpec((4, 2), "shared", "rows")
+    assert held.specs["previous.user"] == TensorSpec((2,), "private")
+    assert held.specs["previous.known"] == TensorSpec((1,), "private")
+    assert not any(name.startswith("previous.") for phase in held.phases for name in phase.trains)
+    shared, private = held.init_shared(1), held.init_private(1, torch.arange(3))
+    assert {*shared, *private} == set(held.specs)
+    for name, value in {**shared, **private}.items():
+        assert value.shape[int(name in private) :] == held.specs[name].shape
+        assert bool((value == 0).all()) == name.startswith("previous.")
+    assert (held.frozen, held.name, held.pointwise) == (held.program.frozen, "fedmf", True)
+
+
+def test_anchors_are_copies_of_the_model_without_its_own_anchors() -> None:
+    shared = {"item": torch.ones(3, 2), "previous.item": torch.zeros(3, 2)}
+    private = {"user": torch.ones(2, 2), "previous.user": torch.zeros(2, 2), "previous.known": torch.zeros(2, 1)}
+    known = {"item": torch.tensor([True, False, True])}
+    tables, own = anchors(shared, private, torch.tensor([False, True]), known)
+    assert {name: value.tolist() for name, value in (tables | own).items()} == {
+        "previous.item": [[1, 1], [0, 0], [1, 1]],
+        "previous.user": [[1, 1], [1, 1]],
+        "previous.known": [[0], [1]],
+    }
+    shared["item"] += 1
+    private["user"] += 1
+    assert tables["previous.item"].max() == own["previous.user"].max() == 1
+
+
+def test_the_table_of_the_contract_has_clients_and_items_of_both_kinds() -> None:
+    held = program("anchored fedmf")
+    past = held.init_shared(3)["previous.item"]
+    assert 0 < int((past != 0).any(1).sum()) < ITEMS
+    assert held.init_private(3, torch.arange(3))["previous.known"].tolist() == [[0], [1], [1]]
