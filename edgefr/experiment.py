@@ -6,7 +6,8 @@ Owns: the schema and how it is read. Does not own: the settings of rooms (each o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,11 +15,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from cloud.rules import is_sum
 from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings
+from edgefr.data.blocks import Blocks
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
 from edgefr.documents import Document
 from edgefr.faults import first_fault
-from edgefr.methods import method
+from edgefr.methods import METHODS, Method, method
+from edgefr.methods.f3crec.settings import ContinualSettings
+from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
 from privacy.errors import InputError
 from privacy.settings import PrivacySettings
 
@@ -56,8 +61,11 @@ class EvaluationSection(_Section):
 class EngineSection(_Section):
     """How clients are run. `shard_size` decides the order of sums, so it belongs to the experiment."""
 
-    executor: Literal["inline", "debug"] = Field(
-        "inline", description="inline: vectorised; debug: one client at a time"
+    executor: Literal["inline", "processes", "debug"] = Field(
+        "inline", description="inline: vectorised; processes: the same in worker processes; debug: one client at a time"
+    )
+    workers: int = Field(
+        2, ge=1, le=256, description="worker processes of executor processes; results do not depend on it"
     )
     shard_size: int | None = Field(
         None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded"
@@ -72,8 +80,11 @@ class Experiment(_Section):
     """One experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
 
     name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder")
-    method: str = Field("transfr", description="a method of the table: transfr, fedmf")
-    model: dict[str, Any] = Field(default_factory=dict, description="hyper-parameters of the method")
+    method: str = Field("transfr", description="a method of the table: transfr, fedmf, fedncf, pfedrec, f3crec")
+    backbone: str | None = Field(None, description="whose local program clients run; none: the method's own")
+    model: dict[str, Any] = Field(default_factory=dict, description="hyper-parameters of the backbone")
+    strategy: str = Field("ft", description="what keeps old knowledge: ft, reg, kd, rlp2, spp, f3crec, its ablations")
+    continual: ContinualSettings = Field(default_factory=ContinualSettings, description="protocol blocks alone")
     fidelity: Literal["paper", "released"] = Field("paper", description="where a paper and its code differ: which one")
     data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, amazon, ...")
     data_options: dict[str, Any] = Field(default_factory=dict, description="options of the data set's reader")
@@ -95,12 +106,18 @@ class Experiment(_Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
-        row = method(self.method)
+        method(self.method)
+        for field, look_up in (("backbone", lambda: self.row), ("strategy", lambda: strategy(self.strategy))):
+            try:
+                look_up()
+            except InputError as error:
+                raise _fault(str(error), field) from None
         try:
-            self.model = row.settings.model_validate(self.model).model_dump()
+            self.model = self.row.settings.model_validate(self.model).model_dump()
         except ValidationError as error:
-            location, problem = first_fault(error, row.settings)
+            location, problem = first_fault(error, self.row.settings)
             raise _fault(problem, "model", *location) from None
+        self._check_blocks()
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
             raise _fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
         if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
@@ -110,6 +127,34 @@ class Experiment(_Section):
                 "weights",
             )
         return self
+
+    def _check_blocks(self) -> None:
+        """What only protocol blocks can do, and what it cannot."""
+        if isinstance(self.protocol, Blocks):
+            if self.row.stages[1] is not None:
+                raise _fault("blocks need a method without local training after the rounds, e.g. fedmf", "protocol")
+        elif self.strategy != "ft":
+            raise _fault(f"{self.strategy} keeps knowledge between blocks: set protocol.name=blocks", "strategy")
+        if self.privacy.mechanism != "none" and not is_sum(self.aggregation):
+            raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
+
+    @property
+    def row(self) -> Method:
+        """The row of the table of methods whose local program clients run."""
+        return method(self.backbone or self.method)
+
+    @property
+    def carry(self) -> Literal["best", "last"]:
+        """The round a block hands on. The released F3CRec code hands on FedMF's last (deviation 2 of its notes)."""
+        released = self.fidelity == "released" and self.row.name in ("fedmf", "f3crec")
+        return self.continual.carry or ("last" if released else "best")
+
+    @property
+    def resets_private(self) -> bool:
+        """Whether private tensors start anew in every block, as in the released code of FedNCF and PFedRec."""
+        if self.continual.reset_private is not None:
+            return self.continual.reset_private
+        return self.fidelity == "released" and self.row.name in ("fedncf", "pfedrec")
 
     def cohort_size(self, clients: int) -> int:
         """Clients per round out of `clients`, at least 1."""
@@ -135,27 +180,56 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **v
     3
     """
     document = Document.read(path) if path is not None else Document({}, "experiment")
-    for text in overrides:
-        key, sign, value = text.partition("=")
-        parts = [part.strip() for part in key.split(".")]
-        if not sign or not all(parts):
-            raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
+    changes = [_change(text) for text in overrides]
+    named = {key: value for key, value in values.items() if value is not None}
+    _fill_defaults(document, {".".join(parts): value for parts, value, _ in changes} | named)
+    for parts, value, source in changes:
         _fill(document.values, parts)
-        try:
-            document.put(".".join(parts), yaml.safe_load(value), source=f"--set {text}")
-        except yaml.YAMLError:
-            raise InputError(f"--set {text}: the value is not YAML; quote it") from None
-    for key, value in values.items():
-        if value is not None:
-            document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
-    chosen = document.values.get("method", "transfr")
-    try:
-        defaults = method(str(chosen)).defaults
-    except InputError as error:
-        raise InputError(f"{document.where(('method',))}: {error}") from None
-    for key, value in defaults.items():
-        document.values.setdefault(key, value)
+        document.put(".".join(parts), value, source=source)
+    for key, value in named.items():
+        document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
     return document.validate(Experiment)
+
+
+def _change(text: str) -> tuple[list[str], Any, str]:
+    """`key=value` as path, value and what to call it in an error."""
+    key, sign, value = text.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not sign or not all(parts):
+        raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
+    try:
+        return parts, yaml.safe_load(value), f"--set {text}"
+    except yaml.YAMLError:
+        raise InputError(f"--set {text}: the value is not YAML; quote it") from None
+
+
+def _fill_defaults(document: Document, changes: Mapping[str, Any]) -> None:
+    """What method, backbone and strategy start from goes under what the document says; `changes` may choose them."""
+
+    def chosen(field: str, default: str | None = None) -> str:
+        return str(changes.get(field, document.values.get(field, default)))
+
+    try:
+        row = method(chosen("method", "transfr"))
+    except InputError as error:
+        where = document.where(("method",)) if "method" not in changes else f"method={changes['method']}"
+        raise InputError(f"{where}: {error}") from None
+    _under(document.values, row.defaults)
+    backbone = METHODS.get(chosen("backbone"))
+    _under(document.values, backbone.defaults if backbone is not None else {})
+    kept = STRATEGIES.get(chosen("strategy"))
+    _under(document.values, {"aggregation": kept.server} if kept is not None and kept.server else {})
+
+
+def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Add what `values` leaves out, section by section. A section of another kind (`name`) is left alone."""
+    for key, default in defaults.items():
+        own = values.get(key)
+        if isinstance(default, Mapping) and isinstance(own, dict):
+            if own.get("name", default.get("name")) == default.get("name"):
+                _under(own, default)
+        elif own is None:
+            values[key] = copy.deepcopy(dict(default) if isinstance(default, Mapping) else default)
 
 
 def _fill(values: dict[str, Any], path: Sequence[str]) -> None:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgefr.experiment import Experiment
+from edgefr import checkpoint
+from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.prepare import Progress, prepare
+from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
 from privacy.errors import InputError, unknown
+from privacy.files import write_json
+
+if TYPE_CHECKING:
+    from edgefr.continual import Continual
+    from edgefr.simulation import Simulation
+
+Warn = Callable[[str], None]
+SEEDS = "seeds.json"
 
 
 def simulate(
@@ -22,67 +34,212 @@ def simulate(
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
     bundles: bool = True,
+    checkpoint_every: int | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
 
     `devices`: a devices.yaml or what `load_fleet` made of one. `data_dir`: where archives lie (default: EDGEFR_DATA).
-    `bundles`: also write a bundle per device class. Raises `InputError` for everything the caller can mend; a run
-    that did not finish has no summary.json.
+    `bundles`: also write a bundle per device class. `checkpoint_every`: rounds between checkpoints, from which `resume`
+    goes on (none: no checkpoints). Raises `InputError` for everything the caller can mend; a run that did not finish
+    has no summary.json.
 
     Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
     """
-    from edgefr.engine.footprint import default_shard_size
+    fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
+    torch_device(experiment.engine.device)
+    with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
+        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every), progress)
+
+
+def resume(
+    path: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    bundles: bool = True,
+    checkpoint_every: int | None = None,
+    executor: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    warn: Warn = print,
+) -> Run:
+    """Go on with a run that was stopped or killed, from its newest whole checkpoint (else from its beginning).
+
+    The result is the same as if it had never stopped, with any `executor` and number of `workers`. Raises `InputError`
+    for a folder that is no unfinished run, and where experiment, fleet or data are not those it was started with.
+
+    Example: ``edgefr.resume("runs/demo").summary["metrics"]``
+    """
+    run = Run.unfinished(path)
+    experiment = run.experiment
+    changed = {k: v for k, v in (("executor", executor), ("workers", workers)) if v is not None}
+    if changed:
+        engine = EngineSection.model_validate(experiment.engine.model_dump() | changed)
+        experiment = experiment.model_copy(update={"engine": engine})
+    fleet = load_fleet(run.path / "devices.yaml")
+    return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every), progress, warn)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked for beside its experiment."""
+
+    data_dir: str | Path | None
+    bundles: bool
+    checkpoint_every: int | None
+
+
+def _go(
+    run: Run,
+    experiment: Experiment,
+    fleet: FleetFile,
+    options: Options,
+    progress: Progress | None,
+    warn: Warn | None = None,
+) -> Run:
+    """All stages of a run in its folder; `warn` says that it may already be under way there."""
     from edgefr.report.figures import draw
     from edgefr.report.summary import summarise
     from edgefr.shipping import export_run, save_model
-    from edgefr.simulation import Simulation, build_program
 
     began = time.perf_counter()
-    fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     device = torch_device(experiment.engine.device)
-    with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
-        prepared = prepare(experiment, None if data_dir is None else Path(data_dir), str(device), progress)
-        if experiment.engine.shard_size is None:
-            size = default_shard_size(
-                build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb
-            )
-            engine = experiment.engine.model_copy(update={"shard_size": size})
-            experiment = experiment.model_copy(update={"engine": engine})
-        simulation = Simulation.start(experiment, prepared, fleet, device)
+    data_dir = None if options.data_dir is None else Path(options.data_dir)
+    prepared = prepare(experiment, data_dir, str(device), progress)
+    experiment = sized(experiment, prepared)
+    if warn is None:
         run.write_experiment(experiment)
         run.write_devices(fleet)
-        simulation.train(progress)
+    keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
+    simulation = start(experiment, prepared, fleet, device, run.events.append)
+    if warn is not None:
+        keeper.restore(simulation, warn)
+    try:
+        simulation.train(progress, lambda rounds: keeper.boundary(rounds, simulation))
         simulation.finish(progress)
-        save_model(run, simulation)
-        run.write_events(simulation.events)
-        run.write_metrics(simulation.measured.rows)
-        shipped = export_run(run, progress=progress) if bundles else []
-        summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
-        draw(run.path / "figures", simulation.measured.rows, summary)
-        run.write_summary(summary)
+    finally:
+        simulation.federation.crew.close()
+    save_model(run, simulation)
+    run.write_metrics(simulation.measured.rows)
+    shipped = export_run(run, progress=progress) if options.bundles else []
+    summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
+    draw(run.path / "figures", simulation.measured.rows, summary)
+    run.write_summary(summary)
     return run
+
+
+def start(
+    experiment: Experiment,
+    prepared: Prepared,
+    fleet: FleetFile,
+    device: Any,
+    log: Callable[[list[dict[str, Any]]], None],
+) -> Simulation | Continual:
+    """The experiment before its first round: blocks make it a continual run."""
+    from edgefr.continual import Continual
+    from edgefr.simulation import Simulation
+
+    kind = Continual if prepared.blocks else Simulation
+    return kind.start(experiment, prepared, fleet, device, log)
+
+
+def sized(experiment: Experiment, prepared: Prepared) -> Experiment:
+    """The experiment with its shard size resolved: it decides the order of sums, so it belongs to the record."""
+    from edgefr.engine.footprint import default_shard_size
+    from edgefr.simulation import build_program
+
+    if experiment.engine.shard_size is not None:
+        return experiment
+    size = default_shard_size(build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb)
+    return experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"shard_size": size})})
+
+
+def owner(experiment: Experiment, fleet: FleetFile, prepared: Prepared) -> str:
+    """A digest of everything that decides a run's result: a checkpoint of another one is refused.
+
+    Who does the work (executor, workers, device) does not decide it.
+    """
+    values = experiment.model_dump()
+    values["engine"] = {k: v for k, v in values["engine"].items() if k not in ("executor", "workers", "device")}
+    columns = prepared.dataset
+    return checkpoint.digest(
+        repr(values), fleet.model_dump_json(by_alias=True), columns.user, columns.item, columns.time
+    )
+
+
+@dataclass
+class Keeper:
+    """Takes checkpoints of a run at round boundaries, and brings it back to the newest one."""
+
+    run: Run
+    belongs_to: str
+    every: int | None
+
+    def boundary(self, rounds: int, simulation: Simulation | Continual) -> None:
+        """The end of a round; `rounds` are done in all."""
+        if self.every and rounds % self.every == 0:
+            state = {"simulation": simulation.state(), "events": self.run.events.flush()}
+            checkpoint.write(self.run.path / "checkpoint", rounds, state, self.belongs_to)
+
+    def restore(self, simulation: Simulation | Continual, warn: Warn) -> None:
+        """Go on from the newest whole checkpoint; the log of events is cut back to it."""
+        found = checkpoint.newest(self.run.path / "checkpoint", self.belongs_to, warn)
+        if found is not None:
+            simulation.restore(found.state["simulation"])
+        self.run.events.cut(0 if found is None else found.state["events"])
 
 
 def simulate_seeds(
     experiment: Experiment, seeds: int, out: str | Path, *, progress: Progress | None = None, **options: Any
 ) -> list[Run]:
     """The experiment with seeds s, s+1, ...: one run each in `out/seed-<s>`, and mean ± sd in `out/summary.json`."""
-    from edgefr.report.summary import over_seeds
-
     if seeds < 1:
         raise InputError(f"--seeds takes a whole number of at least 1, got {seeds}")
     if experiment.seed + seeds > 2**31:
         raise InputError(
             f"seeds end at {2**31 - 1}, and {seeds} from {experiment.seed} go beyond; use a smaller --seed"
         )
-    runs = []
     with Run.started(out) as parent:
-        for seed in range(experiment.seed, experiment.seed + seeds):
-            one = experiment.model_copy(update={"seed": seed})
-            runs.append(simulate(one, out=parent.path / f"seed-{seed}", progress=_of_seed(seed, progress), **options))
         parent.write_experiment(experiment)
-        parent.write_summary(over_seeds([run.summary for run in runs]))
+        write_json(parent.path / SEEDS, {"first": experiment.seed, "number": seeds})
+        return _each_seed(parent, experiment, seeds, progress, simulate, options)
+
+
+def resume_seeds(path: str | Path, *, progress: Progress | None = None, **options: Any) -> list[Run]:
+    """Go on with `simulate_seeds`: finished seeds are kept, a broken-off one goes on, the others are started."""
+    parent = Run.unfinished(path)
+    fleet = next(iter(sorted(parent.path.glob("seed-*/devices.yaml"))), None)
+    if fleet is None:
+        raise InputError(f"no seed of {path} had begun; run it again with another --out")
+    warn = options.pop("warn", print)
+    number = json.loads((parent.path / SEEDS).read_text())["number"]
+    kept = {k: v for k, v in options.items() if k not in ("executor", "workers")}
+
+    def go(experiment: Experiment, *, out: Path, progress: Progress | None) -> Run:
+        if (out / "summary.json").is_file():
+            return Run(out)
+        if (out / "experiment.yaml").is_file():
+            return resume(out, progress=progress, warn=warn, **options)
+        return simulate(experiment, fleet, out=out, progress=progress, **kept)
+
+    return _each_seed(parent, parent.experiment, number, progress, go, {})
+
+
+def _each_seed(
+    parent: Run,
+    experiment: Experiment,
+    seeds: int,
+    progress: Progress | None,
+    go: Callable[..., Run],
+    options: dict[str, Any],
+) -> list[Run]:
+    from edgefr.report.summary import over_seeds
+
+    runs = []
+    for seed in range(experiment.seed, experiment.seed + seeds):
+        one = experiment.model_copy(update={"seed": seed})
+        runs.append(go(one, out=parent.path / f"seed-{seed}", progress=_of_seed(seed, progress), **options))
+    parent.write_summary(over_seeds([run.summary for run in runs]))
     return runs
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr import data
+from edgefr.data.blocks import Block, Blocks
 from edgefr.data.interactions import Dataset
 from edgefr.data.protocols import Split
 from edgefr.experiment import Experiment
-from edgefr.methods import method
 
 Progress = Callable[[str, int, int, str], None]
 Vectors = npt.NDArray[np.float32]
@@ -50,6 +50,7 @@ class Prepared:
     splits: dict[str, Split]
     protocol: str
     text: Text | None
+    blocks: tuple[Block, ...] = ()
 
     @property
     def train_split(self) -> Split:
@@ -60,9 +61,16 @@ class Prepared:
 def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress: Progress | None = None) -> Prepared:
     """Load the data, split it by the protocol, and encode the catalogue if the method reads text."""
     dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
-    splits: dict[str, Split] = {split.name: split for split in experiment.protocol.apply(dataset, experiment.seed)}
-    text = read(experiment, dataset.catalogue.text, device, progress) if method(experiment.method).needs_text else None
-    return Prepared(dataset, splits, experiment.protocol.describe(dataset), text)
+    needs_text, protocol = experiment.row.needs_text, experiment.protocol
+    if isinstance(protocol, Blocks):
+        dataset = protocol.restrict(dataset)
+    text = read(experiment, dataset.catalogue.text, device, progress) if needs_text else None
+    if isinstance(protocol, Blocks):
+        how = protocol.increment_split or ("random" if experiment.fidelity == "paper" else "chronological")
+        protocol = protocol.model_copy(update={"increment_split": how})
+        return Prepared(dataset, {}, protocol.describe(dataset), text, protocol.apply(dataset, experiment.seed, how))
+    splits: dict[str, Split] = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
+    return Prepared(dataset, splits, protocol.describe(dataset), text)
 
 
 def read(experiment: Experiment, texts: list[str], device: str, progress: Progress | None = None) -> Text:

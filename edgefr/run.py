@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import yaml
 
@@ -20,6 +21,36 @@ if TYPE_CHECKING:
     from edgefr.fleet import FleetFile
 
 
+class EventLog:
+    """The virtual clock's log: one JSON object per line, written as it happens."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._file: BinaryIO | None = None
+
+    def append(self, events: list[dict[str, Any]]) -> None:
+        """Add events at the end."""
+        if self._file is None:
+            self._file = open(self.path, "ab")  # noqa: SIM115 - open for as long as the run
+        self._file.write("".join(json.dumps(event) + "\n" for event in events).encode())
+        self._file.flush()
+
+    def flush(self) -> int:
+        """Everything so far is on the disk; returns its length, bytes."""
+        if self._file is None:
+            return self.path.stat().st_size if self.path.exists() else 0
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def cut(self, length: int) -> None:
+        """Forget what was written after the first `length` bytes."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        with open(self.path, "ab") as file:
+            file.truncate(length)
+
+
 class Run:
     """One run's folder.
 
@@ -30,6 +61,7 @@ class Run:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self.events = EventLog(self.path / "events.jsonl")
 
     @classmethod
     def create(cls, path: str | Path) -> Run:
@@ -71,6 +103,16 @@ class Run:
             raise InputError(f"{path} holds a run per seed; name one of them, for example {seeds[0].parent}")
         return run
 
+    @classmethod
+    def unfinished(cls, path: str | Path) -> Run:
+        """A run that was started and has no summary yet. Raises `InputError` for anything else."""
+        run = cls(path)
+        if not (run.path / "experiment.yaml").is_file():
+            raise InputError(f"{path} holds no run to go on with (no experiment.yaml); start it with --out {path}")
+        if (run.path / "summary.json").is_file():
+            raise InputError(f"the run in {path} is finished; nothing is left to be done")
+        return run
+
     @property
     def experiment(self) -> Experiment:
         """The resolved experiment."""
@@ -95,10 +137,6 @@ class Run:
         """Save the fleet as it was used, overrides included."""
         values = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
         write_atomic(self.path / "devices.yaml", yaml.safe_dump(values, sort_keys=False))
-
-    def write_events(self, events: list[dict[str, Any]]) -> None:
-        """Save the virtual clock's log, one JSON object per line."""
-        write_atomic(self.path / "events.jsonl", "".join(json.dumps(event) + "\n" for event in events))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Save the summary: the run is finished when this file exists."""

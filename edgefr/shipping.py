@@ -15,28 +15,26 @@ import torch
 
 from edgefr.data.interactions import Ragged
 from edgefr.fleet import Fleet, load_fleet
-from edgefr.methods import method
 from edgefr.prepare import Progress
 from edgefr.run import Run
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
 
 if TYPE_CHECKING:
+    from edgefr.continual import Continual
     from edgefr.simulation import Simulation
 
 
-def save_model(run: Run, sim: Simulation) -> None:
+def save_model(run: Run, sim: Simulation | Continual) -> None:
     """Save what bundles are made of: tensors, item vectors, users' own items, names, and the encoder's folder."""
-    split = list(sim.prepared.splits.values())[-1]
     f, dataset = sim.federation, sim.prepared.dataset
-    used = {name for phase in f.phases("round") for name in phase.uses}
-    private = sim.personal.get(split.name) or {n: v for n, v in f.private.items() if n in used}
-    tensors = {f"shared.{n}": v.cpu() for n, v in f.shared.items()} | {f"private.{n}": v for n, v in private.items()}
+    history, train, pool, shared, private = sim.shipped()
+    tensors = {f"shared.{n}": v.cpu() for n, v in shared.items()} | {f"private.{n}": v for n, v in private.items()}
     tensors |= {f"frozen.{n}": v.cpu() for n, v in f.program.frozen.items()}
-    for name, rows in (("history", split.history), ("train", split.train)):
+    for name, rows in (("history", history), ("train", train)):
         tensors[f"{name}.values"] = torch.from_numpy(np.ascontiguousarray(rows.values))
         tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
-    tensors["pool"] = torch.from_numpy(np.ascontiguousarray(split.pool))
+    tensors["pool"] = torch.from_numpy(np.ascontiguousarray(pool))
     tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
     run.write_tensors("model", tensors)
     catalogue = dataset.catalogue
@@ -53,7 +51,7 @@ def save_model(run: Run, sim: Simulation) -> None:
 
 def _link(source: Path, target: Path) -> None:
     """The encoder's files in the run folder, as hard links where the file system allows."""
-    target.mkdir()
+    target.mkdir(exist_ok=True)
     for file in sorted(p for p in source.iterdir() if p.is_file()):
         try:
             os.link(file, target / file.name)
@@ -88,7 +86,7 @@ def export_run(run: Run, out: Path | None = None, progress: Progress | None = No
         for n in ("history", "train")
     }
     pool = tensors["pool"].numpy().astype(np.int64)
-    row = method(experiment.method)
+    row = experiment.row
     text = tensors.get("frozen.text")
     program = row.build(
         row.settings.model_validate(experiment.model), len(names["items"]), text, experiment.local_epochs

@@ -5,116 +5,158 @@ Owns: the order of the stages. Does not own: what any of them does (engine, flee
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edgefr.cohorts import Cohorts, Log
 from edgefr.data.interactions import Ragged
 from edgefr.data.protocols import Split
 from edgefr.engine import debug, inline
 from edgefr.engine.federation import Federation
-from edgefr.engine.footprint import round_work
 from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import Clients, Executor
 from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile
 from edgefr.measure import Measurements, joined, reference_scorers
-from edgefr.methods import Method, method
+from edgefr.methods import Method
 from edgefr.methods.program import LocalProgram
 from edgefr.prepare import Prepared, Progress
 from privacy.plan import plan
 
 EXECUTORS: dict[str, Executor] = {"inline": inline.run, "debug": debug.run}
 
+Boundary = Callable[[int], None]
+"""Called at the end of every round with the number of rounds done: where a checkpoint may be taken."""
+
 
 def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
     """The experiment's local program on the prepared catalogue."""
-    row = method(experiment.method)
+    row = experiment.row
     text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
     items = len(prepared.dataset.catalogue.ids)
     return row.build(row.settings.model_validate(experiment.model), items, text, experiment.local_epochs)
 
 
+def federate(
+    experiment: Experiment, prepared: Prepared, population: int, rounds: int, device: torch.device
+) -> Federation:
+    """The server and its clients before round 1; privacy is planned for `rounds` rounds of a `population`."""
+    assert experiment.engine.shard_size is not None
+    return Federation(
+        build_program(experiment, prepared),
+        clients=len(prepared.dataset.users),
+        seed=experiment.seed,
+        executor=EXECUTORS[experiment.engine.executor],
+        shard_size=experiment.engine.shard_size,
+        aggregation=experiment.aggregation,
+        plan=plan(
+            experiment.privacy,
+            max(rounds, 1),
+            experiment.cohort_size(population),
+            population,
+            experiment.aggregation.weights,
+        ),
+        device=device,
+    )
+
+
 @dataclass
 class Simulation:
-    """State of a running experiment. `personal` are all clients' private tensors after local training, by split."""
+    """State of a running experiment. `round` rounds are done. `personal` are all clients' private tensors after local
+    training, by split."""
 
     experiment: Experiment
     prepared: Prepared
     federation: Federation
-    fleet: Fleet
+    cohorts: Cohorts
     measured: Measurements
     population: Clients
-    events: list[dict[str, Any]] = field(default_factory=list)
+    round: int = 0
     personal: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, experiment: Experiment, prepared: Prepared, devices: FleetFile, device: torch.device) -> Simulation:
-        """Everything as it is before round 1. `experiment.engine.shard_size` must be set."""
-        split, users = prepared.train_split, len(prepared.dataset.users)
+    def start(
+        cls, experiment: Experiment, prepared: Prepared, devices: FleetFile, device: torch.device, log: Log
+    ) -> Simulation:
+        """Everything as it is before round 1. `experiment.engine.shard_size` must be set; `log` takes the events."""
+        split = prepared.train_split
         population = np.flatnonzero(split.train.counts)
-        assert experiment.engine.shard_size is not None
-        federation = Federation(
-            build_program(experiment, prepared),
-            clients=users,
-            seed=experiment.seed,
-            executor=EXECUTORS[experiment.engine.executor],
-            shard_size=experiment.engine.shard_size,
-            aggregation=experiment.aggregation,
-            plan=plan(
-                experiment.privacy,
-                max(experiment.rounds, 1),
-                experiment.cohort_size(len(population)),
-                len(population),
-                experiment.aggregation.weights,
-            ),
-            device=device,
-        )
+        federation = federate(experiment, prepared, len(population), experiment.rounds, device)
         fleet = Fleet(devices, prepared.dataset.offsets[1:] - prepared.dataset.offsets[:-1], experiment.seed)
+        cohorts = Cohorts(experiment, federation, fleet, log)
         measured = Measurements(experiment.evaluation, experiment.seed, len(prepared.dataset.catalogue.ids), device)
-        return cls(experiment, prepared, federation, fleet, measured, population)
+        return cls(experiment, prepared, federation, cohorts, measured, population)
+
+    @property
+    def fleet(self) -> Fleet:
+        """The devices and their clock."""
+        return self.cohorts.fleet
 
     @property
     def row(self) -> Method:
         """The method's row of the table."""
-        return method(self.experiment.method)
+        return self.experiment.row
 
     def sampler(self, split: Split) -> Sampler:
         """Draws examples from a split's training items."""
         e, catalogue = self.experiment, len(self.prepared.dataset.catalogue.ids)
         return Sampler(split.train, split.pool, catalogue, e.negatives, e.batch_size, e.seed)
 
-    def train(self, progress: Progress | None = None) -> None:
-        """All federated rounds, with a point of the learning curve (validation items) every `evaluation.every`."""
+    def train(self, progress: Progress | None = None, boundary: Boundary | None = None) -> None:
+        """The federated rounds that are left, with a point of the learning curve every `evaluation.every` rounds."""
         split = self.prepared.train_split
         sampler = self.sampler(split)
-        met = np.zeros(len(self.prepared.dataset.users), np.bool_)
         note = ""
-        for number in range(1, self.experiment.rounds + 1):
-            contributors = self._meet(number, sampler, met)
+        while self.round < self.experiment.rounds:
+            self.round += 1
+            contributors = self.cohorts.meet(self.round, self.population, sampler)
             if len(contributors):
-                self.federation.round(number, contributors, sampler, split.train)
-            if number % self.experiment.evaluation.every == 0 or number == self.experiment.rounds:
-                found = self.measured.add(self.row.stages[0], split, self._together(split), "valid", number, full=False)
+                self.federation.round(self.round, contributors, sampler, split.train)
+            if self.round % self.experiment.evaluation.every == 0 or self.round == self.experiment.rounds:
+                together = self._together(split)
+                found = self.measured.add(self.row.stages[0], split, together, "valid", self.round, full=False)
                 name, value = next(iter(found.items()))
                 note = f", validation {name} {value:.4f}"
             if progress is not None:
                 speed = self.federation.counters.clients / max(self.federation.counters.seconds, 1e-9)
-                progress("rounds", number, self.experiment.rounds, f"{speed:,.0f} clients/s{note}")
+                progress("rounds", self.round, self.experiment.rounds, f"{speed:,.0f} clients/s{note}")
+            if boundary is not None:
+                boundary(self.round)
 
-    def _meet(self, number: int, sampler: Sampler, met: np.ndarray) -> Clients:
-        """Invite a cohort; the fleet decides who can contribute. `met` [clients] notes who has the frozen tables."""
-        wanted = self.experiment.cohort_size(len(self.population))
-        invited = self.federation.cohort(number, self.population, self.fleet.over_selected(wanted))
-        phases = self.federation.phases("round")
-        work = round_work(self.federation.program, phases, sampler, invited, ~met[invited])
-        outcome = self.fleet.round(number, invited, work)
-        met[invited] = True
-        self.events += outcome.events
-        return invited[outcome.contributed]
+    @property
+    def clients(self) -> Clients:
+        """Everybody who can be invited."""
+        return self.population
+
+    def shipped(self) -> tuple[Ragged, Ragged, npt.NDArray[np.integer], dict[str, Tensor], dict[str, Tensor]]:
+        """What bundles are made of: history, own items and pool of the last split; shared and private tensors."""
+        split = list(self.prepared.splits.values())[-1]
+        used = {name for phase in self.federation.phases("round") for name in phase.uses}
+        private = self.personal.get(split.name) or {n: v for n, v in self.federation.private.items() if n in used}
+        return split.history, split.train, split.pool, self.federation.shared, private
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs."""
+        measured = {"rows": self.measured.rows, "seconds": self.measured.seconds}
+        return {
+            "round": self.round,
+            "federation": self.federation.state(),
+            "cohorts": self.cohorts.state(),
+            "measured": measured,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state()` of the same experiment."""
+        self.round = state["round"]
+        self.federation.restore(state["federation"])
+        self.cohorts.restore(state["cohorts"])
+        self.measured.rows, self.measured.seconds = state["measured"]["rows"], state["measured"]["seconds"]
 
     def _together(self, split: Split, context: Ragged | None = None) -> Any:
         """Scorer of the model that was learned together: shared tensors and private ones of the rounds."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
+from privacy.errors import InputError
 
 
 def data_names() -> list[str]:
@@ -39,40 +41,78 @@ def simulate(
     executor: Annotated[
         str | None,
         typer.Option(
-            help="inline (vectorised) or debug (one client at a time).", autocompletion=lambda: ["inline", "debug"]
+            help="inline (vectorised), processes (the same in workers) or debug (one client at a time).",
+            autocompletion=lambda: ["inline", "processes", "debug"],
         ),
     ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes of --executor processes.")] = None,
     device: Annotated[
         str | None, typer.Option(help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
     ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, metavar="ROUNDS", help="Save the run's state every so many rounds.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; must be new. Default: runs/<name>, numbered.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with this unfinished run, from its newest checkpoint.")
+    ] = None,
     bundles: Annotated[bool, typer.Option(help="Also write a bundle for every device class.")] = True,
 ) -> None:
     """Run an experiment on a simulated fleet of devices.
 
     Distils the text encoder, learns in federated rounds on a virtual clock, measures against references that need no
     learning, says what it cost the devices and what the privacy is worth, and writes a bundle per device class.
+
+    A run that was stopped or killed goes on with `edgefr simulate --resume RUN`, to the same result.
     """
     from edgefr.experiment import load_experiment
     from edgefr.pipeline import simulate as run_one
     from edgefr.pipeline import simulate_seeds
     from edgefr.report.tables import print_run, print_seeds
 
-    values = {"data": data, "seed": seed, "engine.executor": executor, "engine.device": device}
+    common: dict[str, Any] = {"data_dir": data_dir, "bundles": bundles, "checkpoint_every": checkpoint_every}
+    if resume is not None:
+        refused = {"--experiment": experiment, "--data": data, "--seed": seed, "--set": set_, "--out": out}
+        for option, value in refused.items():
+            if value:
+                raise InputError(f"{option} cannot change a run that is resumed; start another one with --out")
+        _resume(resume, {**common, "executor": executor, "workers": workers})
+        return
+    values = {
+        "data": data,
+        "seed": seed,
+        "engine.executor": executor,
+        "engine.workers": workers,
+        "engine.device": device,
+    }
     chosen = load_experiment(experiment, set_ or [], **values)
     place = out if out is not None else free_folder(Path("runs") / chosen.name)
     with shown() as progress:
         if seeds == 1:
-            run = run_one(chosen, devices, data_dir=data_dir, out=place, bundles=bundles, progress=progress)
+            run = run_one(chosen, devices, out=place, progress=progress, **common)
         else:
-            runs = simulate_seeds(
-                chosen, seeds, place, devices=devices, data_dir=data_dir, bundles=bundles, progress=progress
-            )
+            runs = simulate_seeds(chosen, seeds, place, devices=devices, progress=progress, **common)
     console = Console()
     if seeds == 1:
         print_run(run, console)
     else:
         print_seeds(runs, place, console)
+
+
+def _resume(path: Path, options: dict[str, Any]) -> None:
+    """Go on with one run, or with the runs of several seeds, and print the result."""
+    from edgefr.pipeline import SEEDS, resume, resume_seeds
+    from edgefr.report.tables import print_run, print_seeds
+
+    console = Console(stderr=True, soft_wrap=True)
+    options["warn"] = lambda line: console.print(f"warning: {line}", style="yellow", markup=False)
+    with shown() as progress:
+        if (path / SEEDS).is_file():
+            runs = resume_seeds(path, progress=progress, **options)
+            shown_runs = partial(print_seeds, runs, path)
+        else:
+            shown_runs = partial(print_run, resume(path, progress=progress, **options))
+    shown_runs(Console())
 
 
 def free_folder(path: Path) -> Path:

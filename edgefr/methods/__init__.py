@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -111,6 +111,18 @@ METHODS: dict[str, Method] = {
         stages=("federated", None),
     ),
 }
+
+METHODS["f3crec"] = replace(
+    METHODS["fedmf"],
+    name="f3crec",
+    paper="F3CRec: Federated Continual Recommendation",
+    defaults={
+        "backbone": "fedmf",
+        "strategy": "f3crec",
+        "protocol": {"name": "blocks"},
+        "evaluation": {"k": [20], "full_ranking_users": 100_000, "curve_users": 100_000},
+    },
+)
 
 
 def method(name: str) -> Method:

@@ -17,7 +17,11 @@ def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> N
     from matplotlib import rc_context
 
     figures = {"fleet": fleet(summary["fleet"])}
-    if any(row["round"] is not None for row in rows):
+    if "continual" in summary:
+        from edgefr.report.blocks import block_curves, matrix_figure
+
+        figures |= {"learning-curve": block_curves(rows, summary), "blocks": matrix_figure(summary)}
+    elif any(row["round"] is not None for row in rows):
         figures["learning-curve"] = learning_curve(rows, summary)
     for name, figure in figures.items():
         for kind in ("png", "svg"):

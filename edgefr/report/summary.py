@@ -13,28 +13,53 @@ from edgefr.measure import verdicts
 from privacy.report import report as privacy_report
 
 if TYPE_CHECKING:
+    from edgefr.continual import Continual
     from edgefr.simulation import Simulation
 
 REFERENCES = ("popularity", "chance", "text mean", "text mean, cold")
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
-def summarise(sim: Simulation, seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]) -> dict[str, Any]:
+def summarise(
+    sim: Simulation | Continual, seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]
+) -> dict[str, Any]:
     """The whole summary as JSON values. `seconds`: wall time of the run; `bundles`: one row per device class."""
-    e, splits = sim.experiment, list(sim.prepared.splits)
-    stages, full = sim.measured.table(), sim.measured.table(ranking="full")
-    last = final_stage(sim)
-    block = {"metrics": stages[splits[-1]][last], **_engine_speed(sim)}
+    e = sim.experiment
+    if sim.prepared.blocks:
+        from edgefr.report.blocks import summarise_blocks
+
+        found = summarise_blocks(sim)  # type: ignore[arg-type]
+    else:
+        found = _summarise_stages(sim)  # type: ignore[arg-type]
     return {
         "schema": "edgefr.summary/1",
         "experiment": e.name,
         "method": e.method,
+        "backbone": e.row.name,
+        "strategy": e.strategy,
         "fidelity": e.fidelity,
         "data": e.data,
         "dataset": {**sim.prepared.dataset.statistics(), "source": sim.prepared.dataset.source},
         "protocol": sim.prepared.protocol,
         "seed": e.seed,
         "rounds": e.rounds,
+        **found,
+        "privacy": _privacy(sim),
+        "fleet": sim.fleet.summary(),
+        "engine": _engine(sim, seconds, peak_rss_mb),
+        "encoder": None if sim.prepared.text is None else sim.prepared.text.report,
+        "bundles": bundles,
+        "versions": versions(),
+    }
+
+
+def _summarise_stages(sim: Simulation) -> dict[str, Any]:
+    """The parts that speak of splits and stages of one model."""
+    splits = list(sim.prepared.splits)
+    stages, full = sim.measured.table(), sim.measured.table(ranking="full")
+    last = final_stage(sim)
+    block = {"metrics": stages[splits[-1]][last], **_engine_speed(sim)}
+    return {
         "stage": last,
         "split": splits[-1],
         "metrics": block["metrics"],
@@ -46,12 +71,6 @@ def summarise(sim: Simulation, seconds: float, peak_rss_mb: float, bundles: list
         "validation": sim.measured.table(which="valid"),
         "transfer": _transfer(stages, last),
         "verdicts": {s: _verdicts(stages[s], last, sim) for s in splits},
-        "privacy": _privacy(sim),
-        "fleet": sim.fleet.summary(),
-        "engine": _engine(sim, seconds, peak_rss_mb),
-        "encoder": None if sim.prepared.text is None else sim.prepared.text.report,
-        "bundles": bundles,
-        "versions": versions(),
     }
 
 
@@ -86,22 +105,22 @@ def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict
     }
 
 
-def _privacy(sim: Simulation) -> dict[str, Any]:
+def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
     counters = sim.federation.counters
-    took_part = counters.participation[sim.population]
+    took_part = counters.participation[sim.clients]
     norms = np.concatenate(counters.norms) if counters.norms else np.zeros(0)
     return privacy_report(
         sim.experiment.privacy,
         sim.federation.plan,
         int(took_part.max(initial=0)),
         float(np.median(took_part)) if len(took_part) else 0.0,
-        len(sim.population),
+        len(sim.clients),
         float(np.quantile(norms, 0.9)) if len(norms) else None,
         counters.clipped / len(norms) if len(norms) and sim.experiment.privacy.clip is not None else None,
     )
 
 
-def _engine_speed(sim: Simulation) -> dict[str, float]:
+def _engine_speed(sim: Simulation | Continual) -> dict[str, float]:
     counters = sim.federation.counters
     return {
         "clients_per_second": counters.clients / counters.seconds if counters.seconds else 0.0,
@@ -110,7 +129,7 @@ def _engine_speed(sim: Simulation) -> dict[str, float]:
     }
 
 
-def _engine(sim: Simulation, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
+def _engine(sim: Simulation | Continual, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
     section = sim.experiment.engine
     return {
         **_engine_speed(sim),
@@ -138,6 +157,8 @@ def versions() -> dict[str, str]:
 def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation (n - 1) over runs that differ in their seed, for every split, stage and metric."""
     first = summaries[0]
+    if "continual" in first:
+        return _blocks_over_seeds(summaries)
 
     def spread(section: str) -> dict[str, Any]:
         return {
@@ -166,6 +187,35 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "metrics": {m: _spread([s["metrics"][m] for s in summaries]) for m in first["metrics"]},
         "stages": spread("stages"),
         "references": spread("references"),
+    }
+
+
+def _blocks_over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean ± sd over seeds of a continual run: averages of the increments, every block, and what was kept."""
+    first = summaries[0]
+    kept = ("schema", "experiment", "method", "backbone", "strategy", "fidelity", "data", "protocol", "rounds")
+
+    def over(*path: Any) -> dict[str, dict[str, float]]:
+        found = []
+        for summary in summaries:
+            for key in path:
+                summary = summary[key]
+            found.append(summary)
+        return {metric: _spread([values[metric] for values in found]) for metric in found[0]}
+
+    return {
+        **{key: first[key] for key in (*kept, "versions")},
+        "seeds": [s["seed"] for s in summaries],
+        "metrics": over("metrics"),
+        "metrics_history_masked": over("metrics_history_masked"),
+        "blocks": [
+            {"name": block["name"], "metrics": over("blocks", number, "metrics")}
+            for number, block in enumerate(first["blocks"])
+        ],
+        "references": {
+            name: {mask: over("references", name, mask) for mask in masks}
+            for name, masks in first["references"].items()
+        },
     }
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from edgefr.fleet import FleetFile
 from edgefr.fleet import table as device_rows
+from edgefr.report.blocks import block_table, blocks_over_seeds
 from edgefr.report.layout import Sheet
 from edgefr.run import Run
 
@@ -19,10 +20,13 @@ from edgefr.run import Run
 def print_run(run: Run, console: Console) -> None:
     """The final report of one run."""
     summary = run.summary
-    for split in summary["stages"]:
-        console.print(metric_table(summary, split))
-    if summary["transfer"]:
-        console.print(transfer_table(summary["transfer"]))
+    if "continual" in summary:
+        console.print(block_table(summary))
+    else:
+        for split in summary["stages"]:
+            console.print(metric_table(summary, split))
+        if summary["transfer"]:
+            console.print(transfer_table(summary["transfer"]))
     for split, lines in summary["verdicts"].items():
         for line in lines:
             console.print(Text(f"  {split}: {line}", style="yellow" if "NOT" in line else "green"))
@@ -211,7 +215,9 @@ def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
     from edgefr.report.summary import over_seeds
 
     summary = over_seeds([run.summary for run in runs])
-    for split, stages in summary["stages"].items():
+    if "blocks" in summary:
+        console.print(blocks_over_seeds(summary))
+    for split, stages in summary.get("stages", {}).items():
         names = _shown(stages)
         rows = [
             {"test items": stage} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}

@@ -1,0 +1,173 @@
+"""Reports of continual runs: what each block gave, what was kept of the earlier ones, and how references compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefr.measure import verdicts
+from edgefr.measure_blocks import MASKS
+from edgefr.metrics.continual import forgetting, harmonic_mean, learning_average, retained_average
+from edgefr.report.layout import Sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from edgefr.continual import Continual
+
+
+def summarise_blocks(sim: Continual) -> dict[str, Any]:
+    """The parts of summary.json that speak of blocks. Averages are over the increments D1, D2, ... (F3CRec Table 2)."""
+    from edgefr.continual import MODEL, REFERENCES
+
+    names = [done["name"] for done in sim.done]
+    stages = {stage: _by_block(sim, stage, names) for stage in (MODEL, *REFERENCES)}
+    averages = {stage: {mask: _average(found, mask) for mask in MASKS} for stage, found in stages.items()}
+    metric = next(m for m in averages[MODEL][MASKS[0]] if m.startswith("NDCG"))
+    blocks = [
+        {
+            **{k: done[k] for k in ("name", "clients_per_second", "train_seconds", "eval_seconds", "statistics")},
+            "best_round": done["best_round"],
+            "rounds": done["round"],
+            "validation": done["best"],
+            "metrics": stages[MODEL][done["name"]][MASKS[0]],
+            "history": stages[MODEL][done["name"]][MASKS[1]],
+            "known_users": sim.measured.found(MODEL, done["name"], done["name"], group="known"),
+            "new_users": sim.measured.found(MODEL, done["name"], done["name"], group="new"),
+            "references": {name: stages[name][done["name"]] for name in REFERENCES},
+        }
+        for done in sim.done
+    ]
+    flat = {name: found[MASKS[0]] for name, found in averages.items()}
+    compared = [name for name in REFERENCES if name != "chance"]
+    return {
+        "metrics": averages[MODEL][MASKS[0]],
+        "metrics_history_masked": averages[MODEL][MASKS[1]],
+        "blocks": blocks,
+        "references": {name: averages[name] for name in REFERENCES},
+        "continual": {mask: _kept(sim, len(names), metric, mask) for mask in MASKS},
+        "verdicts": {"main": verdicts(flat, [MODEL], metric, compared)},
+    }
+
+
+def _by_block(sim: Continual, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """{block: {mask: {metric: value}}} right after each block."""
+    return {name: {mask: sim.measured.found(stage, name, name, mask) for mask in MASKS} for name in names}
+
+
+def _average(found: dict[str, dict[str, dict[str, float]]], mask: str) -> dict[str, float]:
+    increments = list(found.values())[1:] or list(found.values())
+    metrics = increments[0][mask]
+    return {metric: float(np.mean([block[mask][metric] for block in increments])) for metric in metrics}
+
+
+def _kept(sim: Continual, blocks: int, metric: str, mask: str) -> dict[str, Any]:
+    """a(t, s) and what follows from it: over all blocks, as the released code averages."""
+    from edgefr.continual import MODEL
+
+    matrix = sim.measured.matrix(MODEL, blocks, metric, mask)
+    learned, retained = learning_average(matrix), retained_average(matrix)
+    return {
+        "metric": metric,
+        "matrix": matrix,
+        "LA": learned,
+        "RA": retained,
+        "HM": harmonic_mean(learned, retained),
+        "forgetting": forgetting(matrix) if blocks > 1 else 0.0,
+    }
+
+
+def block_table(summary: dict[str, Any]) -> Sheet:
+    """One row per block and for the average of the increments: the model, its parts, and the references."""
+    rows = []
+    metrics = [m for m in summary["metrics"] if not m.startswith("HR")]
+    first = metrics[0]
+    for block in summary["blocks"]:
+        rows.append(
+            {"test items": block["name"], "best\nround": f"{block['best_round']}/{block['rounds']}"}
+            | {m: f"{block['metrics'][m]:.4f}" for m in metrics}
+            | {f"{first}\nhistory masked": f"{block['history'][first]:.4f}"}
+            | {f"{first}\nknown users": _cell(block["known_users"], first)}
+            | {f"{first}\nnew users": _cell(block["new_users"], first)}
+            | {f"{first}\n{name}": f"{r[MASKS[0]][first]:.4f}" for name, r in block["references"].items()}
+        )
+    average = {key: "" for key in rows[0]}
+    average |= {"test items": "mean of increments"} | {m: f"{summary['metrics'][m]:.4f}" for m in metrics}
+    average[f"{first}\nhistory masked"] = f"{summary['metrics_history_masked'][first]:.4f}"
+    average |= {f"{first}\n{n}": f"{r[MASKS[0]][first]:.4f}" for n, r in summary["references"].items()}
+    kept = summary["continual"][MASKS[0]]
+    caption = (
+        f"{kept['metric']}: learning average {kept['LA']:.4f}, retained average {kept['RA']:.4f}, "
+        f"forgetting {kept['forgetting']:.4f}; popularity and chance need no learning"
+    )
+    title = f"{summary['method']} ({summary['backbone']}, {summary['strategy']}) on {summary['data']}"
+    return Sheet(title, [*rows, average], words=["test items"], caption=caption, rules=[len(rows) - 1])
+
+
+def blocks_over_seeds(summary: dict[str, Any]) -> Sheet:
+    """Mean ± sd over seeds, block by block and on average, with references."""
+    metrics = [m for m in summary["metrics"] if not m.startswith("HR")]
+    lines = {block["name"]: block["metrics"] for block in summary["blocks"]}
+    lines["mean of increments"] = summary["metrics"]
+    lines |= {name: masks[MASKS[0]] for name, masks in summary["references"].items()}
+    rows = [
+        {"test items": name} | {m: f"{values[m]['mean']:.4f} ± {values[m]['sd']:.4f}" for m in metrics}
+        for name, values in lines.items()
+    ]
+    title = f"{summary['method']} ({summary['backbone']}, {summary['strategy']}) on {summary['data']}"
+    rules = [len(summary["blocks"]) - 1, len(summary["blocks"])]
+    return Sheet(f"{title}: mean ± sd of {len(summary['seeds'])} seeds", rows, words=["test items"], rules=rules)
+
+
+def _cell(values: dict[str, float], metric: str) -> str:
+    return f"{values[metric]:.4f}" if metric in values and values[metric] == values[metric] else "-"
+
+
+def matrix_figure(summary: dict[str, Any]) -> Figure:
+    """a(t, s) as a heat map under each mask: rows are models after block t, columns test items of block s."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.0 * len(MASKS), 4.2), layout="constrained")
+    for axis, mask in zip(figure.subplots(1, len(MASKS), squeeze=False)[0], MASKS, strict=True):
+        kept = summary["continual"][mask]
+        size = len(kept["matrix"])
+        values = np.full((size, size), np.nan)
+        for t, row in enumerate(kept["matrix"]):
+            values[t, : t + 1] = row
+        axis.imshow(values, cmap="viridis", vmin=0)
+        for t in range(size):
+            for s in range(t + 1):
+                axis.text(s, t, f"{values[t, s]:.3f}", ha="center", va="center", color="white", fontsize="small")
+        ticks = [f"D{number}" for number in range(size)]
+        axis.set(
+            title=f"{kept['metric']}, mask: {mask}",
+            xlabel="test items of",
+            ylabel="model after",
+            xticks=range(size),
+            yticks=range(size),
+            xticklabels=ticks,
+            yticklabels=ticks,
+        )
+    figure.suptitle(f"{summary['method']} ({summary['strategy']}) on {summary['data']}", fontsize="medium")
+    return figure
+
+
+def block_curves(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
+    """Validation over the rounds of every block; a dot marks the round that was kept."""
+    from matplotlib.figure import Figure
+
+    metric = summary["continual"][MASKS[0]]["metric"]
+    points = [row for row in rows if row["round"] is not None and row["metric"] == metric]
+    blocks = summary["blocks"]
+    figure = Figure(figsize=(3.4 * len(blocks), 3.2), layout="constrained")
+    for axis, block in zip(figure.subplots(1, len(blocks), squeeze=False)[0], blocks, strict=True):
+        curve = [(row["round"], row["value"]) for row in points if row["after"] == block["name"]]
+        if curve:
+            axis.plot(*zip(*curve, strict=True))
+            axis.plot(block["best_round"], block["validation"], "o", color="tab:red")
+        axis.set(title=block["name"], xlabel="round", ylabel=f"{metric}, validation", ylim=(0, None))
+        axis.grid(alpha=0.3)
+    figure.suptitle(f"{summary['method']} ({summary['strategy']}) on {summary['data']}", fontsize="medium")
+    return figure
