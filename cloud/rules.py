@@ -62,8 +62,8 @@ def is_sum(settings: AggregationSettings) -> bool:
 def temporal_mean(aggregated: Tensor, previous: Tensor, known: Tensor, beta: float, itemwise: bool) -> Tensor:
     """A table pulled back to what it was after the previous block (F3CRec §4.3.2), in the dtype of `aggregated`.
 
-    `aggregated`, `previous` [rows, d]; `known` bool [rows]: rows that the previous block had, the others stay. `itemwise`:
-    a row that moved far keeps less of before; false: `beta` for every known row (the ablation "w/o i.t.m").
+    `aggregated`, `previous` [rows, d]; `known` bool [rows]: rows that the previous block had, the others stay.
+    `itemwise`: a row that moved far keeps less of before; false: `beta` for every known row (ablation "w/o i.t.m").
 
     >>> now, before = torch.tensor([[3.0], [5.0]]), torch.tensor([[1.0], [0.0]])
     >>> temporal_mean(now, before, torch.tensor([True, False]), 0.5, itemwise=True).tolist()
@@ -116,14 +116,14 @@ def _krum(uploads: Uploads, settings: AggregationSettings) -> Tensor:
     """Each client's factor: 1 / kept for those with the smallest sums of squared distances to their neighbours.
 
     Blanchard et al. 2017: with f hostile ones of n, the neighbours are the n - f - 2 nearest others. The guarantee
-    asks for n > 2 f + 2; a smaller cohort still gets its most central members.
+    asks for n > 2 f + 2; a smaller cohort still gets its most central members, f a minority and one neighbour at least.
     """
     n = uploads.clients
-    hostile = _rounded_up(settings.byzantine, n)
+    hostile = min(_rounded_up(settings.byzantine, n), (n - 1) // 2)
     kept = min(n - hostile if settings.keep is None else settings.keep, n)
     distances = _distances(uploads)
     distances.fill_diagonal_(-1.0)  # first in its row, whatever rounding did to the others
-    neighbours = max(min(n - hostile - 2, n - 1), 0)
+    neighbours = max(n - hostile - 2, 1)
     scores = distances.sort(1).values[:, 1 : 1 + neighbours].sum(1)
     share = torch.zeros(n, dtype=torch.float64, device=scores.device)
     share[scores.argsort(stable=True)[:kept]] = 1.0 / kept
