@@ -41,7 +41,7 @@ def test_every_class_gets_the_best_variant_that_fits(kind: str, variants: list[s
         assert row["encoder"] is None or f"encoder-{row['encoder']}" in row["variant"]
 
 
-@pytest.mark.parametrize("kind", ["fedmf", "mean", "transfr"])
+@pytest.mark.parametrize("kind", ["fedmf", "fedncf", "pfedrec", "mean", "transfr"])
 def test_fp32_bundles_score_like_the_program(kind: str) -> None:
     out, rows = worlds.exported(kind)
     recommender = Recommender(out / "laptop")

@@ -7,6 +7,7 @@ import onnxruntime as ort
 import pytest
 import torch
 
+from edgefr.methods.anchored import Anchored
 from edgefr.methods.program import TensorSpec
 from export.graphs import IR, OPSET, score_graph
 from privacy.errors import InputError
@@ -42,6 +43,26 @@ def test_a_graph_takes_every_tensor_by_name_and_any_number_of_items() -> None:
     assert not model.graph.initializer
     assert (model.opset_import[0].version, model.ir_version) == (OPSET, IR)
     assert len(model.SerializeToString()) < 10_000
+
+
+@pytest.mark.parametrize(("kind", "own"), [("fedncf", ["user"]), ("pfedrec", [])])
+def test_a_clients_scorer_is_an_input_and_its_constant_joins_every_score(kind: str, own: list[str]) -> None:
+    program, shared, private = worlds.trained(kind)
+    model = score_graph(program)
+    inputs = [f"private.{name}" for name in (*own, "scorer.weight", "scorer.bias")]
+    assert sorted(i.name for i in model.graph.input) == sorted(["items.item", *inputs])
+    mine = {name: value[4] for name, value in private.items()}
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = {"items.item": shared["item"].numpy()} | {f"private.{n}": value.numpy() for n, value in mine.items()}
+    expected = worlds.literal(program, shared | mine, np.arange(3))
+    np.testing.assert_allclose(session.run(None, given)[0], expected, atol=1e-5)
+    more = given | {"private.scorer.bias": given["private.scorer.bias"] + 1}
+    np.testing.assert_allclose(session.run(None, more)[0], expected + 1, atol=1e-5)
+
+
+def test_the_past_of_an_anchored_program_is_no_input() -> None:
+    model = score_graph(Anchored(worlds.program("pfedrec"), 0.1))
+    assert sorted(i.name for i in model.graph.input) == ["items.item", "private.scorer.bias", "private.scorer.weight"]
 
 
 def test_small_constants_survive_the_export() -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefr.methods.fedmf.program import FedMF
-from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods import METHODS
 from edgefr.methods.program import One
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
@@ -122,9 +121,10 @@ def text() -> torch.Tensor:
 
 
 def program(kind: str) -> Any:
-    """fedmf; transfr (private user vector); mean (TransFR whose user vector is made of the history)."""
-    if kind == "fedmf":
-        return FedMF(FedMFSettings(dim=8), ITEMS, 1)
+    """fedmf, fedncf, pfedrec; transfr (private user vector); mean (TransFR with the history as its user vector)."""
+    if kind in ("fedmf", "fedncf", "pfedrec"):
+        row = METHODS[kind]
+        return row.build(row.settings.model_validate({"dim": 8}), ITEMS, None, 1)
     encoder = "mean" if kind == "mean" else "vector"
     return TransFR(TransFRSettings(adapter=[16, 8], head=[8, 8], user_encoder=encoder), text(), 1)
 
