@@ -186,14 +186,14 @@ class Blocks(BaseModel):
     def _numbers(self, dataset: Dataset) -> npt.NDArray[np.int16]:
         """The block of every row: D0 is the first share of the interactions, the last increment takes the rest."""
         share, n = Fraction(str(self.base)), len(dataset.user)
-        sizes = [floor(share * n)] + [floor((1 - share) * n / self.increments)] * self.increments
-        if not all(sizes):
+        sizes = [floor(share * n)] + [floor((1 - share) * n / self.increments)] * (self.increments - 1)
+        if not all(sizes) or sum(sizes) == n:
             raise InputError(
                 f"{n} interactions of '{dataset.name}' are too few for {1 + self.increments} blocks; lower "
                 "protocol.min_interactions or protocol.increments, or use more data"
             )
         position = dataset.position if isinstance(dataset, Stream) else _ranks(dataset.time)
-        return np.searchsorted(np.cumsum(sizes[:-1]), position, side="right").astype(np.int16)
+        return np.searchsorted(np.cumsum(sizes), position, side="right").astype(np.int16)
 
 
 def _first(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -222,7 +222,7 @@ def _ranks(time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> npt.NDArray[np.int64]:
     """The smallest `when` of each of n ids, `never` for those without a row."""
     born = np.full(n, never, np.int64)
-    np.minimum.at(born, ids, when)
+    np.minimum.at(born, ids.astype(np.intp), when.astype(np.int64))  # without casts inside, which are slow
     return born
 
 

@@ -4,6 +4,7 @@ The name of an artist or film is the item's text.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,53 +24,69 @@ MOVIELENS_2K = Public(
 )
 
 _MOST_BYTES = 1 << 26  # of a table of names; the published ones are under 6 MB
+_STARS = "a rating is 0 to 5"
 _EARLIEST, _LATEST = -2_208_988_800_000, 253_402_300_799_000  # 1900 to 9999 in ms: some tags are dated 1956
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which files of an archive hold the interactions and the items' names, and how their columns are called."""
+
+    member: str
+    user: str
+    item: str
+    rating: str | None
+    listed: str
+    title: str
+    domain: str
+
+
+_TAGS = _Layout("user_taggedartists-timestamps.dat", "userID", "artistID", None, "artists.dat", "name", "artists")
+_RATINGS = _Layout("user_ratedmovies-timestamps.dat", "userID", "movieID", "rating", "movies.dat", "title", "movies")
 
 
 def read_lastfm_2k(data_dir: Path, progress: Progress | None) -> Dataset:
     """Last.fm-2K: 186,479 tag assignments with clock times; artists that `artists.dat` does not list have no text."""
     with open_archive(data_dir, "hetrec2011-lastfm-2k", LASTFM_2K) as archive:
-        member = "user_taggedartists-timestamps.dat"
-        return _read(archive, "lastfm-2k", member, ("userID", "artistID"), ("artists.dat", "name"), "artists")
+        return _read(archive, "lastfm-2k", _TAGS)
 
 
 def read_movielens_2k(data_dir: Path, progress: Progress | None) -> Dataset:
     """HetRec MovieLens-2K: 2,113 users, 855,598 ratings with clock times; every rating is an interaction."""
     with open_archive(data_dir, "hetrec2011-movielens-2k-v2", MOVIELENS_2K) as archive:
-        member = "user_ratedmovies-timestamps.dat"
-        return _read(archive, "hetrec2011", member, ("userID", "movieID"), ("movies.dat", "title"), "movies")
+        return _read(archive, "hetrec2011", _RATINGS)
 
 
-def _read(
-    archive: Archive, name: str, member: str, ids: tuple[str, str], titled: tuple[str, str], domain: str
-) -> Dataset:
-    """A table of interactions and, if the archive has it, the table of its items' names."""
-    archive.require(member)
-    items, titles = Numbering(), list[str]()
-    members = [member]
-    if titled[0] in archive.members:
-        titles = _names(archive, *titled, items)
-        members.append(titled[0])
-    users, rows = _interactions(archive, member, ids, items)
+def _read(archive: Archive, name: str, layout: _Layout) -> Dataset:
+    """The interactions and, where the archive has their table, the items' names."""
+    items, titles, members = Numbering(), list[str](), [layout.member]
+    if layout.listed in archive.members:
+        titles = _names(archive, layout.listed, layout.title, items)
+        members.append(layout.listed)
+    users, rows = _interactions(archive, layout, items)
     titles += [""] * (len(items.numbers) - len(titles))
     catalogue = Catalogue(items.ids(), titles, titles, np.zeros(len(titles), np.uint8))
-    return assemble(name, users, catalogue, rows, (domain,), True, archive.source(members))
+    return assemble(name, users, catalogue, rows, (layout.domain,), True, archive.source(members))
 
 
 def _interactions(
-    archive: Archive, member: str, ids: tuple[str, str], items: Numbering
+    archive: Archive, layout: _Layout, items: Numbering
 ) -> tuple[npt.NDArray[np.str_], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """User ids and the (user, item, time) columns; items that no table lists get the next numbers."""
-    user, item = ids
-    users, columns = Numbering(), []
-    wanted: Wanted = {user: "int", item: "int", "timestamp": "int"}
+    member, users, columns = layout.member, Numbering(), []
+    wanted: Wanted = {layout.user: "int", layout.item: "int", "timestamp": "int"}
+    if layout.rating is not None:
+        wanted[layout.rating] = "float"
     for line, block in read_table(archive, member, wanted, "\t"):
-        for name in ids:
-            check_ids(archive, member, line, block.column(name), name)
-        times = block.column("timestamp").to_numpy()
-        bad = (times < _EARLIEST) | (times > _LATEST)
-        refuse(archive, member, line, bad, block.column("timestamp"), "a time must be unix milliseconds")
-        columns.append((users.add(block.column(user)), items.add(block.column(item)), times // 1000))
+        user, item, time = (block.column(name) for name in (layout.user, layout.item, "timestamp"))
+        check_ids(archive, member, line, user, layout.user)
+        check_ids(archive, member, line, item, layout.item)
+        if layout.rating is not None:
+            stars = block.column(layout.rating).to_numpy()
+            refuse(archive, member, line, ~((stars >= 0) & (stars <= 5)), block.column(layout.rating), _STARS)
+        ms = time.to_numpy()
+        refuse(archive, member, line, (ms < _EARLIEST) | (ms > _LATEST), time, "a time must be unix milliseconds")
+        columns.append((users.add(user), items.add(item), ms // 1000))
     if not columns:
         raise archive.fault(member, None, "it has no rows")
     user_rows, item_rows, time_rows = (np.concatenate(c) for c in zip(*columns, strict=True))

@@ -1,4 +1,8 @@
-"""Small hand-made data sets for tests."""
+"""Small hand-made data sets and archives for tests."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -20,3 +24,15 @@ def dataset(
     columns = np.array(rows, np.int64).reshape(-1, 3).T
     people = np.array([f"u{u}" for u in range(users)])
     return assemble("hand-made", people, catalogue, tuple(columns), domains, clock, {})
+
+
+def archive(folder: Path, stem: str, files: Mapping[str, str | bytes], zipped: bool = True) -> None:
+    """Write an archive of this name, as a zip or as an unpacked folder."""
+    if zipped:
+        with zipfile.ZipFile(folder / f"{stem}.zip", "w", zipfile.ZIP_DEFLATED) as out:
+            for name, content in files.items():
+                out.writestr(f"{stem}/{name}", content)
+    else:
+        (folder / stem).mkdir()
+        for name, content in files.items():
+            (folder / stem / name).write_bytes(content.encode() if isinstance(content, str) else content)

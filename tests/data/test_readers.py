@@ -7,6 +7,7 @@ import pytest
 from edgefr.data import load, names
 from edgefr.data.interactions import k_core
 from privacy.errors import InputError
+from tests.data.tables import archive
 
 GENRES = "unknown|0\nAction|1\nComedy|2\n\n"
 FILMS = "1|Toy Story (1995)|01-Jan-1995||http://x|0|1|1\n2|Hôtel du Nord (1938)|||http://y|0|0|1\n3|unknown||||1|0|0\n"
@@ -21,18 +22,6 @@ PAIRS = {
     "items.csv": 'item_id,domain,title,attributes\na,arts,Red "paint",arts paint\nb,office,,pens\nc,office,Desk,\n',
     "interactions.csv": "user_id,item_id,domain,position,split\nx,b,office,1,train\nx,a,arts,0,train\ny,b,office,0,t\n",
 }
-
-
-def archive(folder, stem, files, zipped=True):
-    """Write an archive of this name, as a zip or as an unpacked folder."""
-    if zipped:
-        with zipfile.ZipFile(folder / f"{stem}.zip", "w", zipfile.ZIP_DEFLATED) as out:
-            for name, content in files.items():
-                out.writestr(f"{stem}/{name}", content)
-    else:
-        (folder / stem).mkdir()
-        for name, content in files.items():
-            (folder / stem / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -79,7 +68,12 @@ def test_missing_archives_name_file_page_and_licence(name, tmp_path, monkeypatch
     options = {"categories": ["Music"]} if name == "amazon" else {}
     with pytest.raises(InputError, match=r"https://.*licence: .*--data-dir or EDGEFR_DATA"):
         load(name, options=options)
-    file = "ratings_Music.csv" if name == "amazon" else f"{name}.zip"
+    other = {
+        "amazon": "ratings_Music.csv",
+        "lastfm-2k": "hetrec2011-lastfm-2k.zip",
+        "hetrec2011": "hetrec2011-movielens-2k-v2.zip",
+    }
+    file = other.get(name, f"{name}.zip")
     monkeypatch.setenv("EDGEFR_DATA", str(tmp_path))
     with pytest.raises(InputError, match=f"{file}.*https://.*licence: .*--data-dir or EDGEFR_DATA"):
         load(name, options=options)

@@ -1,0 +1,143 @@
+import zipfile
+
+import numpy as np
+import pytest
+
+from edgefr.data import load
+from edgefr.data.blocks import Blocks
+from edgefr.data.interactions import k_core
+from privacy.errors import InputError
+from tests.data.tables import archive
+
+LASTFM, MOVIELENS = "hetrec2011-lastfm-2k", "hetrec2011-movielens-2k-v2"
+TAGS = (
+    "userID\tartistID\ttagID\ttimestamp\r\n"
+    "2\t52\t13\t1238536800000\r\n2\t52\t15\t1238536800000\r\n2\t52\t13\t1241128800999\r\n"
+    "9\t51\t1\t-428720400000\r\n9\t7777\t1\t1241128800000\r\n"
+)
+ARTISTS = (
+    "id\tname\turl\tpictureURL\r\n"
+    '51\tSigur Rós\thttp://x\thttp://y\r\n52\t"Weird Al" Yankovic\thttp://x\t\r\n53\tMúm\thttp://x\r\n'
+)
+RATINGS = (
+    "userID\tmovieID\trating\ttimestamp\n"
+    "75\t3\t1\t1162160236000\n75\t32\t4.5\t1162160624000\n78\t3\t0.5\t1162160236000\n"
+)
+MOVIES = "id\ttitle\timdbID\tyear\n32\tTwelve Monkeys\t01\t1995\n3\tHôtel du Nord\t02\t1938\n".encode("latin-1")
+TWO_FILES = {"user_taggedartists-timestamps.dat": TAGS, "artists.dat": ARTISTS}
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_lastfm_layout(tmp_path, zipped):
+    archive(tmp_path, LASTFM, TWO_FILES, zipped)
+    table = load("lastfm-2k", tmp_path)
+    assert table.users.tolist() == ["2", "9"]
+    # the listed artists first; 7777 is tagged but not listed
+    assert table.catalogue.ids.tolist() == ["51", "52", "53", "7777"]
+    assert table.catalogue.title == ["Sigur Rós", '"Weird Al" Yankovic', "Múm", ""]
+    assert table.catalogue.text == table.catalogue.title
+    assert table.domains == ("artists",)
+    # every tag is a row; milliseconds become seconds; a time before 1970 is kept
+    assert list(zip(table.user.tolist(), table.item.tolist(), table.time.tolist(), strict=True)) == [
+        (0, 1, 1238536800),
+        (0, 1, 1238536800),
+        (0, 1, 1241128800),
+        (1, 0, -428720400),
+        (1, 3, 1241128800),
+    ]
+    assert table.clock
+    assert "non-commercial" in table.source["licence"]
+
+
+def test_two_tags_at_one_time_are_one_interaction_of_a_block(tmp_path):
+    archive(tmp_path, LASTFM, TWO_FILES)
+    stream = Blocks(min_interactions=1).restrict(load("lastfm-2k", tmp_path))
+    assert stream.catalogue.ids[stream.item].tolist() == ["51", "7777", "52", "52"]
+    assert stream.users.tolist() == ["9", "2"]
+
+
+def test_movielens_layout_without_a_folder_inside_the_zip(tmp_path):
+    with zipfile.ZipFile(tmp_path / f"{MOVIELENS}.zip", "w") as out:
+        out.writestr("user_ratedmovies-timestamps.dat", RATINGS)
+        out.writestr("movies.dat", MOVIES)
+    table = load("hetrec2011", tmp_path)
+    assert table.users.tolist() == ["75", "78"]
+    assert table.catalogue.ids.tolist() == ["32", "3"]
+    assert table.catalogue.title == ["Twelve Monkeys", "Hôtel du Nord"]
+    assert table.item.tolist() == [1, 0, 1]
+    assert table.time.tolist() == [1162160236, 1162160624, 1162160236]
+
+
+def test_items_need_no_table_of_names(tmp_path):
+    archive(tmp_path, MOVIELENS, {"user_ratedmovies-timestamps.dat": RATINGS})
+    table = load("hetrec2011", tmp_path)
+    assert table.catalogue.ids.tolist() == ["3", "32"]
+    assert table.catalogue.title == ["", ""]
+
+
+ROWS, NAMES = "user_ratedmovies-timestamps.dat", "movies.dat"
+HEAD = "userID\tmovieID\trating\ttimestamp\n"
+FAULTS = [
+    (ROWS, "userID\tmovieID\trating\n75\t3\t1\n", r"line 1: Column 'timestamp' is missing from the header"),
+    (ROWS, HEAD + "75\t3\t1\t11\n75\t3\t1\n", r"line 3: Expected 4 columns, got 3"),
+    (ROWS, HEAD + "75\t3\t1\tx\n", r"line 2: .*invalid value 'x'"),
+    (ROWS, HEAD + "75\t3\tfive\t11\n", r"line 2: .*invalid value 'five'"),
+    (ROWS, HEAD + "75\t3\t6\t11\n", r"line 2: a rating is 0 to 5, not '6\.0'"),
+    (ROWS, HEAD + "-1\t3\t1\t11\n", r"line 2: userID must be a whole number from 0.*'-1'"),
+    (ROWS, HEAD + "75\t99999999999\t1\t11\n", r"line 2: movieID must be a whole number.*'99999999999'"),
+    (ROWS, HEAD + "75\t3\t1\t99999999999999999\n", r"line 2: a time must be unix milliseconds"),
+    (ROWS, HEAD, r"it has no rows"),
+    (NAMES, "id\tname\n3\tA\n", r"line 1: title is missing from the header"),
+    (NAMES, "", r"line 1: id is missing from the header"),
+    (NAMES, "id\ttitle\n3\tA\n4\n", r"line 3: Expected 2 columns, got 1"),
+    (NAMES, "id\ttitle\n3\tA\n²\tB\n", r"line 3: id must be a whole number, not '²'"),
+    (NAMES, "id\ttitle\n3\tA\n" + "9" * 5000 + "\tB\n", r"line 3: id must be a whole number from 0 to"),
+    (NAMES, "id\ttitle\n3\tA\n3\tB\n", r"line 3: an id must not repeat, not '3'"),
+    (NAMES, b"id\ttitle\n" + b"3" * (1 << 26), r"longer than 67,108,864 bytes"),
+]
+
+
+@pytest.mark.parametrize(("member", "content", "message"), FAULTS, ids=[message for _, _, message in FAULTS])
+def test_damaged_files_are_refused_in_one_line(tmp_path, member, content, message):
+    archive(tmp_path, MOVIELENS, {ROWS: RATINGS, NAMES: MOVIES, member: content}, zipped=False)
+    with pytest.raises(InputError, match=rf"{MOVIELENS}: {member}:? ?{message}") as error:
+        load("hetrec2011", tmp_path)
+    assert "\n" not in str(error.value)
+    assert "get a whole copy from https://grouplens.org" in str(error.value)
+
+
+def test_the_interactions_must_be_there(tmp_path):
+    archive(tmp_path, LASTFM, {"artists.dat": ARTISTS})
+    with pytest.raises(InputError, match=r"has no user_taggedartists-timestamps\.dat; get a whole copy"):
+        load("lastfm-2k", tmp_path)
+
+
+@pytest.fixture
+def real(archives):
+    """Loads one of the two real sets, or skips where its archive is not among the others."""
+
+    def read(name: str, stem: str):
+        if not (archives / f"{stem}.zip").is_file():
+            pytest.skip(f"{stem}.zip is not in {archives}")
+        return load(name, archives)
+
+    return read
+
+
+def test_lastfm_counts(real):
+    table = real("lastfm-2k", LASTFM)
+    many = np.bincount(table.user) >= 5
+    kept = many[table.user]
+    # FedCAR's Table 1
+    assert (many.sum(), len(np.unique(table.item[kept])), kept.sum()) == (1600, 12_454, 185_650)
+    protocol = Blocks(min_interactions=5)
+    found = [block.statistics() for block in protocol.apply(protocol.restrict(table), 0)]
+    assert [row["interactions"] for row in found] == [41_415, 9_203, 9_203, 9_204]  # F3CRec's Table 1
+    assert (found[-1]["accumulated_users"], found[-1]["accumulated_items"]) == (1165, 4259)
+
+
+def test_movielens_2k_counts(real):
+    table = real("hetrec2011", MOVIELENS)
+    assert (len(table.users), len(table.item)) == (2113, 855_598)
+    keep = k_core(table.user, table.item, 10, 10)
+    assert (len(np.unique(table.user[keep])), len(np.unique(table.item[keep]))) == (2113, 6829)  # F3CRec's Table 1
