@@ -27,12 +27,14 @@ from edgefr.fleet import Fleet, FleetFile
 from edgefr.measure_blocks import BlockMeasurements, seen
 from edgefr.methods.anchored import Anchored, anchors
 from edgefr.methods.f3crec.memory import (
+    ITEMS,
     ReplayMemory,
     empty,
     remember_best,
     remember_errors,
     without_repeats,
 )
+from edgefr.methods.f3crec.replay import preference_shift
 from edgefr.methods.f3crec.strategies import Strategy, strategy
 from edgefr.metrics import references
 from edgefr.prepare import Prepared, Progress
@@ -56,9 +58,10 @@ class Position:
 class Continual:
     """State of a running continual experiment.
 
-    `best` is the state of the block's best round (None: no round yet): tensors by `shared.<name>`, `private.<name>`.
-    `proxies`: SPP's slow averages of shared and private tensors over blocks, named likewise. `done`: one record per
-    finished block. `spent`: seconds of training, client updates and seconds of measuring before this block.
+    `best` is the state of the block's best round (empty: no round yet): tensors by `shared.<name>`, `private.<name>`.
+    `proxies`: SPP's slow averages of shared and private tensors over blocks, named likewise. `kept`: what
+    `evaluation.keep_blocks` asks for, by `block<t>.<name>`. `done`: one record per finished block. `spent`: seconds of
+    training, client updates and seconds of measuring before this block.
     """
 
     experiment: Experiment
@@ -69,6 +72,7 @@ class Continual:
     position: Position = field(default_factory=Position)
     best: dict[str, Tensor] = field(default_factory=dict)
     proxies: dict[str, Tensor] = field(default_factory=dict)
+    kept: dict[str, Tensor] = field(default_factory=dict)
     done: list[dict[str, Any]] = field(default_factory=list)
     spent: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
@@ -107,6 +111,11 @@ class Continual:
 
     def train_block(self, progress: Progress | None = None, boundary: Boundary | None = None) -> None:
         """The rest of the current block, to its end: its tests, what is remembered, what is carried on."""
+        self.learn(progress, boundary)
+        self._end()
+
+    def learn(self, progress: Progress | None = None, boundary: Boundary | None = None) -> None:
+        """The rounds of the current block that are left: all of them, or until validation has stopped improving."""
         self.engage()
         at, sampler = self.position, self._sampler(self.block)
         population = self.block.users("train")
@@ -118,7 +127,6 @@ class Continual:
                 progress(f"block {self.block.name}", at.round, self.experiment.rounds, note)
             if boundary is not None:
                 boundary(at.block * self.experiment.rounds + at.round)
-        self._end()
 
     def _round(self, population: np.ndarray, sampler: Sampler) -> None:
         at = self.position
@@ -128,9 +136,24 @@ class Continual:
         if len(contributors):
             self.federation.round(number, contributors, sampler, self.block.train)
         if at.round % self.experiment.evaluation.every == 0 or at.round == self.experiment.rounds:
+            self._keep_shifts()
             value = next(v for n, v in self._validate().items() if n.startswith("NDCG"))
             if not value <= at.best:  # nobody to validate on (NaN): the last round counts as best
                 at.best, at.best_round, self.best = value, at.round, self._snapshot()
+
+    def _keep_shifts(self) -> None:
+        """Preference shifts (F3CRec Eq. 2) of this block's clients after its first round; NaN: nothing remembered."""
+        f, at = self.federation, self.position
+        if not (self.experiment.evaluation.keep_blocks and at.round == 1 and isinstance(f.memory, ReplayMemory)):
+            return
+        users = self.block.users("train")
+        users = users[(f.private[ITEMS][torch.from_numpy(users), 0] >= 0).numpy()]
+        own = {name: value[torch.from_numpy(users)] for name, value in f.private.items()}
+        shifts = torch.full((len(self.prepared.dataset.users),), torch.nan)
+        shifts[torch.from_numpy(users)] = torch.from_numpy(
+            preference_shift(f.memory.ranks(f.program, f.shared, own)).astype(np.float32)
+        )
+        self.kept[f"block{at.block}.shift"] = shifts
 
     def _validate(self) -> dict[str, float]:
         f = self.federation
@@ -204,6 +227,8 @@ class Continual:
             self.measured.test(MODEL, score, self.block, earlier)
         for name, reference in block_references(self.block, self.experiment.seed).items():
             self.measured.test(name, reference, self.block, self.block)
+        if self.experiment.evaluation.keep_blocks:
+            self.kept |= {f"block{at.block}.{name}": value.clone() for name, value in self.best.items()}
         self._remember(shared, private)
         self.done.append(
             {**asdict(at), "name": self.block.name, "statistics": self.block.statistics(), **self._timing()}
@@ -286,6 +311,7 @@ class Continual:
             "measured": measured,
             "best": self.best,
             "proxies": self.proxies,
+            "kept": self.kept,
             "done": self.done,
             "spent": self.spent,
         }
@@ -297,6 +323,7 @@ class Continual:
         self.cohorts.restore(state["cohorts"])
         self.measured.rows, self.measured.seconds = state["measured"]["rows"], state["measured"]["seconds"]
         on = self.federation.device
+        self.kept = {key: torch.from_numpy(value) for key, value in state["kept"].items()}
         for name in ("best", "proxies"):
             tensors = {key: torch.from_numpy(value) for key, value in state[name].items()}
             setattr(self, name, {k: v.to(on) if k.startswith("shared.") else v for k, v in tensors.items()})

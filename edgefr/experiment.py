@@ -56,6 +56,7 @@ class EvaluationSection(_Section):
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
     )
     curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
+    keep_blocks: bool = Field(False, description="keep every block's model and the clients' preference shifts (blocks)")
 
 
 class EngineSection(_Section):

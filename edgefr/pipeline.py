@@ -98,10 +98,6 @@ def _go(
     warn: Warn | None = None,
 ) -> Run:
     """All stages of a run in its folder; `warn` says that it may already be under way there."""
-    from edgefr.report.figures import draw
-    from edgefr.report.summary import summarise
-    from edgefr.shipping import export_run, save_model
-
     began = time.perf_counter()
     device = torch_device(experiment.engine.device)
     data_dir = None if options.data_dir is None else Path(options.data_dir)
@@ -114,18 +110,37 @@ def _go(
     simulation = start(experiment, prepared, fleet, device, run.events.append)
     if warn is not None:
         keeper.restore(simulation, warn)
+    finish_run(run, simulation, lambda rounds: keeper.boundary(rounds, simulation), options.bundles, began, progress)
+    return run
+
+
+def finish_run(
+    run: Run,
+    simulation: Simulation | Continual,
+    boundary: Callable[[int], None] | None = None,
+    bundles: bool = False,
+    began: float | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """The rounds that are left, every stage after them, and all files of the run; `began` is when its time started."""
+    from edgefr.report.figures import draw
+    from edgefr.report.summary import summarise
+    from edgefr.shipping import export_run, save_model
+
+    began = time.perf_counter() if began is None else began
     try:
-        simulation.train(progress, lambda rounds: keeper.boundary(rounds, simulation))
+        simulation.train(progress, boundary)
         simulation.finish(progress)
     finally:
         simulation.federation.crew.close()
     save_model(run, simulation)
+    if simulation.kept:
+        run.write_tensors("blocks", simulation.kept)
     run.write_metrics(simulation.measured.rows)
-    shipped = export_run(run, progress=progress) if options.bundles else []
+    shipped = export_run(run, progress=progress) if bundles else []
     summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
     draw(run.path / "figures", simulation.measured.rows, summary)
     run.write_summary(summary)
-    return run
 
 
 def start(

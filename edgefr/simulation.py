@@ -79,6 +79,7 @@ class Simulation:
     population: Clients
     round: int = 0
     personal: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def start(

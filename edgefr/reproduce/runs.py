@@ -1,0 +1,148 @@
+"""Many continual runs that share their base blocks: what a strategy does begins with the second block.
+
+Owns: running experiments in parallel processes, each in its own folder, finished ones kept. Does not own: which
+experiments a table needs, and what is made of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from edgefr import checkpoint
+from edgefr.experiment import Experiment
+from edgefr.fleet import FleetFile
+from edgefr.pipeline import finish_run, owner, sized, start, torch_device
+from edgefr.prepare import Prepared, Progress, prepare
+from edgefr.run import Run
+
+IDEAL_FLEET: dict[str, Any] = {
+    "availability": None,
+    "dropout": 0.0,
+    "battery": None,
+    "rounds": {"over_select": 1.0, "deadline_s": 604800.0, "min_fraction": 0.0},
+}
+"""Overrides of devices.yaml under which everybody who is asked contributes, as the papers assume."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One experiment to be run into `out`."""
+
+    experiment: Experiment
+    out: Path
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all jobs have in common. `bases`: folder of shared base blocks."""
+
+    fleet: FleetFile
+    data_dir: Path | None
+    bases: Path
+
+
+def base_of(experiment: Experiment) -> Experiment:
+    """The part of an experiment that decides its base block: the same for all strategies and server rules."""
+    plain = type(experiment.aggregation)()
+    unused = {"rule": "mean", "itemwise": plain.itemwise, "beta": plain.beta}  # by a plain mean, as in a base block
+    aggregation = experiment.aggregation.model_copy(update=unused)
+    continual = type(experiment.continual)(patience=experiment.continual.patience)
+    return experiment.model_copy(
+        update={"name": "base", "strategy": "ft", "aggregation": aggregation, "continual": continual}
+    )
+
+
+def run_all(
+    jobs: Sequence[Job], setting: Setting, workers: int = 1, progress: Progress | None = None
+) -> Iterator[tuple[Job, Run | str]]:
+    """Run every job that has no summary yet, base blocks first; yields each with its run or with what went wrong.
+
+    Stop it at any time: finished runs and bases stay, and the same call goes on from there.
+    """
+    todo = [job for job in jobs if not (job.out / "summary.json").is_file()]
+    for job in jobs:
+        if job not in todo:
+            yield job, Run(job.out)
+    bases = list({base_of(j.experiment).model_dump_json(): j for j in todo}.values())
+    yield from (pair for pair in _each(_make_base, bases, setting, workers, "base blocks", progress) if pair[1])
+    yield from _each(run_job, todo, setting, workers, "runs", progress)  # type: ignore[misc]
+
+
+def _each(
+    call: Callable[[Job, Setting], str],
+    jobs: Sequence[Job],
+    setting: Setting,
+    workers: int,
+    stage: str,
+    progress: Progress | None,
+) -> Iterator[tuple[Job, Run | str]]:
+    """`call` on every job in worker processes; a job that fails says why and does not stop the others."""
+    if not jobs:
+        return
+    waiting, done = list(jobs), 0
+    with ProcessPoolExecutor(max(1, min(workers, len(jobs))), get_context("spawn")) as pool:
+        running: dict[Future[str], Job] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    job = waiting.pop(0)
+                    running[pool.submit(call, job, setting)] = job
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    job, done = running.pop(future), done + 1
+                    if progress is not None:
+                        progress(stage, done, len(jobs), job.out.name)
+                    problem = future.exception()
+                    if problem is not None:
+                        yield job, f"{type(problem).__name__}: {problem}"
+                    elif call is run_job:
+                        yield job, Run(job.out)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _make_base(job: Job, setting: Setting) -> str:
+    """Learn the base block of a job's experiment once; its state just before the block ends is kept."""
+    experiment, prepared = _ready(base_of(job.experiment), setting)
+    belongs_to = owner(experiment, setting.fleet, prepared)
+    folder = setting.bases / belongs_to[:16]
+    if checkpoint.newest(folder, belongs_to, print) is not None:
+        return str(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    run = Run(folder)
+    simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
+    simulation.learn()  # type: ignore[union-attr]
+    state = {"simulation": simulation.state(), "events": run.events.flush()}
+    checkpoint.write(folder, simulation.position.round, state, belongs_to)  # type: ignore[union-attr]
+    return str(folder)
+
+
+def run_job(job: Job, setting: Setting) -> str:
+    """One experiment from its base block to its summary, without bundles."""
+    experiment, prepared = _ready(job.experiment, setting)
+    base = base_of(experiment)
+    belongs_to = owner(base, setting.fleet, prepared)
+    shutil.rmtree(job.out, ignore_errors=True)  # what an interrupted call left: it has no summary
+    run = Run.create(job.out)
+    run.write_experiment(experiment)
+    run.write_devices(setting.fleet)
+    found = checkpoint.newest(setting.bases / belongs_to[:16], belongs_to, print)
+    assert found is not None, "bases are made first"
+    shutil.copyfile(setting.bases / belongs_to[:16] / "events.jsonl", run.path / "events.jsonl")
+    run.events.cut(found.state["events"])
+    simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
+    simulation.restore(found.state["simulation"])
+    finish_run(run, simulation)
+    return str(run.path)
+
+
+def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:
+    prepared = prepare(experiment, setting.data_dir, "cpu")
+    return sized(experiment, prepared), prepared
