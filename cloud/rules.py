@@ -154,7 +154,7 @@ def _pieces(uploads: Uploads) -> Iterator[Tensor]:
     for rows, slots, values in uploads.rows.values():
         found, place = rows.unique(return_inverse=True)
         order, width = place.argsort(stable=True), values.shape[1]
-        step = max(columns // width, 1)
+        step = max(min(columns // width, len(found)), 1)
         cuts = torch.searchsorted(place[order], torch.arange(0, len(found) + step, step, device=rows.device)).tolist()
         for number, (first, last) in enumerate(pairwise(cuts)):
             mine = order[first:last]

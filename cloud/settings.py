@@ -131,10 +131,10 @@ class AggregationSettings(_Settings):
         lt=0.5,
         description="trimmed-mean: share of values cut at each end, rounded up; at least the share of hostile clients",
     )
-    among: Literal["cohort", "changed"] = Field(
-        "cohort",
-        description="median and trimmed-mean of a table's row: over the whole cohort, where a client that did not "
-        "touch the row counts as 0; or over the clients that changed it, times their share of the cohort",
+    among: Literal["changed", "cohort"] = Field(
+        "changed",
+        description="median and trimmed-mean of a table's row: over the clients that changed it, times their share of "
+        "the cohort; or over the whole cohort, the others as 0: a hostile minority moves no rare row, and nobody does",
     )
     norm_bound: float | None = Field(
         None, gt=0, description="norm-bounded: largest L2 norm of an update; empty: the median norm of the cohort"

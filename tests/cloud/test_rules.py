@@ -73,10 +73,10 @@ def _piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_median_and_trimmed_mean_of_the_whole_cohort(clients: int, share: float) -> None:
     dense, tables, touched = drawn(clients, 1, share)
     given_, vectors = uploads(dense, tables, touched), whole(dense, tables)
-    found = flat(combine(given_, SHARED, AggregationSettings(rule="median")))
+    found = flat(combine(given_, SHARED, AggregationSettings(rule="median", among="cohort")))
     np.testing.assert_allclose(found, np.median(vectors, axis=0), atol=1e-12)
     for trim in (0.0, 0.1, 0.3, 0.49):
-        found = flat(combine(given_, SHARED, AggregationSettings(rule="trimmed-mean", trim=trim)))
+        found = flat(combine(given_, SHARED, AggregationSettings(rule="trimmed-mean", trim=trim, among="cohort")))
         expected = [literal_trimmed(column, trim) for column in vectors.T]
         np.testing.assert_allclose(found, expected, atol=1e-7)
 
@@ -142,9 +142,9 @@ def test_krum_says_what_to_do_about_a_cohort_that_is_too_large(monkeypatch: pyte
 
 ROBUST = [
     {"rule": "median"},
-    {"rule": "median", "among": "changed"},
+    {"rule": "median", "among": "cohort"},
     {"rule": "trimmed-mean"},
-    {"rule": "trimmed-mean", "among": "changed"},
+    {"rule": "trimmed-mean", "among": "cohort"},
     {"rule": "norm-bounded"},
     {"rule": "krum"},
     {"rule": "krum", "keep": 1},

@@ -4,10 +4,10 @@ import sys
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from cloud.settings import DistillSettings, EncodeSettings, PretrainSettings
+from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings, PretrainSettings
 
 
-@pytest.mark.parametrize("model", [DistillSettings, EncodeSettings, PretrainSettings])
+@pytest.mark.parametrize("model", [AggregationSettings, DistillSettings, EncodeSettings, PretrainSettings])
 def test_every_field_is_described(model: type[BaseModel]) -> None:
     assert all(field.description for field in model.model_fields.values())
 
@@ -39,3 +39,19 @@ def test_importing_the_settings_is_light() -> None:
     loaded = "{'torch', 'transformers'} & set(sys.modules)"
     code = f"import sys, cloud, cloud.settings, cloud.teacher; print(sorted({loaded}))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "norm-bounded", "krum"])
+def test_a_robust_rule_does_not_believe_sizes(rule: str) -> None:
+    with pytest.raises(ValidationError, match=f"cannot go with rule={rule}: a hostile client could claim any size"):
+        AggregationSettings(rule=rule, weights="size")  # type: ignore[arg-type]
+    assert AggregationSettings(rule="temporal-mean", weights="size").is_sum
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"rule": "average"}, {"beta": 0}, {"beta": 1}, {"trim": 0.5}, {"byzantine": 0.5}, {"norm_bound": 0}, {"keep": 0}],
+)
+def test_what_no_rule_could_use_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        AggregationSettings(**fields)  # type: ignore[arg-type]
