@@ -151,6 +151,14 @@ def test_the_seed_fixes_the_split():
     assert not any(map(same, one, other))
 
 
+def test_every_block_draws_anew():
+    rows = [(u, i, 100 * i + u) for i in range(20) for u in range(100)]  # ten items of everybody in both blocks
+    base, increment = Blocks(base=0.5, increments=1).apply(dataset(rows, 100, 20), 0)
+    alike = (base.test.values == increment.test.values - 10).sum()
+    assert base.test.counts.tolist() == increment.test.counts.tolist() == [1] * 100
+    assert alike < 30  # 10 by chance
+
+
 def test_the_increments_are_split_as_asked_and_the_base_block_always_at_random():
     table = Blocks().restrict(busy())
     random, by_time = Blocks().apply(table, 0), Blocks().apply(table, 0, "chronological")
