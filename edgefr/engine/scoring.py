@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from edgefr.data.interactions import Ragged
 from edgefr.methods.program import LocalProgram, One, Tensors
+
+
+class _OneProduct(TorchFunctionMode):
+    """The shared matrix [n, d] times one vector per client [C, d, 1] as one product of matrices.
+
+    torch runs that order as a product per client, over the matrix again and again: 25 times slower for 1,152 items.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if (
+            func is torch.matmul
+            and len(args) == 2
+            and args[0].dim() == 2
+            and args[1].dim() == 3
+            and args[1].shape[-1] == 1
+        ):
+            return torch.mm(args[1].squeeze(-1), args[0].T).unsqueeze(-1)
+        return func(*args, **(kwargs or {}))
 
 
 class ModelScorer:
     """A scorer for `edgefr.metrics.evaluate`: (users [n], items [n, K] or None for the whole pool) -> scores.
 
     `shared` and `private` [clients, ...] are the model's tensors, `context` the users' own items for programs that
-    average over them. Shared item vectors are computed once for the catalogue.
+    average over them. Shared item vectors are computed once for the catalogue. `values_per_block` bounds how many
+    values are held at once beside the answer.
     """
 
     def __init__(
@@ -36,15 +58,21 @@ class ModelScorer:
         with torch.inference_mode():
             blocks = [self._catalogue(at) for at in torch.arange(catalogue, device=device).split(8192)]
             self.vectors = torch.cat(blocks)
+            whole = len(pool) == catalogue and bool((self.pool == torch.arange(catalogue, device=device)).all())
+            self.ranked = self.vectors if whole else self.vectors[self.pool]
 
     def _catalogue(self, items: Tensor) -> Tensor:
         return self.program.vectors(self.shared, One(items, items, items, items))
 
     def __call__(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.integer] | None) -> npt.NDArray[np.float32]:
         width = len(self.pool) if items is None else items.shape[1]
-        block = max(1, self.values_per_block // (width * self.vectors.shape[1]))
-        out = np.empty((len(users), width), np.float32)
-        with torch.inference_mode():
+        # a pointwise program scores the pool from vectors that all clients share; others make some for every client
+        shared = items is None and self.program.pointwise
+        block = max(1, self.values_per_block // (width * (1 if shared else self.vectors.shape[1])))
+        with torch.inference_mode(), _OneProduct():
+            if 0 < len(users) <= block:
+                return self._scores(users, items).cpu().numpy()
+            out = np.empty((len(users), width), np.float32)
             for at in range(0, len(users), block):
                 part = slice(at, at + block)
                 out[part] = self._scores(users[part], None if items is None else items[part]).cpu().numpy()
@@ -57,7 +85,7 @@ class ModelScorer:
         history = self._history(users) if self.program.needs_history else None
         batch = One(wanted, wanted, wanted, wanted, history)
         past = None if history is None else history.frozen(self.vectors)
-        vectors = batch.frozen(self.vectors)
+        vectors = self.ranked if items is None else batch.frozen(self.vectors)
         return self.program.score(tensors, batch, vectors, self.program.user(tensors, batch, past, vectors))
 
     def _history(self, users: npt.NDArray[np.int64]) -> One:

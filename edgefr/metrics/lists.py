@@ -6,18 +6,18 @@ rank of the few that are left is a count among those k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from edgefr.data.interactions import Progress, Ragged
-from edgefr.metrics.ranking import Scorer, at_cutoffs, check_cutoffs, in_chunks, scored, users_at_once
+from edgefr.metrics.ranking import Scorer, at_cutoffs, check_cutoffs, columns, in_chunks, scored, users_at_once
 
 Ints = npt.NDArray[np.int64]
 
 _UNLISTED = np.iinfo(np.int64).max
-_SCORES_IN_CACHE = 1 << 17
+_VALUES_IN_CACHE = 1 << 17
 
 
 def rank_lists(
@@ -50,9 +50,8 @@ def rank_lists(
     check_cutoffs(ks)
     if not len(users) == len(targets) == len(leave_out):
         raise ValueError(f"{len(users)} users, {len(targets)} rows of targets, {len(leave_out)} rows to leave out")
-    column = np.full(int(pool[-1]) + 2, -1, np.int64)  # by item number; the last place is for every number above
-    column[pool] = np.arange(len(pool))
-    wanted, hidden = _columns(targets, column), _columns(leave_out, column)
+    wanted = Ragged(columns(pool, targets.values), targets.offsets)
+    hidden = Ragged(columns(pool, leave_out.values), leave_out.offsets)
     if (wanted.values < 0).any():
         raise ValueError(f"item {targets.values[wanted.values < 0][0]} is held out but is not in the pool")
     ranks = np.empty(len(targets.values), np.int64)
@@ -92,11 +91,6 @@ def _listed_ranks(top: np.ndarray, targets: Ragged) -> Ragged:
     return Ragged(ranks.astype(np.int64), targets.offsets)
 
 
-def _columns(items: Ragged, column: Ints) -> Ragged:
-    """Item numbers as columns of the pool, -1 where they are not in it."""
-    return Ragged(column[np.minimum(items.values, len(column) - 1)], items.offsets)
-
-
 def _part(rows: Ragged, start: int, stop: int) -> Ragged:
     """Rows start..stop as views."""
     offsets = rows.offsets[start : stop + 1]
@@ -106,55 +100,70 @@ def _part(rows: Ragged, start: int, stop: int) -> Ragged:
 def _ranks(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> Ints:
     """Ranks of the targets (columns) that are at most k, int64 like `targets.values`; the others are `_UNLISTED`.
 
-    Exact also where scores are equal, infinite or NaN. Columns of `leave_out` below 0 are ignored.
+    Exact also where scores are equal, infinite or NaN. Of m targets with equal scores in a row where c items score at
+    least as much, the ranks are c - m + 1 .. c: they stand behind everything they tie with.
     """
-    ranks = np.empty(len(targets.values), np.int64)
-    size = max(1, _SCORES_IN_CACHE // max(scores.shape[1], 1))
-    for start in range(0, len(scores), size):
-        stop = min(start + size, len(scores))
-        some = slice(targets.offsets[start], targets.offsets[stop])
-        ranks[some] = _block_ranks(scores[start:stop], _part(targets, start, stop), _part(leave_out, start, stop), k)
-    return ranks
-
-
-def _block_ranks(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> Ints:
-    """`_ranks` of rows that fit the processor's cache.
-
-    Distances are negated scores: the best is the smallest, and NaN, which a partition puts last, stands for what is not
-    ranked. Of m targets with equal distance in a row where c items are at most that far, the ranks are c - m + 1 .. c:
-    they stand behind everything they tie with.
-    """
-    width = scores.shape[1]
-    distance = np.negative(scores, dtype=np.result_type(scores, np.float32))
+    if not np.issubdtype(scores.dtype, np.floating):
+        scores = scores.astype(np.float64)
     row = targets.rows
-    at, hidden = row * width + targets.values, leave_out.rows * width + leave_out.values
-    _without_repeats(at)
-    hidden = hidden[leave_out.values >= 0]
-    own = distance.ravel()[at]
-    distance.ravel()[hidden] = np.nan
-    distance.ravel()[at] = own
-    best, border = _best(distance, k)
+    own = -scores[row, targets.values]
+    _without_repeats(row * scores.shape[1] + targets.values)
+    best, border = _best(scores, targets, leave_out, k)
     alive = np.flatnonzero(~(own > border[row]))
-    own, row = own[alive], row[alive]
-    count = np.count_nonzero(best[row] <= own[:, None], axis=1)
-    tied = np.unique(row[own == border[row]])  # the k best hold only some of those at the border
-    if len(tied):
-        beyond = np.zeros(len(scores), np.int64)
-        beyond[tied] = np.count_nonzero(distance[tied] <= border[tied, None], axis=1)
-        count = np.where(own == border[row], beyond[row], count)
-    if np.isnan(own).any():  # behind all that are ranked
-        count = np.where(np.isnan(own), _ranked(at, hidden, distance.shape)[row], count)
+    row, own = row[alive], own[alive]
+    count = np.empty(len(own), np.int64)
+    for start, stop in _blocks(len(own), best.shape[1]):
+        count[start:stop] = np.count_nonzero(best[row[start:stop]] <= own[start:stop, None], axis=1)
+    at_border = own == border[row]
+    if at_border.any():  # the k best hold only some of the items there
+        some, place = np.unique(row[at_border], return_inverse=True)
+        distance = _distances(scores[some], targets.take(some), leave_out.take(some))
+        count[at_border] = np.count_nonzero(distance <= border[some, None], axis=1)[place]
+    lost = np.isnan(own)
+    if lost.any():  # behind everything that is ranked
+        count[lost] = _ranked(targets, leave_out, scores.shape[1])[row[lost]]
     ranks = np.full(len(targets.values), _UNLISTED)
     ranks[alive] = count - _equals_behind(row, own)
     return ranks
 
 
-def _best(distance: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k smallest of each row in any order, [n, k], and the largest of them, [n]; NaN where a row has fewer."""
-    if distance.shape[1] < k:
-        return distance, np.full(len(distance), np.nan, distance.dtype)
-    best = np.partition(distance, k - 1, axis=1)[:, :k]
-    return best, best[:, -1]
+def _best(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k smallest distances of each row in any order, [n, k or all], and the k-th, [n]; NaN: there are fewer."""
+    n, width = scores.shape
+    best, border = np.empty((n, min(k, width)), scores.dtype), np.full(n, np.nan, scores.dtype)
+    for start, stop in _blocks(n, width):
+        distance = _distances(scores[start:stop], _part(targets, start, stop), _part(leave_out, start, stop))
+        if k <= width:
+            distance.partition(k - 1, axis=1)
+            border[start:stop] = distance[:, k - 1]
+        best[start:stop] = distance[:, :k]
+    return best, border
+
+
+def _blocks(rows: int, width: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of blocks of rows that fit the processor's cache."""
+    size = max(1, _VALUES_IN_CACHE // max(width, 1))
+    for start in range(0, rows, size):
+        yield start, min(start + size, rows)
+
+
+def _distances(scores: np.ndarray, targets: Ragged, leave_out: Ragged) -> np.ndarray:
+    """Negated scores, the best is the smallest; NaN, which a partition puts last, for what is not ranked."""
+    width = scores.shape[1]
+    distance = np.negative(scores, order="C")
+    flat, at = distance.reshape(-1), targets.rows * width + targets.values
+    own = flat[at]
+    hidden = leave_out.rows * width + leave_out.values
+    flat[hidden if leave_out.values.min(initial=0) >= 0 else hidden[leave_out.values >= 0]] = np.nan
+    flat[at] = own
+    return distance
+
+
+def _ranked(targets: Ragged, leave_out: Ragged, width: int) -> Ints:
+    """How many of `width` items are ranked in each row, [n]."""
+    at, hidden = targets.rows * width + targets.values, leave_out.rows * width + leave_out.values
+    gone = np.setdiff1d(hidden[leave_out.values >= 0], at)
+    return width - np.bincount(gone // width, minlength=len(targets))
 
 
 def _equals_behind(row: Ints, own: np.ndarray) -> Ints:
@@ -166,12 +175,6 @@ def _equals_behind(row: Ints, own: np.ndarray) -> Ints:
     out = np.empty(len(row), np.int64)
     out[order] = np.repeat(ends, np.diff(ends, prepend=-1)) - np.arange(len(row))
     return out
-
-
-def _ranked(at: Ints, hidden: Ints, shape: tuple[int, ...]) -> Ints:
-    """How many items of each row are ranked at all, [n]."""
-    gone = np.setdiff1d(hidden, at)
-    return shape[1] - np.bincount(gone // shape[1], minlength=shape[0])
 
 
 def _without_repeats(at: Ints) -> None:

@@ -19,7 +19,7 @@ Scorer = Callable[[Ints, npt.NDArray[np.int32] | None], np.ndarray]
 """
 
 
-_SCORES_AT_ONCE = 1 << 24
+_SCORES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def evaluate(
         else:
             scores = scored(score, some, None, width)
             target = (split.valid if which == "valid" else split.test)[some]
-            ranks[start:stop] = _rank(scores, np.searchsorted(split.pool, target), _own(split, some, which))
+            ranks[start:stop] = _rank(scores, columns(split.pool, target), _own(split, some, which))
     return Ranking(asked, ranks)
 
 
@@ -113,17 +113,29 @@ def _own(split: Split, users: Ints, which: str) -> tuple[Ints, Ints]:
         valid = split.valid[users]
         rows.append(np.flatnonzero(valid >= 0))
         items.append(valid[valid >= 0])
-    row, item = np.concatenate(rows), np.concatenate(items)
-    at = np.minimum(np.searchsorted(split.pool, item), len(split.pool) - 1)
-    inside = split.pool[at] == item
+    row, at = np.concatenate(rows), columns(split.pool, np.concatenate(items))
+    inside = at >= 0
     return row[inside], at[inside]
+
+
+def columns(pool: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> Ints:
+    """Item numbers as positions in the ascending `pool`, int64, -1 where they are not in it.
+
+    >>> columns(np.array([2, 5]), np.array([5, 3, 9, -1])).tolist()
+    [1, -1, -1, -1]
+    """
+    column = np.full(int(pool[-1]) + 3, -1, np.int64)  # one more place at either end for numbers beyond the pool
+    column[np.asarray(pool, np.int64) + 1] = np.arange(len(pool))
+    return np.take(column, items + 1, mode="clip")
 
 
 def _rank(scores: np.ndarray, target: Ints, leave_out: tuple[Ints, Ints] | None) -> Ints:
     """1 + how many others score at least as much as column `target` of each row; NaN as `evaluate` says."""
     rows = np.arange(len(scores))
     own = scores[rows, target][:, None]
-    ahead = (scores >= own) | np.isnan(own)
+    ahead = scores >= own
+    if np.isnan(own).any():
+        ahead |= np.isnan(own)
     if leave_out is not None:
         ahead[leave_out] = False
     ahead[rows, target] = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from edgefr.data.interactions import Ragged
 from edgefr.engine.scoring import ModelScorer
@@ -38,7 +39,7 @@ def test_many_users_at_once_are_scored_like_one(variant: str, personal: bool, va
     shared = {n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in shared.items()}
     private = {n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in private.items()}
     if not personal:
-        private = {name: value for name, value in private.items() if name == "user"}
+        private = {name: value for name, value in private.items() if not name.startswith("head.")}
     score = ModelScorer(local, shared, private, context, POOL, ITEMS, torch.device("cpu"), values_per_block)
     users = np.array([7, 0, CLIENTS // 2, 22])
     items = np.random.default_rng(2).integers(0, ITEMS, (len(users), 9)).astype(np.int32)
@@ -60,3 +61,25 @@ def test_a_user_without_history_is_scored_zero_by_the_mean() -> None:
     shared, private = local.init_shared(1), local.init_private(1, torch.arange(CLIENTS))
     score = ModelScorer(local, shared, private, Ragged.empty(CLIENTS), POOL, ITEMS, torch.device("cpu"))
     assert (score(np.array([3]), None) == 0).all()
+
+
+@pytest.mark.parametrize("variant", ["fedmf", "fedncf", "pfedrec", "anchored pfedrec"])
+def test_a_pool_of_shared_vectors_takes_one_product_of_matrices(variant: str) -> None:
+    """A product per client reads the whole table for each: 25 times slower at 1,152 items."""
+    local = program(variant)
+    shared, private = local.init_shared(1), local.init_private(1, torch.arange(CLIENTS))
+    score = ModelScorer(local, shared, private, Ragged.empty(CLIENTS), POOL, ITEMS, torch.device("cpu"))
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        score(np.arange(CLIENTS), None)
+    times = {event.key: event.count for event in seen.key_averages()}
+    assert times["aten::mm"] == 1
+    assert "aten::bmm" not in times
+
+
+@pytest.mark.parametrize("pool", [np.arange(ITEMS), np.arange(ITEMS)[::-1].copy(), np.array([5, 0, ITEMS - 1])])
+def test_the_pool_is_scored_in_its_own_order(pool: np.ndarray) -> None:
+    local = program("fedmf")
+    shared, private = local.init_shared(1), local.init_private(1, torch.arange(CLIENTS))
+    score = ModelScorer(local, shared, private, Ragged.empty(CLIENTS), pool, ITEMS, torch.device("cpu"))
+    expected = (private["user"] @ shared["item"].T).numpy()[:, pool]
+    np.testing.assert_allclose(score(np.arange(CLIENTS), None), expected, rtol=1e-5, atol=1e-7)
