@@ -1,7 +1,8 @@
 """Checkpoints: the state of a run at the end of a round, whole or not at all, the newest two kept.
 
 A state is a tree of dicts and lists with numbers, strings, arrays and tensors at its ends. A checkpoint is a folder
-`round-<n>` with `arrays.safetensors` and `state.json`; the latter holds the checksum of the former and its own.
+`round-<n>` with `arrays.safetensors` and `state.json`; the latter holds the checksum of the former and its own. In the
+tree an array is `{"$array": "<its number>"}`: names are never made of keys, so no two arrays can share one.
 Owns: files. Does not own: what belongs to a state (each part of a run says so itself).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from privacy.errors import InputError
 
 ARRAYS, STATE, KEPT = "arrays.safetensors", "state.json", 2
 _ARRAY = "$array"
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, SafetensorError)
+"""What reading anything but a whole checkpoint can raise."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +42,44 @@ class Checkpoint:
 def write(folder: Path, rounds: int, state: dict[str, Any], belongs_to: str) -> None:
     """Save a state beside the others and drop the oldest; `belongs_to` is the digest of the experiment and its data.
 
-    The folder is written under another name, flushed to disk, and renamed.
+    The folder is written under another name, flushed to disk, and renamed. Raises `InputError` for a full disk, and
+    `TypeError` for a state that would not be read back as it is (keys that are not text).
     """
-    arrays: dict[str, np.ndarray] = {}
-    values = _pack(state, "", arrays)
-    data = save(arrays)
+    arrays: list[np.ndarray] = []
+    values = _pack(state, arrays)
+    data = save({str(number): array for number, array in enumerate(arrays)})
     body = {"rounds": rounds, "belongs_to": belongs_to, "arrays": hashlib.sha256(data).hexdigest(), "state": values}
     text = json.dumps(body)
+    signed = json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}).encode()
     final, beside = folder / f"round-{rounds:08d}", folder / f".round-{rounds:08d}.part"
+    try:
+        _place(beside, final, {ARRAYS: data, STATE: signed})
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise InputError(
+            f"cannot write checkpoint {final}: {error.strerror or error}; mend that and go on with --resume"
+        ) from error
+    # Rounds beyond this one were damaged, or the run would have gone on from them: they may not crowd out whole ones.
+    numbers = _saved(folder)
+    keep = [number for number in numbers if number <= rounds][-KEPT:]
+    for number in numbers:
+        if number not in keep:
+            shutil.rmtree(numbers[number], ignore_errors=True)
+
+
+def _place(beside: Path, final: Path, files: dict[str, bytes]) -> None:
+    """Write the files into `beside`, flush them, and rename it to `final`."""
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    _flush(beside / ARRAYS, data)
-    _flush(beside / STATE, json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}).encode())
+    for name, data in files.items():
+        with open(beside / name, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
     _flush_folder(beside)
     shutil.rmtree(final, ignore_errors=True)
     os.rename(beside, final)
-    _flush_folder(folder)
-    for old in _saved(folder)[:-KEPT]:
-        shutil.rmtree(old)
+    _flush_folder(final.parent)
 
 
 def newest(folder: Path, belongs_to: str, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -63,10 +87,11 @@ def newest(folder: Path, belongs_to: str, warn: Callable[[str], None]) -> Checkp
 
     Raises `InputError` for a checkpoint of another experiment or other data.
     """
-    for path in reversed(_saved(folder)):
+    paths = list(_saved(folder).values())
+    for path in reversed(paths):
         try:
             found, owner = _read(path)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except _DAMAGE as error:
             warn(f"checkpoint {path} is damaged ({error}); going on from the one before")
             continue
         if owner != belongs_to:
@@ -75,6 +100,8 @@ def newest(folder: Path, belongs_to: str, warn: Callable[[str], None]) -> Checkp
                 "that the run was started with"
             )
         return found
+    if paths:
+        warn(f"no checkpoint in {folder} is whole; starting from the beginning")
     return None
 
 
@@ -87,34 +114,42 @@ def digest(*parts: str | np.ndarray) -> str:
     return out.hexdigest()
 
 
-def _saved(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-*")) if folder.is_dir() else []
+def _saved(folder: Path) -> dict[int, Path]:
+    """Checkpoints by the number of rounds, ascending."""
+    named = ((re.fullmatch(r"round-(\d{8,12})", path.name), path) for path in folder.glob("round-*"))
+    return dict(sorted((int(match[1]), path) for match, path in named if match))
 
 
 def _read(path: Path) -> tuple[Checkpoint, str]:
-    outer = json.loads((path / STATE).read_text())
+    outer = json.loads((path / STATE).read_bytes())
     text = outer["body"]
     if hashlib.sha256(text.encode()).hexdigest() != outer["sha256"]:
         raise ValueError(f"{STATE} does not match its checksum")
     body, data = json.loads(text), (path / ARRAYS).read_bytes()
     if hashlib.sha256(data).hexdigest() != body["arrays"]:
         raise ValueError(f"{ARRAYS} does not match its checksum")
-    return Checkpoint(int(body["rounds"]), _unpack(body["state"], load(data))), str(body["belongs_to"])
+    state = _unpack(body["state"], load(data))
+    if not isinstance(state, dict):
+        raise ValueError(f"{STATE} holds no state")
+    return Checkpoint(int(body["rounds"]), state), str(body["belongs_to"])
 
 
-def _pack(node: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """The tree as JSON values; arrays are put aside under the path to them."""
+def _pack(node: Any, arrays: list[np.ndarray]) -> Any:
+    """The tree as JSON values; arrays are put aside, and their numbers take their places."""
     if isinstance(node, torch.Tensor):
         node = node.detach().cpu().numpy()
     if isinstance(node, np.ndarray):
-        arrays[name] = np.ascontiguousarray(node).reshape(node.shape)
-        return {_ARRAY: name}
+        arrays.append(np.ascontiguousarray(node).reshape(node.shape))
+        return {_ARRAY: str(len(arrays) - 1)}
     if isinstance(node, np.generic):
         return node.item()
     if isinstance(node, dict):
-        return {key: _pack(value, f"{name}/{key}", arrays) for key, value in node.items()}
+        for key in node:
+            if not isinstance(key, str) or key == _ARRAY:
+                raise TypeError(f"a key of a state is text other than {_ARRAY}, got {key!r}")
+        return {key: _pack(value, arrays) for key, value in node.items()}
     if isinstance(node, list | tuple):
-        return [_pack(value, f"{name}/{number}", arrays) for number, value in enumerate(node)]
+        return [_pack(value, arrays) for value in node]
     return node
 
 
@@ -124,13 +159,6 @@ def _unpack(node: Any, arrays: dict[str, np.ndarray]) -> Any:
             return arrays[node[_ARRAY]]
         return {key: _unpack(value, arrays) for key, value in node.items()}
     return [_unpack(value, arrays) for value in node] if isinstance(node, list) else node
-
-
-def _flush(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _flush_folder(path: Path) -> None:
