@@ -15,6 +15,9 @@ from edgefr.data.interactions import Ragged
 from privacy import keyed
 from privacy.errors import InputError
 
+DRAW_BITS = 24
+"""Random bits that decide an example's place in its client's order; equal ones stay in the order they were drawn."""
+
 BITMAP_LIMIT = 1 << 26
 """Largest clients x items table of one byte per cell used to look an item up; above it a sorted list is searched."""
 
@@ -23,10 +26,10 @@ BITMAP_LIMIT = 1 << 26
 class Examples:
     """The examples of a shard's clients for one epoch, client after client, in batch order.
 
-    `items` int64 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C].
+    `items` int32 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C].
     """
 
-    items: npt.NDArray[np.int64]
+    items: npt.NDArray[np.int32]
     label: npt.NDArray[np.float32]
     counts: npt.NDArray[np.int64]
 
@@ -39,8 +42,7 @@ def segments(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
     ([0, 0, 2, 2, 2], [0, 1, 0, 1, 2])
     """
     row = np.repeat(np.arange(len(counts)), counts)
-    starts = np.cumsum(counts) - counts
-    return row, np.arange(len(row)) - starts[row]
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 class Membership:
@@ -56,7 +58,7 @@ class Membership:
         else:
             self.codes = np.sort(codes)
 
-    def __call__(self, row: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def __call__(self, row: npt.NDArray[np.int64], items: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         codes = row * self.catalogue + items
         if self.bitmap is not None:
             return self.bitmap[codes]
@@ -85,7 +87,7 @@ class Sampler:
                 f"client {full[0]} has {train.counts[full[0]]} positives of {len(pool)} items, so no negative can be "
                 "drawn for it; use a larger catalogue or set negatives=0"
             )
-        self.train, self.pool, self.catalogue = train, np.asarray(pool, np.int64), catalogue
+        self.train, self.pool, self.catalogue = train, np.asarray(pool, np.int32), catalogue
         self.negatives, self.batch_size, self.seed = negatives, batch_size, seed
 
     def steps(self, clients: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -95,55 +97,61 @@ class Sampler:
     def epoch(self, clients: npt.NDArray[np.int64], purpose: str, *path: int) -> Examples:
         """The examples of one epoch: every positive once with `negatives` fresh negatives (the same for any shard)."""
         positives = self.train.take(clients)
-        row, place = segments(positives.counts)
-        items = positives.values.astype(np.int64)
-        negative_row, negative = self._negatives(clients, row, items, positives.counts, purpose, *path)
-        counts = positives.counts * (1 + self.negatives)
-        starts = np.cumsum(counts) - counts
-        out = np.empty(counts.sum(), np.int64)
-        label = np.zeros(len(out), np.float32)
-        at = starts[row] + place
-        out[at] = items
+        wanted = positives.counts * self.negatives
+        counts = positives.counts + wanted
+        start = np.cumsum(counts) - counts
+        items = np.empty(counts.sum(), np.int32)
+        label = np.zeros(len(items), np.float32)
+        at = np.repeat(start - positives.offsets[:-1], positives.counts) + np.arange(len(positives.values))
+        items[at] = positives.values
         label[at] = 1.0
-        within = segments(positives.counts * self.negatives)[1]
-        out[(starts + positives.counts)[negative_row] + within] = negative
-        return self._shuffled(clients, Examples(out, label, counts), purpose, *path)
+        row, index = segments(wanted)
+        seen = Membership(positives.rows, positives.values, len(clients), self.catalogue)
+        drawn = self._negatives(clients, row, index, seen, purpose, *path)
+        items[np.repeat(start + positives.counts, wanted) + index] = drawn
+        return self._shuffled(clients, Examples(items, label, counts), purpose, *path)
 
     def _negatives(
         self,
         clients: npt.NDArray[np.int64],
         row: npt.NDArray[np.int64],
-        items: npt.NDArray[np.int64],
-        positives: npt.NDArray[np.int64],
+        index: npt.NDArray[np.int64],
+        seen: Membership,
         purpose: str,
         *path: int,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    ) -> npt.NDArray[np.int32]:
         """Uniform over the pool without the client's positives; a draw that hits one is drawn again."""
-        negative_row, index = segments(positives * self.negatives)
         keys = keyed.fold(keyed.key(self.seed, f"{purpose} negatives", *path), clients)
-        drawn = self.pool[keyed.integers(keys[negative_row], index, len(self.pool))]
-        if not len(drawn):
-            return negative_row, drawn
-        seen = Membership(row, items, len(clients), self.catalogue)
-        open_ = np.flatnonzero(seen(negative_row, drawn))
+        drawn = self.pool[keyed.integers(keys[row], index, len(self.pool))]
+        open_ = np.flatnonzero(seen(row, drawn)) if len(drawn) else row
         attempt = 0
         while len(open_):
             attempt += 1
-            again = keyed.bits(keys[negative_row[open_]], np.uint64(attempt) << np.uint64(32))
+            again = keyed.bits(keys[row[open_]], np.uint64(attempt) << np.uint64(32))
             drawn[open_] = self.pool[keyed.integers(again, index[open_], len(self.pool))]
-            open_ = open_[seen(negative_row[open_], drawn[open_])]
-        return negative_row, drawn
+            open_ = open_[seen(row[open_], drawn[open_])]
+        return drawn
 
     def _shuffled(self, clients: npt.NDArray[np.int64], examples: Examples, purpose: str, *path: int) -> Examples:
-        """Keyed order of the examples of clients with more than one batch; one batch has no order."""
-        long = examples.counts > self.batch_size
-        if not long.any():
+        """Keyed order of the examples of clients with more than one batch; one batch has no order.
+
+        (client, draw, place) is packed into one number: plain numbers are sorted several times faster than an order
+        of them is found.
+        """
+        long = np.flatnonzero(examples.counts > self.batch_size)
+        if not len(long):
             return examples
-        row, place = segments(examples.counts)
-        at = np.flatnonzero(long[row])
-        keys = keyed.fold(keyed.key(self.seed, f"{purpose} order", *path), clients)
-        draws = keyed.bits(keys[row[at]], place[at]) >> np.uint64(24)
-        order = at[np.argsort((row[at].astype(np.uint64) << np.uint64(40)) | draws, kind="stable")]
+        row, place = segments(examples.counts[long])
+        bits = int(place.max()).bit_length()
+        if len(long).bit_length() + DRAW_BITS + bits > 64:
+            raise ValueError(f"{len(long)} clients of up to {place.max() + 1} examples are too many for one call")
+        keys = keyed.fold(keyed.key(self.seed, f"{purpose} order", *path), clients[long])
+        packed = keyed.bits(keys[row], place) >> np.uint64(64 - DRAW_BITS) << np.uint64(bits)
+        packed |= row.astype(np.uint64) << np.uint64(DRAW_BITS + bits)
+        packed |= place.astype(np.uint64)
+        packed.sort()
+        start = np.repeat((np.cumsum(examples.counts) - examples.counts)[long], examples.counts[long])
+        at, order = start + place, start + (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
         items, label = examples.items.copy(), examples.label.copy()
         items[at], label[at] = examples.items[order], examples.label[order]
         return Examples(items, label, examples.counts)
