@@ -1,0 +1,172 @@
+"""The order of a continual run: what is carried, what starts anew, what the server mixes in, when a block ends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cloud.rules import temporal_mean
+from edgefr.continual import MODEL
+from edgefr.engine.work import MEMORY
+from edgefr.measure_blocks import MASKS
+from edgefr.methods.f3crec.strategies import STRATEGIES
+from edgefr.reproduce.runs import base_of
+from tests.continual.runs import begun, experiment
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_learns_all_blocks(strategy: str) -> None:
+    run = begun(f"strategy={strategy}", "rounds=2")
+    run.train()
+    assert [done["name"] for done in run.done] == ["D0", "D1", "D2", "D3"]
+    matrix = run.measured.matrix(MODEL, 4, "NDCG@20")
+    assert [len(row) for row in matrix] == [1, 2, 3, 4]
+    assert all(math.isfinite(value) for row in matrix for value in row)
+    remembers = STRATEGIES[strategy].remembers != "nothing"
+    assert any(name.startswith(MEMORY) for name in run.federation.private) == remembers
+
+
+def test_strategies_differ_only_from_the_second_block_on() -> None:
+    states = []
+    for strategy in STRATEGIES:
+        run = begun(f"strategy={strategy}", "rounds=2")
+        run.learn()
+        states.append(run.best)
+    assert all(same(states[0], other) for other in states[1:])
+    bases = {base_of(experiment(f"strategy={s}", "rounds=2")).model_dump_json() for s in STRATEGIES}
+    assert len(bases) == 1
+    assert base_of(experiment("model.lr=0.5")) != base_of(experiment("model.lr=0.6"))
+
+
+@pytest.mark.parametrize("strategy", ["kd", "f3crec", "reg", "spp", "rlp2"])
+def test_strategies_change_what_is_learned(strategy: str) -> None:
+    ends = []
+    for name in ("ft", strategy):
+        run = begun(
+            f"strategy={name}",
+            "rounds=3",
+            "continual.kd_weight=1",
+            "continual.reg_weight=1",
+            "continual.proxy_rate=0.5",
+        )
+        run.train()
+        ends.append(run.best["shared.item"])
+    assert not torch.equal(*ends)
+
+
+@pytest.mark.parametrize("carry", ["best", "last"])
+def test_a_block_hands_on_its_best_or_its_last_round(carry: str) -> None:
+    steep = ["model.lr=40", "rounds=30", "continual.patience=3"]  # learned so fast that the best is not the last round
+    run = begun("strategy=ft", f"continual.carry={carry}", *steep)
+    run.train_block()
+    best = {name: value.clone() for name, value in run.best.items()}
+    last = run.federation.shared["item"].clone()
+    assert run.done[0]["best_round"] < run.done[0]["round"]
+    old = torch.from_numpy(run.prepared.blocks[0].pool.astype(np.int64))
+    run.engage()
+    wanted = best["shared.item"] if carry == "best" else last
+    assert torch.equal(run.federation.shared["item"][old], wanted[old])
+    table, known = run.federation.previous["item"]
+    assert torch.equal(table, best["shared.item"]), "the previous table is that of the best round in any case"
+    assert known.nonzero().squeeze(1).tolist() == old.tolist()
+
+
+def test_new_items_and_reset_private_tensors_start_from_their_first_values() -> None:
+    many = ["data_options.items=1000", "data_options.users=40"]  # so many that some appear late
+    noise = ["privacy.mechanism=laplace", "privacy.scale=0.1"]
+    run = begun("strategy=ft", "continual.reset_private=true", *noise, *many)
+    first = run.federation.shared["item"].clone()
+    users = run.federation.private["user"].clone()
+    run.train_block()
+    new = np.setdiff1d(run.prepared.blocks[1].pool, run.prepared.blocks[0].pool).astype(np.int64)
+    assert len(new), "the data has no new items, so nothing is tested"
+    assert not torch.equal(run.federation.shared["item"][new], first[new]), "noise reaches every row"
+    run.engage()
+    assert torch.equal(run.federation.shared["item"][new], first[new])
+    assert torch.equal(run.federation.private["user"], users)
+
+
+def test_released_and_paper_fidelity_resolve() -> None:
+    assert (experiment("fidelity=paper").carry, experiment("fidelity=paper").resets_private) == ("best", False)
+    assert experiment("fidelity=released").carry == "last"
+    other = experiment("fidelity=released", "backbone=pfedrec")
+    assert (other.carry, other.resets_private) == ("best", True)
+    assert experiment("fidelity=released", "continual.carry=best").carry == "best"
+
+
+def test_the_server_mixes_the_previous_block_in_from_the_second_block_on() -> None:
+    mean, mixed = begun("strategy=ft", "rounds=1"), begun("strategy=f3crec-no-client", "rounds=1")
+    for run in (mean, mixed):
+        run.train_block()
+        run.learn()
+    table, known = mixed.federation.previous["item"]
+    expected = temporal_mean(mean.federation.shared["item"], table, known, 0.9, True)  # F3CRec Eq. 13
+    torch.testing.assert_close(mixed.federation.shared["item"], expected)
+    assert not torch.equal(expected, mean.federation.shared["item"])
+
+
+def test_a_block_ends_when_validation_stops_improving() -> None:
+    run = begun("strategy=ft", "rounds=30", "continual.patience=3", "model.lr=40")
+    run.train_block()
+    done = run.done[0]
+    assert done["round"] == done["best_round"] + 3 < 30
+    curve = [r["value"] for r in run.measured.rows if r["which"] == "valid" and r["metric"] == "NDCG@20"]
+    assert np.argmax(curve) + 1 == done["best_round"]
+    assert done["best"] == max(curve)
+
+
+def test_masks_hide_what_they_say() -> None:
+    run = begun("strategy=ft", "rounds=1")
+    run.train_block()
+    after, on = run.prepared.blocks[1], run.prepared.blocks[0]
+    asked: list[np.ndarray] = []
+
+    def favourites(users: np.ndarray, items: None) -> np.ndarray:
+        """Everything the user had in D0 scores high, so a mask over it makes room for the targets."""
+        asked.append(users)
+        out = np.zeros((len(users), len(after.pool)), np.float32)
+        own = after.past.take(users)
+        out[own.rows, np.searchsorted(after.pool, own.values)] = 1.0
+        return out
+
+    run.measured.test("favourites", favourites, after, on)
+    values = [run.measured.found("favourites", "D1", "D0", mask)["NDCG@20"] for mask in MASKS]
+    assert values[1] == pytest.approx(1.0), "with all past items but the targets hidden, the targets come first"
+    assert values[0] < values[1]
+    assert len(asked) == 2
+
+
+def test_fresh_and_restored_runs_end_alike() -> None:
+    whole = begun("strategy=f3crec")
+    whole.train()
+    broken = begun("strategy=f3crec")
+    kept: list[dict] = []
+
+    class Stop(Exception):
+        pass
+
+    def boundary(rounds: int) -> None:
+        if rounds == 6:
+            kept.append(broken.state())
+            raise Stop
+
+    with pytest.raises(Stop):
+        broken.train(boundary=boundary)
+    again = begun("strategy=f3crec")
+    state = kept[0]
+    arrays = lambda t: {n: v.numpy() for n, v in t.items()}  # noqa: E731
+    federation = state["federation"]
+    federation |= {place: arrays(federation[place]) for place in ("shared", "private")}
+    federation["previous"] = {n: arrays(v) for n, v in federation["previous"].items()}
+    again.restore(state | {place: arrays(state[place]) for place in ("best", "proxies", "kept")})
+    again.train()
+    assert same(again.best, whole.best)
+    timeless = [[{k: v for k, v in row.items()} for row in run.measured.rows] for run in (again, whole)]
+    assert repr(timeless[0]) == repr(timeless[1])
