@@ -78,7 +78,7 @@ def test_nobody_replays_before_there_is_anything_to_remember() -> None:
 
 
 def test_steady_clients_replay_everything_and_moved_ones_nothing() -> None:
-    program, shared, private = model({})
+    _, shared, private = model({})
     now = (private["user"] @ shared["item"][torch.from_numpy(POOL)].T).numpy()
     state = empty(CLIENTS, 4)
     remember_best(state, np.arange(CLIENTS), lambda some: now[some], POOL, 0, 4)  # exactly today's taste
