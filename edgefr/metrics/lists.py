@@ -82,6 +82,10 @@ def topk(
             raise ValueError(f"lists of {ranked.shape[1]} items cannot give metrics at {max(ks)}")
         return at_cutoffs(_listed_ranks(ranked, targets), ks)
     hidden = Ragged.empty(len(ranked)) if leave_out is None else leave_out
+    if hidden.values.max(initial=-1) >= ranked.shape[1]:
+        raise ValueError(
+            f"item {hidden.values.max()} is left out, but there are scores of {ranked.shape[1]} items only"
+        )
     return at_cutoffs(Ragged(_ranks(ranked, targets, hidden, max(ks)), targets.offsets), ks)
 
 
@@ -98,7 +102,7 @@ def _part(rows: Ragged, start: int, stop: int) -> Ragged:
 
 
 def _ranks(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> Ints:
-    """Ranks of the targets (columns) that are at most k, int64 like `targets.values`; the others are `_UNLISTED`.
+    """Ranks of the targets (columns), int64 like `targets.values`; those above k may be `_UNLISTED`.
 
     Exact also where scores are equal, infinite or NaN. Of m targets with equal scores in a row where c items score at
     least as much, the ranks are c - m + 1 .. c: they stand behind everything they tie with.

@@ -1,0 +1,13 @@
+"""The examples in the documentation of the metrics are right."""
+
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["continual", "lists", "ranking", "references", "significance"])
+def test_examples_run(name):
+    results = doctest.testmod(importlib.import_module(f"edgefr.metrics.{name}"))
+    assert results.attempted > 0
+    assert results.failed == 0
