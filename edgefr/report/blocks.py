@@ -31,11 +31,11 @@ def summarise_blocks(sim: Continual) -> dict[str, Any]:
             **{k: done[k] for k in ("name", "clients_per_second", "train_seconds", "eval_seconds", "statistics")},
             "best_round": done["best_round"],
             "rounds": done["round"],
-            "validation": done["best"],
+            "validation": done["best"] if np.isfinite(done["best"]) else None,
             "metrics": stages[MODEL][done["name"]][MASKS[0]],
             "history": stages[MODEL][done["name"]][MASKS[1]],
-            "known_users": sim.measured.found(MODEL, done["name"], done["name"], group="known"),
-            "new_users": sim.measured.found(MODEL, done["name"], done["name"], group="new"),
+            "known_users": _finite(sim.measured.found(MODEL, done["name"], done["name"], group="known")),
+            "new_users": _finite(sim.measured.found(MODEL, done["name"], done["name"], group="new")),
             "references": {name: stages[name][done["name"]] for name in REFERENCES},
         }
         for done in sim.done
@@ -50,6 +50,11 @@ def summarise_blocks(sim: Continual) -> dict[str, Any]:
         "continual": {mask: _kept(sim, len(names), metric, mask) for mask in MASKS},
         "verdicts": {"main": verdicts(flat, [MODEL], metric, compared)},
     }
+
+
+def _finite(found: dict[str, float]) -> dict[str, float]:
+    """Without the means over nobody: a block may have no new user to test, and JSON has no NaN."""
+    return {metric: value for metric, value in found.items() if np.isfinite(value)}
 
 
 def _by_block(sim: Continual, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
