@@ -14,12 +14,14 @@ from edgefr.cli.devices import devices
 from edgefr.cli.encoder import distill, pretrain
 from edgefr.cli.export import export
 from edgefr.cli.recommend import recommend
+from edgefr.cli.reproduce import reproduce
 from edgefr.cli.simulate import simulate
 from privacy.errors import InputError
 
 app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
 for command in (simulate, export, recommend, devices, distill, pretrain):
     app.command()(command)
+app.add_typer(reproduce)
 
 # Typer brings its own click or depends on it, by version; its base error is reached without naming either.
 CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])

@@ -30,6 +30,11 @@ IDEAL_FLEET: dict[str, Any] = {
 """Overrides of devices.yaml under which everybody who is asked contributes, as the papers assume."""
 
 
+def ideal_fleet() -> dict[str, Any]:
+    """`IDEAL_FLEET` in the layout of devices.yaml, as `load_fleet` takes it."""
+    return {"fleet": {k: v for k, v in IDEAL_FLEET.items() if k != "rounds"}, "rounds": IDEAL_FLEET["rounds"]}
+
+
 @dataclass(frozen=True)
 class Job:
     """One experiment to be run into `out`."""
@@ -48,14 +53,17 @@ class Setting:
 
 
 def base_of(experiment: Experiment) -> Experiment:
-    """The part of an experiment that decides its base block: the same for all strategies and server rules."""
+    """The part of an experiment that decides its base block: the same for all strategies and server rules.
+
+    What is kept of blocks is taken at their ends, which a base does not reach.
+    """
     plain = type(experiment.aggregation)()
     unused = {"rule": "mean", "itemwise": plain.itemwise, "beta": plain.beta}  # by a plain mean, as in a base block
     aggregation = experiment.aggregation.model_copy(update=unused)
     continual = type(experiment.continual)(patience=experiment.continual.patience)
-    return experiment.model_copy(
-        update={"name": "base", "strategy": "ft", "aggregation": aggregation, "continual": continual}
-    )
+    update = {"name": "base", "strategy": "ft", "aggregation": aggregation, "continual": continual}
+    evaluation = experiment.evaluation.model_copy(update={"keep_blocks": False})
+    return experiment.model_copy(update={**update, "evaluation": evaluation})
 
 
 def run_all(

@@ -1,0 +1,1 @@
+"""F3CRec's tables and figures: the published numbers, which runs they need, and how runs become rows beside them."""

@@ -1,0 +1,110 @@
+"""Hyper-parameters of the tables' experiments: `recipes.yaml`, rules from the general to the special.
+
+Owns: which values an experiment has, and the name that tells runs apart. Does not own: the schema (edgefr.experiment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from edgefr.experiment import Experiment, load_experiment
+
+Values = dict[str, Any]
+_KEYS = ("data", "backbone", "strategy", "fidelity")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment without its seed: what stands in a cell of a table. `extra`: values that differ from the recipe.
+
+    >>> Cell("ml-100k", "fedmf", "f3crec", "released").label
+    'ml-100k_released_fedmf_f3crec'
+    """
+
+    data: str
+    backbone: str
+    strategy: str
+    fidelity: str
+    extra: tuple[tuple[str, Any], ...] = field(default=())
+
+    @property
+    def values(self) -> Values:
+        """What differs from the defaults of the schema, by dotted name as for `--set`."""
+        return recipe(self.data, self.backbone, self.strategy, self.fidelity) | dict(self.extra)
+
+    @property
+    def label(self) -> str:
+        """Data set, fidelity, backbone, strategy and what differs from the recipe."""
+        changed = [f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.extra]
+        return "_".join([self.data, self.fidelity, self.backbone, self.strategy, *changed])
+
+    def folder(self, seed: int) -> str:
+        """Name of the run's folder. A digest of all values keeps runs of another recipe apart."""
+        digest = sha256(yaml.safe_dump(self.values, sort_keys=True).encode()).hexdigest()[:8]
+        return f"{self.label}_{digest}_seed-{seed}"
+
+    def experiment(self, seed: int) -> Experiment:
+        """The experiment to be run."""
+        return experiment_of(self.data, self.backbone, self.strategy, self.fidelity, seed, dict(self.extra))
+
+
+def cell(data: str, backbone: str, strategy: str, fidelity: str, extra: Mapping[str, Any] | None = None) -> Cell:
+    """A cell whose `extra` leaves out what the recipe says anyway, so that tables share the run.
+
+    >>> cell("ml-100k", "fedmf", "f3crec", "released", {"rounds": 100, "aggregation.beta": 0.5}).extra
+    (('aggregation.beta', 0.5),)
+    """
+    known = recipe(data, backbone, strategy, fidelity)
+    changed = {key: value for key, value in (extra or {}).items() if key not in known or known[key] != value}
+    return Cell(data, backbone, strategy, fidelity, tuple(sorted(changed.items())))
+
+
+def recipe(data: str, backbone: str, strategy: str, fidelity: str) -> Values:
+    """The values of all rules that match, later rules over earlier ones.
+
+    >>> recipe("lastfm-2k", "fedmf", "ft", "released")["protocol.min_interactions"]
+    5
+    """
+    names = dict(zip(_KEYS, (data, backbone, strategy, fidelity), strict=True))
+    out: Values = {}
+    for rule in _rules():
+        if all(_matches(names[key], wanted, key) for key, wanted in rule.get("for", {}).items()):
+            out |= rule["set"]
+    return out
+
+
+def experiment_of(
+    data: str, backbone: str, strategy: str, fidelity: str, seed: int, extra: Mapping[str, Any] | None = None
+) -> Experiment:
+    """The experiment of a recipe; `extra` goes over it. Raises `InputError` for names and values that do not exist.
+
+    >>> experiment_of("ml-100k", "fedmf", "f3crec", "released", seed=3).continual.kd_weight
+    0.1
+    """
+    values = recipe(data, backbone, strategy, fidelity) | dict(extra or {})
+    chosen = {"method": "f3crec", "fidelity": fidelity, "backbone": backbone, "strategy": strategy} | values
+    return load_experiment(overrides=[f"{key}={_yaml(value)}" for key, value in chosen.items()], data=data, seed=seed)
+
+
+@cache
+def _rules() -> tuple[dict[str, Any], ...]:
+    text = files("edgefr.reproduce.f3crec").joinpath("recipes.yaml").read_text("utf-8")
+    return tuple(yaml.safe_load(text))
+
+
+def _matches(name: str, wanted: str | list[str], key: str) -> bool:
+    """Whether a rule's `for` entry holds; f3crec speaks for its ablations."""
+    listed = [wanted] if isinstance(wanted, str) else wanted
+    return name in listed or (key == "strategy" and name.startswith("f3crec") and "f3crec" in listed)
+
+
+def _yaml(value: Any) -> str:
+    """A value as YAML on one line: unlike JSON's, its 1e-05 is a number."""
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()

@@ -1,0 +1,134 @@
+"""A reproduced table or figure: sheets for the terminal, and files that say how the numbers came about."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefr.report.layout import Sheet
+from privacy.files import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Record = dict[str, Any]
+"""One line of a CSV file."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One table or figure. `name` is that of its files; `records` go to the CSV, unrounded; `notes` say how to read it."""
+
+    name: str
+    title: str
+    sheets: Sequence[Sheet]
+    records: Sequence[Record]
+    notes: Sequence[str] = ()
+    figure: Figure | None = field(default=None, compare=False)
+
+    def write(self, folder: Path, about: Sequence[str]) -> list[Path]:
+        """`<name>.md` and `.csv`, and `.png` and `.svg` of a figure; `about` are lines common to all pages."""
+        paths = [folder / f"{self.name}.md", folder / f"{self.name}.csv"]
+        write_atomic(paths[0], self.markdown(about))
+        write_atomic(paths[1], comma_separated(self.records))
+        if self.figure is not None:
+            paths += _draw(self.figure, folder / self.name)
+        return paths
+
+    def markdown(self, about: Sequence[str] = ()) -> str:
+        """The page as Markdown."""
+        parts = [f"# {self.title}"]
+        if self.figure is not None:
+            parts.append(f"![{self.title}]({self.name}.svg)")
+        parts.append("\n".join(f"- {line}" for line in [*self.notes, *about]))
+        for sheet in self.sheets:
+            parts += [f"## {sheet.title}", markdown_table(sheet.rows)]
+            parts += [sheet.caption] if sheet.caption else []
+        return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows with the same keys as a Markdown table: the first column left, the others right.
+
+    >>> print(markdown_table([{"method": "FT", "D1": "0.1"}]))
+    | method | D1 |
+    |---|---:|
+    | FT | 0.1 |
+    """
+    titles = list(rows[0])
+    head = [_line(titles), "|---|" + "---:|" * (len(titles) - 1)]
+    return "\n".join([*head, *(_line([row[title] for title in titles]) for row in rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
+
+
+def comma_separated(records: Sequence[Record]) -> str:
+    """Records as CSV with a header; columns in order of first appearance, empty where a record has no value or NaN."""
+    titles = list(dict.fromkeys(key for record in records for key in record))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, titles, lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({key: value for key, value in record.items() if not _is_nan(value)})
+    return file.getvalue()
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _draw(figure: Figure, path: Path) -> list[Path]:
+    """PNG and SVG: the same bytes for the same numbers."""
+    from matplotlib import rc_context
+
+    paths = []
+    for kind in ("png", "svg"):
+        buffer = io.BytesIO()
+        with rc_context({"svg.hashsalt": "edgefr"}):  # ids inside an SVG are random without it
+            metadata = {"Date": None} if kind == "svg" else None
+            figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+        paths.append(write_atomic(path.parent / f"{path.name}.{kind}", buffer.getvalue()))
+    return paths
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Values of several seeds. NaN are left out; `sd` is the standard deviation with n - 1, NaN for fewer than two.
+
+    >>> str(Spread.of([0.09, 0.11])), str(Spread.of([0.1])), str(Spread.of([]))
+    ('0.1000 ± 0.0141', '0.1000', '-')
+    """
+
+    mean: float
+    sd: float
+    number: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Mean and standard deviation."""
+        known = [value for value in values if not math.isnan(value)]
+        mean = float(np.mean(known)) if known else math.nan
+        return cls(mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan, len(known))
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "-"
+        return f"{self.mean:.4f}" if math.isnan(self.sd) else f"{self.mean:.4f} ± {self.sd:.4f}"
+
+
+def number(value: float | None, form: str = ".4f") -> str:
+    """A number in a cell, `-` where there is none.
+
+    >>> number(0.08551), number(-6.35, "+.2f"), number(None)
+    ('0.0855', '-6.35', '-')
+    """
+    return "-" if value is None or math.isnan(value) else format(value, form)
