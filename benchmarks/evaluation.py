@@ -4,7 +4,7 @@
 
 Random tensors of width 32, so no data set is needed. The first row has the size of F3CRec's ML-100K (943 users, 1,152
 items, about 6 held-out items and 60 left out for each user); `single` is `evaluate(..., "full")` with one held-out
-item for each user. Times are the best of `--repeat` runs.
+item for each user. Times are CPU time, the best of `--repeat` runs.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def model(users: int, items: int, pool: np.ndarray) -> ModelScorer:
 
 
 def best(call: Callable[[], object], repeat: int) -> float:
-    """Seconds of the fastest of `repeat` calls."""
+    """CPU seconds of the fastest of `repeat` calls."""
     seconds = []
     for _ in range(repeat):
-        started = time.perf_counter()
+        started = time.process_time()
         call()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     return min(seconds)
 
 
