@@ -57,7 +57,7 @@ def train_phase(
     """One phase of one client; `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     who = np.array([number])
     tensors.update({name: tensors[name].clone() for name in phase.trains})
-    optimiser = Optimiser(phase.optimiser, dict(phase.lr), {name: tensors[name] for name in phase.trains})
+    optimiser = Optimiser(phase.optimiser, phase.lr, {name: tensors[name].shape for name in phase.trains})
     history = _examples(work, work.context[number], None) if work.program.needs_history else None
     done = 0
     for epoch in range(phase.epochs):
@@ -78,7 +78,7 @@ def train_step(
     leaves = {name: tensors[name][where[name]].detach().requires_grad_(name in phase.trains) for name in phase.uses}
     loss = work.program.loss(leaves, replace(batch, items=place), phase)
     gradients = torch.autograd.grad(loss, [leaves[name] for name in phase.trains])
-    count = torch.tensor(float(number), dtype=torch.float64)
+    count = np.array(number)
     with torch.no_grad():
         for name, gradient in zip(phase.trains, gradients, strict=True):
             value = leaves[name].detach()

@@ -2,14 +2,16 @@
 
 Clients' tensors are disjoint rows of bigger ones, so one backward of the summed losses gives each client its own
 gradient. Clients are taken in order of falling activity: those that still have a batch at a step are then a prefix,
-and a step works on views of that prefix. Of item tables only the rows a client touches are copied.
+and a step works on views of that prefix. Item tables are never copied: a client's row is the broadcast's plus the
+client's change of it, and only changes are kept.
 
 Owns: layouts and the step loop. Does not own: draws, optimiser maths, aggregation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +19,10 @@ import torch
 from torch import Tensor
 
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.steps import Step, distinct, joined, steps_of
+from edgefr.engine.sampling import Examples
+from edgefr.engine.steps import Ints, Steps, steps_of
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from edgefr.methods.program import Flat, One, Phase, Tensors
-
-Ints = npt.NDArray[np.int64]
 
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
@@ -34,127 +35,164 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
     return shard.updates(order)
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """Steps with their entries on the device. `client` [N] is each entry's slot, `ends` [S, C] count entries."""
+
+    steps: Steps
+    items: Tensor
+    label: Tensor
+    weight: Tensor
+    row: Tensor
+    client: Tensor
+    ends: Tensor
+
+    @classmethod
+    def of(cls, steps: Steps, device: torch.device) -> _Plan:
+        ends = np.cumsum(steps.lengths, axis=1)
+        arrays = (steps.items, steps.label, steps.weight, steps.row, steps.slots[steps.row], ends)
+        return cls(steps, *(torch.from_numpy(array).to(device) for array in arrays))
+
+
 class _Shard:
     """The tensors of a shard while it trains.
 
-    `values` holds every tensor: per client [C, ...] if trained or private, whole if only read, and of `rows` tensors
-    the touched rows [R, w] of all clients (`touched` = slot * catalogue + item, sorted).
+    `values` holds every tensor but tables: per client [C, ...] if trained or private, whole if only read. `change`
+    holds, of each table that has been trained, what the clients changed: [R, w], one row per touched (client, item).
     """
 
     def __init__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients):
         self.work, self.clients, self.broadcast = work, clients, shared
-        self.catalogue = work.sampler.catalogue
         specs = work.program.specs
-        self.rows = [name for name, spec in specs.items() if spec.kind == "rows"]
         self.replay = work.replay(shared, private, clients)
         private = without_memory(private)
-        self.drawn = self._drawn() if self.rows else {}
-        self.touched, self.once = self._touched()
+        self.rows = [name for name, spec in specs.items() if spec.kind == "rows"]
         shared_trained = trained(work.program, work.phases, "shared")
         self.per_client = {n for n in specs if n not in self.rows and (n in private or n in shared_trained)}
         self.values: dict[str, Tensor] = {}
-        for name in self.rows:
-            self.values[name] = shared[name].index_select(0, self._tensor(self.touched % self.catalogue))
         for name in self.per_client:
             value = private[name] if name in private else shared[name].expand(len(clients), *specs[name].shape)
             self.values[name] = value.to(work.device, copy=True, memory_format=torch.contiguous_format)
-        self.values |= {n: v for n, v in shared.items() if n not in self.values}
+        self.values |= {n: v for n, v in shared.items() if n not in self.values and n not in self.rows}
+        self.change: dict[str, Tensor] = {}
+        self.whole = self._whole() if self.rows else None
         self.history = self._history() if work.program.needs_history else None
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(self.work.device)
 
-    def _drawn(self) -> dict[str, list[list[Step]]]:
-        """Steps of all epochs by purpose; phases of one purpose share them."""
-        longest: dict[str, Phase] = {}
-        for phase in sorted(self.work.phases, key=lambda phase: phase.epochs):
-            longest[phase.purpose] = phase
-        return {name: [self._steps(p, e) for e in range(p.epochs)] for name, p in longest.items()}
+    def _plan(self, epochs: Sequence[Examples], phase: Phase) -> _Plan:
+        replay = self.replay if phase.when == "round" else None
+        sampler = self.work.sampler
+        return _Plan.of(steps_of(epochs, sampler.batch_size, sampler.catalogue, replay), self.work.device)
 
-    def _steps(self, phase: Phase, epoch: int) -> list[Step]:
-        examples = self.work.sampler.epoch(self.clients, phase.purpose, self.work.round, epoch)
-        steps = steps_of(examples, self.work.sampler.batch_size, self.catalogue)
-        if self.replay is None or phase.when != "round":
-            return steps
-        return [joined(step, self.replay, self.catalogue) for step in steps]
+    def _examples(self, purpose: str, epoch: int) -> Examples:
+        return self.work.sampler.epoch(self.clients, purpose, self.work.round, epoch)
 
-    def _touched(self) -> tuple[Ints, bool]:
-        """Codes of all rows the shard reads, and whether they are read in one single step (then in that very order)."""
-        every = [step for epochs in self.drawn.values() for steps in epochs for step in steps]
-        codes = [step.slot * self.catalogue + step.items for step in every]
-        if len(codes) == 1:
-            return codes[0], True
-        cells = len(self.clients) * self.catalogue
-        return (distinct(np.concatenate(codes), cells)[0] if codes else np.empty(0, np.int64)), False
-
-    def _history(self) -> One:
-        own = self.work.context.take(self.clients)
-        ends, label = own.offsets[1:], np.ones(len(own.values), np.float32)
-        return self._padded(Step(own.rows, own.values.astype(np.int64), label, label, ends))
-
-    def _padded(self, step: Step) -> One:
-        """Examples as [A, B], short clients padded with weight and label 0."""
-        lengths = np.diff(step.ends, prepend=0)
-        width = max(int(lengths.max(initial=0)), 1)
-        cell = step.slot * width + np.arange(len(step.slot)) - (step.ends - lengths)[step.slot]
-
-        def spread(values: npt.NDArray[np.generic]) -> Tensor:
-            out = np.zeros(len(lengths) * width, values.dtype)
-            out[cell] = values
-            return self._tensor(out.reshape(len(lengths), width))
-
-        return One(spread(np.arange(len(cell))), spread(step.items), spread(step.label), spread(step.weight))
-
-    def _batch(self, step: Step) -> One:
-        if self.work.program.pointwise:
-            label, weight, items = (
-                self._tensor(step.label),
-                self._tensor(step.weight),
-                self._tensor(step.items),
-            )
-            return Flat(items, items, label, weight, client=self._tensor(step.slot), ends=self._tensor(step.ends))
-        batch = self._padded(step)
-        if self.history is None:
-            return batch
-        active = len(step.ends)
-        past = One(*(getattr(self.history, name)[:active] for name in ("items", "catalogue", "label", "weight")))
-        return One(batch.items, batch.catalogue, batch.label, batch.weight, past, training=True)
+    def _whole(self) -> tuple[_Plan, dict[str, int]]:
+        """All the steps of the work, and the first epoch of each purpose: tables keep one row per pair of all steps."""
+        longest: dict[str, int] = {}
+        for phase in self.work.phases:
+            longest[phase.purpose] = max(phase.epochs, longest.get(phase.purpose, 0))
+        first = dict(zip(longest, np.cumsum([0, *longest.values()]).tolist(), strict=False))
+        epochs = [self._examples(purpose, epoch) for purpose, count in longest.items() for epoch in range(count)]
+        return self._plan(epochs, self.work.phases[0]), first
 
     def train(self, phase: Phase) -> None:
         """Run one phase: its epochs, their steps, one optimiser."""
-        optimiser = Optimiser(phase.optimiser, dict(phase.lr), {n: self.values[n] for n in phase.trains})
-        done = np.zeros(len(self.clients), np.float64)
-        for step in self._every(phase):
-            done[: len(step.ends)] += 1
-            self._step(phase, optimiser, step, done[: len(step.ends)])
+        optimiser = Optimiser(phase.optimiser, phase.lr, {name: self._shape(name) for name in phase.trains})
+        done = np.zeros(len(self.clients), np.int64)
+        for plan, step in self._every(phase):
+            active = int(np.count_nonzero(plan.steps.lengths[step]))
+            done[:active] += 1
+            self._step(phase, optimiser, plan, step, done[:active])
 
-    def _every(self, phase: Phase) -> Iterator[Step]:
-        for epoch in range(phase.epochs):
-            yield from self.drawn[phase.purpose][epoch] if self.rows else self._steps(phase, epoch)
+    def _shape(self, name: str) -> tuple[int, ...]:
+        pairs = len(self.whole[0].steps.slots) if self.whole is not None and name in self.rows else len(self.clients)
+        return (pairs, *self.broadcast[name].shape[1:]) if name in self.rows else tuple(self.values[name].shape)
 
-    def _step(self, phase: Phase, optimiser: Optimiser, step: Step, number: npt.NDArray[np.float64]) -> None:
+    def _every(self, phase: Phase) -> Iterator[tuple[_Plan, int]]:
+        """The steps of a phase. Without tables, epochs are drawn when they are needed."""
+        if self.whole is None:
+            for epoch in range(phase.epochs):
+                plan = self._plan([self._examples(phase.purpose, epoch)], phase)
+                yield from ((plan, step) for step in range(len(plan.steps.lengths)))
+            return
+        plan, first = self.whole
+        each = int(self.work.sampler.steps(self.clients).max(initial=0))
+        start = first[phase.purpose] * each
+        yield from ((plan, step) for step in range(start, start + phase.epochs * each))
+
+    def _step(self, phase: Phase, optimiser: Optimiser, plan: _Plan, step: int, number: Ints) -> None:
         """One optimiser step of the first len(number) clients; `number` [A] is each one's step count."""
-        batch = self._batch(step)
-        at: Tensor | slice = slice(0, len(step.slot))
-        if self.rows and not self.once:
-            at = self._tensor(np.searchsorted(self.touched, step.slot * self.catalogue + step.items))
+        at = slice(*plan.steps.bounds[step : step + 2].tolist())
+        active = slice(0, len(number))
+        batch = self._batch(plan, step, at, len(number))
+        before = {name: self.change[name].index_select(0, plan.row[at]) for name in phase.uses if name in self.change}
         tensors: dict[str, Tensor] = {}
         for name in phase.uses:
-            value = self.values[name]
             if name in self.rows:
-                value = value.index_select(0, at) if isinstance(at, Tensor) else value[at]
-            elif name in self.per_client:
-                value = value[: len(number)]
-            tensors[name] = value.detach()
-        leaves = [tensors[name].requires_grad_() for name in phase.trains]
+                rows = self.broadcast[name].index_select(0, plan.items[at])
+                tensors[name] = rows.add_(before[name]) if name in before else rows
+            else:
+                tensors[name] = self.values[name][active] if name in self.per_client else self.values[name]
+        leaves = [tensors[name].detach().requires_grad_() for name in phase.trains]
+        tensors |= dict(zip(phase.trains, leaves, strict=True))
         gradients = torch.autograd.grad(self.work.program.loss(tensors, batch, phase), leaves)
         with torch.no_grad():
             for name, gradient in zip(phase.trains, gradients, strict=True):
-                where, count = (at, number[step.slot]) if name in self.rows else (slice(0, len(number)), number)
-                value = tensors[name].detach()
-                optimiser.step(name, value, gradient, self._tensor(count), where)
-                if isinstance(where, Tensor):
-                    self.values[name].index_copy_(0, where, value)
+                if name in self.rows:
+                    change = before[name] if name in before else torch.zeros_like(gradient)
+                    self._move(name, optimiser, change, gradient, plan, at, number)
+                else:
+                    optimiser.step(name, self.values[name][active], gradient, number, active)
+
+    def _move(
+        self,
+        name: str,
+        optimiser: Optimiser,
+        change: Tensor,
+        gradient: Tensor,
+        plan: _Plan,
+        at: slice,
+        number: Ints,
+    ) -> None:
+        """Take the rows of a step further: `change` [N, w] is what they had changed before it."""
+        count = number[plan.steps.slots[plan.steps.row[at]]] if optimiser.kind == "adam" else number
+        if len(plan.steps.lengths) == 1:  # the only step of the work: its entries are the pairs
+            optimiser.step(name, change, gradient, count)
+            self.change[name] = change
+            return
+        optimiser.step(name, change, gradient, count, plan.row[at])
+        if name not in self.change:
+            self.change[name] = gradient.new_zeros(self._shape(name))
+        self.change[name].index_copy_(0, plan.row[at], change)
+
+    def _batch(self, plan: _Plan, step: int, at: slice, active: int) -> One:
+        items, label, weight = plan.items[at], plan.label[at], plan.weight[at]
+        if self.work.program.pointwise:
+            return Flat(items, items, label, weight, client=plan.client[at], ends=plan.ends[step, :active])
+        batch = self._padded(plan.steps.lengths[step, :active], items, label, weight)
+        if self.history is None:
+            return batch
+        past = One(*(getattr(self.history, name)[:active] for name in ("items", "catalogue", "label", "weight")))
+        return One(batch.items, batch.catalogue, batch.label, batch.weight, past, training=True)
+
+    def _history(self) -> One:
+        own = self.work.context.take(self.clients)
+        ones = self._tensor(np.ones(len(own.values), np.float32))
+        return self._padded(own.counts, self._tensor(own.values.astype(np.int64)), ones, ones)
+
+    def _padded(self, lengths: Ints, items: Tensor, label: Tensor, weight: Tensor) -> One:
+        """Examples as [A, B], short clients padded with weight and label 0."""
+        place = np.arange(max(int(lengths.max(initial=0)), 1))
+        real = self._tensor(place < lengths[:, None])
+
+        def spread(values: Tensor) -> Tensor:
+            return values.new_zeros(real.shape).masked_scatter_(real, values)
+
+        number = torch.arange(len(items), device=items.device)
+        return One(spread(number), spread(items), spread(label), spread(weight))
 
     def updates(self, order: Ints) -> Updates:
         """The shard's updates in the order the clients were asked for: slot k here was client `order[k]` there."""
@@ -162,11 +200,10 @@ class _Shard:
         dense: dict[str, Tensor] = {}
         rows: dict[str, RowUpdates] = {}
         for name in trained(self.work.program, self.work.phases, "shared"):
-            if name in self.rows:
-                slot, item = np.divmod(self.touched, self.catalogue)
-                items = self._tensor(item)
-                change = self.values[name] - self.broadcast[name].index_select(0, items)
-                rows[name] = RowUpdates(items, self._tensor(order[slot]), change)
+            if self.whole is not None and name in self.rows:
+                steps = self.whole[0].steps
+                change = self.change.get(name, self.broadcast[name].new_zeros(self._shape(name)))
+                rows[name] = RowUpdates(self._tensor(steps.touched), self._tensor(order[steps.slots]), change)
             else:
                 dense[name] = (self.values[name] - self.broadcast[name])[back]
         private = trained(self.work.program, self.work.phases, "private")

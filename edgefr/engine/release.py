@@ -18,6 +18,9 @@ from privacy.clip import clip_factors
 LARGEST = 1e6
 """Joint norm above which an update is not an update: such a client has diverged or is hostile, and is dropped."""
 
+RUN = 32
+"""Clients' values of a row that are added in float32 before the sum goes on in float64."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -91,13 +94,33 @@ def _sums(
 ) -> tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]]:
     factor = torch.from_numpy(scale).to(_device(updates))
     dense = {n: torch.tensordot(factor, v.double(), dims=1) for n, v in updates.dense.items()}
-    rows = {}
-    for name, update in updates.rows.items():
-        found, place = update.rows.unique(return_inverse=True)
-        total = torch.zeros(len(found), update.values.shape[1], dtype=torch.float64, device=found.device)
-        total.index_put_((place,), update.values.double() * factor[update.client].unsqueeze(1), accumulate=True)
-        rows[name] = (found, total)
+    rows = {n: _sums_of_rows(u.rows, u.values, factor[u.client]) for n, u in updates.rows.items()}
     return dense, rows
+
+
+def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct rows, ascending, and their weighted sums: float32 over up to `RUN` values in order, float64 over those.
+
+    A float64 scatter of single values takes ten times longer and is no closer: the values have 24 bits.
+    """
+    order = _stable_order(rows)
+    found, counts = rows[order].unique_consecutive(return_counts=True)
+    runs = (counts + RUN - 1) // RUN  # per row
+    row = torch.repeat_interleave(torch.arange(len(found), device=rows.device), runs)
+    within = torch.arange(len(row), device=rows.device) - (runs.cumsum(0) - runs)[row]
+    starts = (counts.cumsum(0) - counts)[row] + within * RUN
+    weight = factor[order].to(values.dtype)
+    sums = torch.nn.functional.embedding_bag(order, values, starts, mode="sum", per_sample_weights=weight)
+    total = torch.zeros(len(found), values.shape[1], dtype=torch.float64, device=rows.device)
+    return found, total.index_put_((row,), sums.double(), accumulate=True)
+
+
+def _stable_order(rows: Tensor) -> Tensor:
+    """The stable order that sorts `rows`. On the host by numpy, which sorts 16-bit numbers by radix."""
+    if rows.device.type != "cpu" or not len(rows):
+        return rows.sort(stable=True).indices
+    numbers = rows.numpy()
+    return torch.from_numpy(np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable"))
 
 
 def _scaled(updates: Updates, factors: npt.NDArray[np.float64], kept: npt.NDArray[np.bool_]) -> Updates:

@@ -1,4 +1,4 @@
-"""A shard's epoch as optimiser steps: every (client, item) of a step once, with its number of appearances as weight.
+"""The epochs of a shard as optimiser steps: every (client, item) of a step once, its appearances as weight.
 
 An item that was drawn twice as a negative of the same batch has the same loss twice, so one example of double weight is
 the same sum, and no two examples of a step read the same row of a client.
@@ -6,8 +6,9 @@ the same sum, and no two examples of a step read the same row of a client.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,72 +19,137 @@ if TYPE_CHECKING:
     from edgefr.engine.work import Replay
 
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.unsignedinteger[Any]]
 Floats = npt.NDArray[np.float32]
-CELLS_PER_CODE = 16
-"""Count codes in a table of up to this many cells per code; sort them when the table would be sparser."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """Examples of one step, client after client, each client's items ascending and distinct.
+class Steps:
+    """The steps of one or more epochs end to end; entries ascend by step, then client slot, then item.
 
-    `slot`, `items`, `label`, `weight` are [n]; `ends` [A] counts the examples of active clients 0..a together. A weight
-    is the example's share of its client's batch, so the weights of a client sum to 1 (and to more with a replay).
+    `items`, `label`, `weight`, `row` are [N]: step s owns entries `bounds[s]` to `bounds[s + 1]`. A weight is the
+    example's share of its client's batch, so the weights of a client sum to 1 (and to more with a replay). `lengths`
+    [S, C] counts the entries of each client; clients that have some are a prefix. The (slot, item) pairs of all steps
+    are numbered 0..R-1 in their order: `row` is each entry's pair, `slots` and `touched` [R] say which pair it is.
     """
 
-    slot: Ints
     items: Ints
     label: Floats
     weight: Floats
-    ends: Ints
+    row: Ints
+    bounds: Ints
+    lengths: Ints
+    slots: Ints
+    touched: Ints
 
 
-def distinct(codes: Ints, cells: int) -> tuple[Ints, Ints]:
-    """Sorted distinct codes (all below `cells`) and how often each appears."""
-    if cells <= CELLS_PER_CODE * len(codes):
-        counts = np.bincount(codes, minlength=0)
-        found = np.flatnonzero(counts)
-        return found, counts[found]
-    return np.unique(codes, return_counts=True)
+@dataclass(frozen=True)
+class Packing:
+    """(slot, item, step, label) in one unsigned number: plain numbers sort several times faster than orders."""
+
+    item: int
+    step: int
+    dtype: type[np.unsignedinteger[Any]]
+
+    @classmethod
+    def of(cls, clients: int, catalogue: int, steps: int) -> Packing:
+        """Room for all slots, items and steps; raises OverflowError beyond 64 bits."""
+        slot, item, step = (max(n - 1, 1).bit_length() for n in (clients, catalogue, steps))
+        if slot + item + step + 1 > 64:
+            raise OverflowError(f"{clients} clients, {catalogue} items and {steps} steps do not fit one number")
+        return cls(item, step, np.uint32 if slot + item + step + 1 <= 32 else np.uint64)
+
+    def pack(self, slot: Ints, items: npt.NDArray[np.integer], step: Ints) -> Codes:
+        """Codes with label 0."""
+        high = (slot.astype(self.dtype) << self.dtype(self.item)) | items.astype(self.dtype)
+        return (high << self.dtype(self.step + 1)) | (step.astype(self.dtype) << self.dtype(1))
+
+    def pair(self, codes: Codes) -> Codes:
+        """(slot, item) of each code, in one number."""
+        return codes >> self.dtype(self.step + 1)
+
+    def slot_of(self, codes: Codes) -> Ints:
+        """Slot of each code."""
+        return (codes >> self.dtype(self.item + self.step + 1)).astype(np.int64)
+
+    def item_of(self, codes: Codes) -> Ints:
+        """Item of each code."""
+        return (self.pair(codes) & self.dtype((1 << self.item) - 1)).astype(np.int64)
+
+    def step_of(self, codes: Codes) -> Ints:
+        """Step of each code."""
+        return (codes >> self.dtype(1) & self.dtype((1 << self.step) - 1)).astype(np.int64)
 
 
-def steps_of(examples: Examples, batch_size: int, catalogue: int) -> list[Step]:
-    """The steps of an epoch. Clients must come by falling number of examples: those active at a step are a prefix."""
-    clients = len(examples.counts)
-    slot, place = segments(examples.counts)
-    batch = place // batch_size
-    number = int(-(-examples.counts.max(initial=0) // batch_size))
-    codes = ((batch * clients + slot) * catalogue + examples.items) * 2 + examples.label.astype(np.int64)
-    found, times = distinct(codes, number * clients * catalogue * 2)
-    rest, label = np.divmod(found, 2)
-    rest, items = np.divmod(rest, catalogue)
-    batch, slot = np.divmod(rest, clients)
-    bounds = np.searchsorted(batch, np.arange(number + 1))
-    out = []
-    for step in range(number):
-        at = slice(bounds[step], bounds[step + 1])
-        lengths = np.minimum(examples.counts - step * batch_size, batch_size)
-        lengths = lengths[lengths > 0]
-        ends = np.cumsum(np.bincount(slot[at], minlength=len(lengths)))
-        weight = (times[at] / lengths[slot[at]]).astype(np.float32)
-        out.append(Step(slot[at], items[at], label[at].astype(np.float32), weight, ends))
-    return out
+def steps_of(epochs: Sequence[Examples], batch_size: int, catalogue: int, replay: Replay | None = None) -> Steps:
+    """The steps of epochs of one shard, with its replay in every step.
 
-
-def joined(step: Step, replay: Replay, catalogue: int) -> Step:
-    """A step with the replayed examples of its clients; an item that is in both becomes one example.
-
-    Cross-entropy is linear in the label, so weights w1, w2 and labels y1, y2 are one example of weight w1 + w2 and
-    label (w1 y1 + w2 y2) / (w1 + w2), whatever the score.
+    Clients must come by falling number of examples, the same in every epoch: those active at a step are a prefix.
     """
-    active = len(step.ends)
-    slot, here = replay.items.rows, slice(0, int(replay.items.offsets[active]))  # clients of a step are a prefix
-    codes = np.concatenate([step.slot * catalogue + step.items, slot[here] * catalogue + replay.items.values[here]])
-    weight = np.concatenate([step.weight, replay.weight[here]]).astype(np.float64)
-    label = np.concatenate([step.label, replay.label[here]])
+    counts = epochs[0].counts
+    each = int(-(-counts.max(initial=0) // batch_size))
+    packing = Packing.of(len(counts), catalogue, each * len(epochs))
+    slot, place = segments(counts)
+    batch = place // batch_size if each > 1 else np.zeros(1, np.int64)
+    codes = np.concatenate(
+        [
+            packing.pack(slot, examples.items, batch + epoch * each) | examples.label.astype(packing.dtype)
+            for epoch, examples in enumerate(epochs)
+        ]
+    )
+    codes.sort()
+    first = _starts(codes)
+    times = np.diff(first, append=len(codes))
+    codes = codes[first]
+    sizes = np.clip(counts - np.arange(each)[:, None] * batch_size, 0, batch_size)  # examples of each batch
+    sizes = np.tile(sizes, (len(epochs), 1))
+    weight = (times / sizes[packing.step_of(codes), packing.slot_of(codes)]).astype(np.float32)
+    label = (codes & packing.dtype(1)).astype(np.float32)
+    codes &= ~packing.dtype(1)
+    if replay is not None:
+        codes, label, weight = _joined(packing, (codes, label, weight), replay, sizes > 0)
+    return _ordered(packing, codes, label, weight, sizes.shape)
+
+
+def _joined(
+    packing: Packing, own: tuple[Codes, Floats, Floats], replay: Replay, active: npt.NDArray[np.bool_]
+) -> tuple[Codes, Floats, Floats]:
+    """Distinct codes, labels and weights of the clients' own examples and their replay, in every step they have [S, C].
+
+    Cross-entropy is linear in the label, so weights w1, w2 and labels y1, y2 of one item are one example of weight
+    w1 + w2 and label (w1 y1 + w2 y2) / (w1 + w2), whatever the score.
+    """
+    slot = replay.items.rows
+    step, at = np.nonzero(active[:, slot])
+    codes = np.concatenate([own[0], packing.pack(slot[at], replay.items.values[at], step)])
+    label = np.concatenate([own[1], replay.label[at]])
+    weight = np.concatenate([own[2], replay.weight[at]]).astype(np.float64)
     found, place = np.unique(codes, return_inverse=True)
     total = np.bincount(place, weight, minlength=len(found))
     share = np.bincount(place, weight * label, minlength=len(found)) / np.where(total > 0, total, 1.0)
-    owner, items = np.divmod(found, catalogue)
-    ends = np.cumsum(np.bincount(owner, minlength=active))
-    return Step(owner, items, share.astype(np.float32), total.astype(np.float32), ends)
+    return found, share.astype(np.float32), total.astype(np.float32)
+
+
+def _ordered(packing: Packing, codes: Codes, label: Floats, weight: Floats, shape: tuple[int, ...]) -> Steps:
+    """Steps [S, C] of distinct codes that ascend by (slot, item, step)."""
+    number, clients = shape
+    pairs = packing.pair(codes)
+    first = _starts(pairs)
+    slots, touched = packing.slot_of(codes[first]), packing.item_of(codes[first])
+    row = np.repeat(np.arange(len(first)), np.diff(first, append=len(pairs)))
+    cell = slots[row]
+    if number > 1:
+        step = packing.step_of(codes)
+        order = np.argsort(step.astype(np.min_scalar_type(number)), kind="stable")
+        row, label, weight, cell = row[order], label[order], weight[order], step * clients + cell
+    lengths = np.bincount(cell, minlength=number * clients).reshape(number, clients)
+    bounds = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
+    return Steps(touched[row], label, weight, row, bounds, lengths, slots, touched)
+
+
+def _starts(ascending: Codes) -> Ints:
+    """Where each run of equal codes starts."""
+    changes = np.empty(len(ascending), np.bool_)
+    changes[:1] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=changes[1:])
+    return np.flatnonzero(changes)

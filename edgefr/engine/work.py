@@ -93,13 +93,16 @@ class Updates:
     private: dict[str, Tensor]
 
     def norms(self, clients: int, order: int) -> Tensor:
-        """Joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not."""
+        """Joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not.
+
+        Rows of a table are summed in float32, everything else in float64.
+        """
         power = [v.flatten(1).double().abs().pow(order).sum(1) for v in self.dense.values()]
         for update in self.rows.values():
-            per_row = update.values.double().abs().pow(order).sum(1)
-            power.append(
-                torch.zeros(clients, dtype=torch.float64, device=per_row.device).index_add(0, update.client, per_row)
-            )
+            values = update.values
+            per_row = torch.linalg.vector_norm(values, dim=1).double().square() if order == 2 else values.abs().sum(1)
+            total = torch.zeros(clients, dtype=torch.float64, device=values.device)
+            power.append(total.index_put_((update.client,), per_row.double(), accumulate=True))
         total = torch.stack(power).sum(0) if power else torch.zeros(clients, dtype=torch.float64)
         return total if order == 1 else total.sqrt()
 

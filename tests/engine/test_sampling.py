@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 import edgefr.engine.sampling as sampling
 from edgefr.data.interactions import Ragged
 from edgefr.engine.sampling import Sampler
-from edgefr.engine.steps import distinct, steps_of
+from edgefr.engine.steps import Packing, steps_of
 from privacy.errors import InputError
 
 
@@ -85,24 +87,43 @@ def test_steps_hold_every_example_with_its_weight(counts: list[int], batch_size:
     rng = np.random.default_rng(0)
     items = rng.integers(0, catalogue, sum(counts))
     label = (items % 3 == 0).astype(np.float32)
-    steps = steps_of(sampling.Examples(items, label, np.array(counts)), batch_size, catalogue)
+    examples = sampling.Examples(items, label, np.array(counts))
+    steps = steps_of([examples], batch_size, catalogue)
     offsets = np.cumsum([0, *counts])
-    for number, step in enumerate(steps):
-        assert len(step.ends) == sum(c > number * batch_size for c in counts)
-        for slot in range(len(step.ends)):
-            at = step.slot == slot
+    assert len(steps.lengths) == -(-counts[0] // batch_size)
+    for number, (first, last) in enumerate(pairwise(steps.bounds)):
+        slots = steps.slots[steps.row[first:last]]
+        assert (np.bincount(slots, minlength=len(counts)) == steps.lengths[number]).all()
+        assert (np.diff(slots) >= 0).all()
+        for slot in range(len(counts)):
+            at = np.flatnonzero(slots == slot) + first
             start = offsets[slot] + number * batch_size
-            batch = items[start : min(start + batch_size, offsets[slot + 1])]
+            batch = items[start : max(start, min(start + batch_size, offsets[slot + 1]))]
             expected = {item: np.sum(batch == item) / len(batch) for item in batch}
-            assert dict(zip(step.items[at], step.weight[at], strict=True)) == pytest.approx(expected)
-            assert (step.label[at] == (step.items[at] % 3 == 0)).all()
-        assert (np.diff(step.slot) >= 0).all()
+            assert dict(zip(steps.items[at], steps.weight[at], strict=True)) == pytest.approx(expected)
+            assert (steps.label[at] == (steps.items[at] % 3 == 0)).all()
+    pairs = sorted({(s, i) for s in range(len(counts)) for i in items[offsets[s] : offsets[s + 1]]})
+    assert list(zip(steps.slots, steps.touched, strict=True)) == pairs
+    assert (steps.touched[steps.row] == steps.items).all()
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(41, 10_000))
-@settings(deadline=None)
-def test_counting_and_sorting_find_the_same(codes: list[int], cells: int) -> None:
-    found, times = distinct(np.array(codes), cells)
-    expected, expected_times = np.unique(codes, return_counts=True)
-    assert (found == expected).all()
-    assert (times == expected_times).all()
+def test_epochs_follow_each_other_and_share_their_pairs() -> None:
+    counts = np.array([5, 2])
+    epochs = [sampling.Examples(np.array(i, np.int32), np.zeros(7, np.float32), counts) for i in (range(7), [1] * 7)]
+    steps = steps_of(epochs, 3, 10)
+    assert steps.bounds.tolist() == [0, 5, 7, 9, 10]  # batches of 3 and 2, then of 2; with one item: 1 and 1, then 1
+    assert steps.items.tolist() == [0, 1, 2, 5, 6, 3, 4, 1, 1, 1]
+    assert steps.weight.tolist() == pytest.approx([1 / 3] * 3 + [1 / 2] * 4 + [1.0] * 3)
+    assert list(zip(steps.slots, steps.touched, strict=True)) == [*((0, i) for i in range(5)), (1, 1), (1, 5), (1, 6)]
+
+
+def test_codes_have_room_for_millions_of_items_and_no_more_than_64_bits() -> None:
+    packing = Packing.of(4096, 10**7, 50)
+    slot, item, step = np.array([0, 4095]), np.array([10**7 - 1, 3]), np.array([49, 0])
+    codes = packing.pack(slot, item, step)
+    assert (packing.slot_of(codes) == slot).all()
+    assert (packing.item_of(codes) == item).all()
+    assert (packing.step_of(codes) == step).all()
+    assert Packing.of(93, 1136, 5).dtype is np.uint32
+    with pytest.raises(OverflowError, match="do not fit"):
+        Packing.of(2**30, 2**30, 2**10)
