@@ -185,7 +185,9 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **v
     named = {key: value for key, value in values.items() if value is not None}
     _fill_defaults(document, {".".join(parts): value for parts, value, _ in changes} | named)
     for parts, value, source in changes:
-        _fill(document.values, parts)
+        if parts[-1] == "name" and len(parts) > 1:  # a section of another kind starts from its own defaults
+            document.values.pop(parts[0], None)
+        _fill(document.values, parts[:-1] if parts[-1] == "name" else parts)
         document.put(".".join(parts), value, source=source)
     for key, value in named.items():
         document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
@@ -213,7 +215,7 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any]) -> None:
     try:
         row = method(chosen("method", "transfr"))
     except InputError as error:
-        where = document.where(("method",)) if "method" not in changes else f"method={changes['method']}"
+        where = f"--set method={changes['method']}" if "method" in changes else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
     _under(document.values, row.defaults)
     backbone = METHODS.get(chosen("backbone"))

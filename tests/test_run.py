@@ -129,5 +129,6 @@ def test_metrics_and_events(tmp_path: Path) -> None:
     ]
     run.write_metrics(rows)
     assert pq.read_table(tmp_path / "metrics.parquet").to_pylist() == rows
-    run.write_events([{"time": 0.0, "kind": "started"}, {"time": 1.5, "kind": "ended"}])
+    run.events.append([{"time": 0.0, "kind": "started"}])
+    run.events.append([{"time": 1.5, "kind": "ended"}])
     assert (tmp_path / "events.jsonl").read_text().splitlines()[1] == '{"time": 1.5, "kind": "ended"}'
