@@ -87,7 +87,7 @@ class Experiment(_Section):
     strategy: str = Field("ft", description="what keeps old knowledge: ft, reg, kd, rlp2, spp, f3crec, its ablations")
     continual: ContinualSettings = Field(default_factory=ContinualSettings, description="protocol blocks alone")
     fidelity: Literal["paper", "released"] = Field("paper", description="where a paper and its code differ: which one")
-    data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, lastfm-2k, hetrec2011, amazon, ...")
+    data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, lastfm-2k, amazon, ...")
     data_options: dict[str, Any] = Field(default_factory=dict, description="options of the data set's reader")
     protocol: ProtocolSettings = Field(default_factory=LeaveOneOut, description="split and candidates")
     rounds: int = Field(10, ge=0, le=1_000_000, description="federated rounds (T)")
