@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +25,7 @@ def papers() -> None:
     """Run the tables and figures of a paper again and print them beside the published numbers."""
 
 
-class Fidelity(str, Enum):
+class Fidelity(StrEnum):
     """Whom to follow where a paper and its released code differ."""
 
     released = "released"
@@ -89,9 +89,14 @@ def f3crec(
     ask = Ask(fidelity.value, range(seeds), {} if rounds is None else {"rounds": rounds}, data_dir)
     fleet = load_fleet(devices, ideal_fleet())
     chosen = list(dict.fromkeys(data)) if data else None
-    with shown() as progress:
-        result = run(ask, list(dict.fromkeys(asked)) or ["table-2"], chosen, fleet, out, workers, progress)
     console, problems = Console(), Console(stderr=True, soft_wrap=True)
+
+    def warn(line: str) -> None:
+        problems.print(f"warning: {line}", style="yellow", markup=False)
+
+    with shown() as progress:
+        exhibits = list(dict.fromkeys(asked)) or ["table-2"]
+        result = run(ask, exhibits, chosen, fleet, out, workers, progress, warn)
     for page in result.pages:
         console.print(page.title, style="bold", markup=False)
         for sheet in page.sheets:
@@ -102,8 +107,8 @@ def f3crec(
         console.print(f"made smaller: at most {rounds} rounds per block", markup=False)
     for path in result.files:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
-    for line in [*result.missing, *result.warnings]:
-        problems.print(f"warning: {line}", style="yellow", markup=False)
+    for line in result.warnings:
+        warn(line)
     for name, problem in result.failures.items():
         problems.print(f"failed: {name}: {problem}", style="red", markup=False)
     if result.failures:

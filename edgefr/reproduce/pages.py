@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """One table or figure. `name` is that of its files; `records` go to the CSV, unrounded; `notes` say how to read it."""
+    """One table or figure. `name`: of its files; `records`: for the CSV, unrounded; `notes`: how to read it."""
 
     name: str
     title: str
@@ -47,11 +47,16 @@ class Page:
         parts = [f"# {self.title}"]
         if self.figure is not None:
             parts.append(f"![{self.title}]({self.name}.svg)")
-        parts.append("\n".join(f"- {line}" for line in [*self.notes, *about]))
+        parts.append(_list(self.notes))
         for sheet in self.sheets:
             parts += [f"## {sheet.title}", markdown_table(sheet.rows)]
             parts += [sheet.caption] if sheet.caption else []
+        parts += ["## How this was made", _list(about)] if about else []
         return "\n\n".join(parts) + "\n"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
@@ -118,6 +123,10 @@ class Spread:
         known = [value for value in values if not math.isnan(value)]
         mean = float(np.mean(known)) if known else math.nan
         return cls(mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan, len(known))
+
+    def record(self) -> Record:
+        """As columns of a CSV."""
+        return {"mean": self.mean, "sd": self.sd, "seeds": self.number}
 
     def __str__(self) -> str:
         if math.isnan(self.mean):

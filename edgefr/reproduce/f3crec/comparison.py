@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 
 from edgefr.measure_blocks import MASKS
+from edgefr.prepare import Progress
+from edgefr.report.layout import Sheet
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.found import (
     LABELS,
@@ -20,15 +22,49 @@ from edgefr.reproduce.f3crec.found import (
     p_value,
     reference,
 )
-from edgefr.reproduce.f3crec.recipes import Cell
-from edgefr.reproduce.pages import Record, Spread, number
-from edgefr.report.layout import Sheet
+from edgefr.reproduce.f3crec.recipes import Ask, Cell
+from edgefr.reproduce.pages import Page, Record, Spread, number
 
 REFERENCES = ("popularity", "popularity, all blocks", "chance")
 INCREMENTS = (1, 2, 3)
 
 Cells = dict[str, Cell]
 """The methods of one data set and backbone, by strategy."""
+
+P_NOTE = (
+    "p: two-sided paired t-test; a pair is one seed's two averages over D1 to D3 (same seed: same splits, same base "
+    "block), so it speaks of seeds, not of users or other data sets"
+)
+MASK_NOTE = (
+    "ranked against all items so far; masked are the user's training and validation items of the block just learned, "
+    "as in the released code; 'history masked' also masks all items of earlier blocks"
+)
+
+
+def needed(ask: Ask, data: str) -> list[Cell]:
+    """All methods on all backbones."""
+    return [c for b in published.BACKBONES for c in ask.cells(data, b, published.METHODS).values()]
+
+
+def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
+    """A sheet per data set, backbone and metric."""
+    sheets, records = [], []
+    for name in data:
+        for backbone in published.BACKBONES:
+            for metric in published.METRICS:
+                made = sheet(found, ask.cells(name, backbone, published.METHODS), metric)
+                sheets.append(made[0])
+                records += made[1]
+    notes = [
+        "mean: over D1 to D3; cells are mean ± sd over seeds; beside each the published number (paper)",
+        P_NOTE,
+        MASK_NOTE,
+        "known users had appeared in an earlier block, new users had not; means of the increments, released mask",
+        "popularity (of the current block, and of all blocks so far) and chance need no learning",
+    ]
+    misprinted = misprints(data)
+    title = "F3CRec Table 2: six methods, three increments"
+    return Page("table-2", title, sheets, records, [*notes, *([misprinted] if misprinted else [])])
 
 
 def sheet(found: Found, cells: Cells, metric: str) -> tuple[Sheet, list[Record]]:
@@ -128,7 +164,8 @@ def _caption(found: Found, cells: Cells, metric: str) -> str:
         pairs = len(own.keys() & best[1].keys())
         p = number(p_value(own, best[1]), ".3f")
         better = number(change(own, best[1]), "+.2f")
-        parts.append(f"F3CRec against the best baseline here ({LABELS[best[0]]}): {better} %, p = {p} ({pairs} pairs)")
+        tested = f"p = {p} of {pairs} pairs" if pairs > 1 else "no p without a second seed"
+        parts.append(f"F3CRec against the best baseline here ({LABELS[best[0]]}): {better} %, {tested}")
     popular = found.spread(cells["ft"], reference(REFERENCES[1], metric, MASKS[0])).mean
     below = [LABELS[n] for n, c in cells.items() if found.spread(c, average(metric)).mean <= popular]
     if below:

@@ -5,11 +5,12 @@ Owns: which values an experiment has, and the name that tells runs apart. Does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -58,12 +59,30 @@ class Cell:
 def cell(data: str, backbone: str, strategy: str, fidelity: str, extra: Mapping[str, Any] | None = None) -> Cell:
     """A cell whose `extra` leaves out what the recipe says anyway, so that tables share the run.
 
-    >>> cell("ml-100k", "fedmf", "f3crec", "released", {"rounds": 100, "aggregation.beta": 0.5}).extra
-    (('aggregation.beta', 0.5),)
+    >>> cell("ml-100k", "fedmf", "f3crec", "released", {"rounds": 100, "aggregation.beta": 0.123}).extra
+    (('aggregation.beta', 0.123),)
     """
     known = recipe(data, backbone, strategy, fidelity)
     changed = {key: value for key, value in (extra or {}).items() if key not in known or known[key] != value}
     return Cell(data, backbone, strategy, fidelity, tuple(sorted(changed.items())))
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie."""
+
+    fidelity: str
+    seeds: Sequence[int]
+    extra: dict[str, Any] = field(default_factory=dict)
+    data_dir: Path | None = None
+
+    def cell(self, data: str, backbone: str, strategy: str, extra: Mapping[str, Any] | None = None) -> Cell:
+        """A cell under this request; the request's own values go over `extra`."""
+        return cell(data, backbone, strategy, self.fidelity, {**(extra or {}), **self.extra})
+
+    def cells(self, data: str, backbone: str, strategies: Sequence[str]) -> dict[str, Cell]:
+        """Several strategies, by name."""
+        return {strategy: self.cell(data, backbone, strategy) for strategy in strategies}
 
 
 def recipe(data: str, backbone: str, strategy: str, fidelity: str) -> Values:
@@ -85,11 +104,12 @@ def experiment_of(
 ) -> Experiment:
     """The experiment of a recipe; `extra` goes over it. Raises `InputError` for names and values that do not exist.
 
-    >>> experiment_of("ml-100k", "fedmf", "f3crec", "released", seed=3).continual.kd_weight
-    0.1
+    >>> experiment_of("ml-100k", "fedmf", "f3crec", "released", seed=3).protocol.min_interactions
+    10
     """
     values = recipe(data, backbone, strategy, fidelity) | dict(extra or {})
-    chosen = {"method": "f3crec", "fidelity": fidelity, "backbone": backbone, "strategy": strategy} | values
+    named = {"name": "f3crec", "method": "f3crec", "fidelity": fidelity, "backbone": backbone, "strategy": strategy}
+    chosen = named | values
     return load_experiment(overrides=[f"{key}={_yaml(value)}" for key, value in chosen.items()], data=data, seed=seed)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,11 @@ from privacy.errors import InputError
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out. `failures`: what went wrong, by run; `missing`: one line per data set that was left out."""
+    """What came out. `failures`: what went wrong, by run; `warnings`: cells with fewer seeds than asked for."""
 
     pages: list[Page]
     files: list[Path]
     failures: dict[str, str]
-    missing: list[str]
     warnings: list[str]
 
 
@@ -58,16 +57,20 @@ def reproduce(
     out: Path,
     workers: int = 1,
     progress: Progress | None = None,
+    warn: Callable[[str], None] = print,
 ) -> Reproduction:
     """Run what `exhibits` ("table-2", "figure-3", ...) need and is not there yet; write their pages into `out`.
 
     `data`: the data sets; None: those of the paper's table or figure. Finished runs are kept in `out/runs`, base blocks
-    in `out/bases`: the same call goes on. Raises `InputError` when no data set's archive is there.
+    in `out/bases`: the same call goes on. `warn` is told of data sets whose archive is not there; `InputError` when
+    there is none at all.
     """
     named = list(dict.fromkeys(name for key in exhibits for name in (data or EXHIBITS[key].data)))
     there, missing = available(named, ask.data_dir)
     if not there:
         raise InputError(missing[0])
+    for line in missing:
+        warn(line)
     wanted = {key: [name for name in (data or EXHIBITS[key].data) if name in there] for key in exhibits}
     cells = list(dict.fromkeys(c for key, names in wanted.items() for n in names for c in EXHIBITS[key].cells(ask, n)))
     found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, workers, progress)
@@ -77,7 +80,7 @@ def reproduce(
     for page, (key, names) in zip(pages, ((k, n) for k, n in wanted.items() if n), strict=True):
         own = list(dict.fromkeys(c for name in names for c in EXHIBITS[key].cells(ask, name)))
         files += page.write(out, about(ask, found, own))
-    return Reproduction(pages, files, failures, missing, warnings)
+    return Reproduction(pages, files, failures, warnings)
 
 
 def _run(
