@@ -27,6 +27,7 @@ from cloud.aggregate import Accumulator, moved
 from cloud.rules import Uploads, combine, joined, temporal_mean
 from cloud.settings import AggregationSettings
 from edgefr.data.interactions import Ragged
+from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.release import Release, Terms
 from edgefr.engine.sampling import Sampler
@@ -80,7 +81,7 @@ class Federation:
 
     `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
     clients are trained per vectorised call; results are summed shard by shard in a fixed order, so a run is the same
-    bit for bit for a given shard size.
+    bit for bit for a given shard size, whoever runs the shards: `crew`, or `executor` in this process.
     """
 
     def __init__(
@@ -89,14 +90,15 @@ class Federation:
         *,
         clients: int,
         seed: int,
-        executor: Executor,
         shard_size: int,
         aggregation: AggregationSettings,
         plan: Plan,
         device: torch.device,
+        executor: Executor = inline.run,
+        crew: Crew | None = None,
     ):
         self.program, self.seed, self.shard_size = program, seed, shard_size
-        self.crew: Crew = Alone(executor)
+        self.crew: Crew = Alone(executor) if crew is None else crew
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.terms = terms_of(aggregation, plan)
         self.memory: Memory | None = None

@@ -1,0 +1,263 @@
+"""The executor `processes`: the vectorised executor in worker processes, one maths thread each.
+
+    parent: work, broadcast, private tensors → shared memory     shard numbers → pipes     releases, in order ← pipes
+
+Shards are handed out as workers get free, biggest first, and their releases come back in the shards' order, so sums
+are the same to the bit as in one process. Owns: workers' lives and the order of releases. Does not own: local training
+(`inline`), what leaves a shard (`release`), sums (`federation`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from edgefr.engine import inline
+from edgefr.engine.crew import own
+from edgefr.engine.parcels import Parcel, Reader, Shelf, sealed
+from edgefr.engine.release import Release, Terms, release
+from edgefr.engine.work import MEMORY, Clients, LocalWork, Updates
+from edgefr.methods.program import Tensors
+from privacy.errors import InputError
+
+AHEAD = 2
+"""Finished shards that may wait for their turn, per worker."""
+
+PATIENCE = 2.0
+"""Seconds a worker has to leave by itself before it is ended."""
+
+
+class Workers:
+    """A crew of worker processes (`edgefr.engine.crew.Crew`), started at the first shard.
+
+    Raises RuntimeError when a worker ends or fails; then, and when a caller stops midway, all workers are ended, and
+    the next round starts new ones. `close()` ends them; so does dropping the crew or leaving the interpreter.
+    """
+
+    def __init__(self, count: int):
+        if count < 1:
+            raise InputError(f"workers must be at least 1, got {count}")
+        self.count = count
+        self.started: list[_Worker] = []
+        self._shelves = {"setting": Shelf(), "round": Shelf()}
+        self._setting: tuple[Any, ...] = ()
+        weakref.finalize(self, _end, self.started, self._shelves, 0.0)
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Release]:
+        """One release per shard, in order."""
+        return self._run(work, terms, shared, private, shards)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        """The updates themselves, in order."""
+        return self._run(work, None, shared, private, shards)
+
+    def close(self) -> None:
+        """End the workers and give their memory back."""
+        self._setting = ()
+        _end(self.started, self._shelves, PATIENCE)
+
+    def _run(
+        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Any]:
+        if work.device.type != "cpu":
+            raise InputError(f"executor processes trains on the CPU, not on {work.device}; set engine.device=cpu")
+        if not shards:
+            return
+        done = False
+        try:
+            self._brief(work, terms, shared, private, shards)
+            yield from self._in_order(work.round, len(shards))
+            done = True
+        finally:
+            if not done:  # a worker failed, Ctrl-C, or nobody wants the rest
+                self._setting = ()
+                _end(self.started, self._shelves, 0.0)
+
+    def _brief(
+        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> None:
+        """Tell every worker about the round, and about the setting when it is made of other objects than before."""
+        for number in range(len(self.started), self.count):
+            self.started.append(_start(number))
+        setting = (work.program, work.sampler, work.context, work.memory)
+        if len(setting) != len(self._setting) or any(a is not b for a, b in zip(setting, self._setting, strict=True)):
+            self._tell("setting", setting)
+            self._setting = setting
+        used = {name for phase in work.phases for name in phase.uses}
+        private = {n: v for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
+        self._tell("round", (tuple(work.phases), work.round, terms, dict(shared), private, list(shards)))
+
+    def _tell(self, what: str, thing: Any) -> None:
+        message = pickle.dumps((what, self._shelves[what].put(thing)))
+        for worker in self.started:
+            worker.send(message)
+
+    def _in_order(self, number: int, shards: int) -> Iterator[Any]:
+        """Results of shards 0..shards-1 of round `number`, whoever finishes first."""
+        todo, finished = iter(range(shards)), {}
+        handed = 0
+        for wanted in range(shards):
+            while True:
+                for worker in self.started:
+                    # a second shard in hand while many are left, so that nobody waits for the parent
+                    hands = 2 if shards - handed > 2 * self.count else 1
+                    while worker.busy < hands and handed < min(shards, wanted + (AHEAD + 1) * self.count):
+                        worker.send(pickle.dumps(("shard", next(todo))))
+                        worker.busy += 1
+                        handed += 1
+                if wanted in finished:
+                    break
+                ready = wait([worker.pipe for worker in self.started])
+                for worker in [worker for worker in self.started if worker.pipe in ready]:
+                    shard, result = worker.receive(number)
+                    finished[shard] = result
+            yield finished.pop(wanted)
+
+
+@dataclass
+class _Worker:
+    """A worker as its parent sees it: `busy` shards are in its hands."""
+
+    number: int
+    process: BaseProcess
+    pipe: Connection
+    busy: int = 0
+
+    def send(self, message: bytes) -> None:
+        try:
+            self.pipe.send_bytes(message)
+        except OSError:
+            raise self._ended() from None
+
+    def receive(self, number: int) -> tuple[int, Any]:
+        """(shard, result) of the next shard it finishes in round `number`."""
+        try:
+            message = self.pipe.recv_bytes()
+        except (EOFError, OSError):
+            raise self._ended() from None
+        self.busy -= 1
+        kind, shard, result = pickle.loads(message)  # noqa: S301 (from a process of our own)
+        if kind == "wrong input":
+            raise InputError(result)
+        if kind == "failed":
+            raise RuntimeError(f"worker {self.number} failed in round {number}, shard {shard}:\n{result}")
+        return shard, result
+
+    def _ended(self) -> RuntimeError:
+        self.process.join(PATIENCE)
+        code = self.process.exitcode
+        how = (
+            f"by signal {-code} (9: often too little memory)" if code is not None and code < 0 else f"with code {code}"
+        )
+        return RuntimeError(f"worker {self.number} of executor processes ended {how}; its round is lost")
+
+
+def _start(number: int) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs,), name=f"edgefr worker {number}", daemon=True)
+    with _interrupts_ignored():
+        process.start()
+    theirs.close()  # so that the pipe ends with the worker
+    return _Worker(number, process, ours)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """A process started within ignores Ctrl-C from its first moment: its parent decides when it ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end(workers: list[_Worker], shelves: dict[str, Shelf], patience: float) -> None:
+    """End workers and unlink their memory, however far they got."""
+    for worker in workers:
+        worker.pipe.close()  # an idle worker leaves when its pipe ends
+    while workers:
+        process = workers[-1].process
+        if patience and not workers[-1].busy:
+            process.join(patience)
+        if process.is_alive():
+            process.kill()
+        process.join()
+        workers.pop()
+        process.close()
+    for shelf in shelves.values():
+        shelf.clear()
+
+
+# --- in the worker ----------------------------------------------------------------------------------------------------
+
+
+def serve(pipe: Connection) -> None:
+    """The life of a worker: runs shards until its pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    desk = _Desk()
+    try:
+        while True:
+            what, content = pickle.loads(pipe.recv_bytes())  # noqa: S301 (from the parent)
+            if what == "shard":
+                pipe.send_bytes(sealed(desk.run(content)))
+            else:
+                desk.take(what, content)
+    except (EOFError, OSError):  # the parent is done, or gone
+        os._exit(0)  # nothing is left to be put in order, and taking the interpreter down takes a second
+
+
+class _Desk:
+    """What a worker has before it: the setting and the round its parent told it about."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+        self.parcels: dict[str, Parcel] = {}
+        self.things: dict[str, Any] = {}
+
+    def take(self, what: str, parcel: Parcel) -> None:
+        """Replace the setting or the round; it is opened by the next shard, where a fault has a reader."""
+        self.things.pop(what, None)
+        self.parcels[what] = parcel
+        self.reader.keep(list(self.parcels.values()))
+
+    def run(self, number: int) -> tuple[str, int, Any]:
+        """The answer to a shard: what became of it, its number, and its result or the fault."""
+        try:
+            return "done", number, self._result(number)
+        except InputError as error:
+            return "wrong input", number, str(error)
+        except Exception:
+            return "failed", number, traceback.format_exc()
+
+    def _result(self, number: int) -> Release | Updates:
+        """Train a shard; what leaves it, or with no terms the updates themselves."""
+        for what in self.parcels.keys() - self.things.keys():
+            self.things[what] = self.reader.get(self.parcels[what])
+        program, sampler, context, memory = self.things["setting"]
+        phases, round_, terms, shared, private, shards = self.things["round"]
+        work = LocalWork(program, phases, sampler, context, round_, torch.device("cpu"), memory)
+        shard = shards[number]
+        updates = inline.run(work, shared, own(work, private, shard), shard)
+        return updates if terms is None else release(updates, sampler.train.counts[shard], terms)

@@ -1,0 +1,401 @@
+"""Worker processes: the same bits as in one process, and nothing left behind however a run ends."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from cloud.settings import AggregationSettings
+from edgefr.data.interactions import Ragged
+from edgefr.engine import inline, parcels, processes
+from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.federation import Federation
+from edgefr.engine.parcels import Reader, Shelf
+from edgefr.engine.processes import Workers
+from edgefr.engine.release import Terms
+from edgefr.engine.work import LocalWork
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.program import LocalProgram, One, Phase, Tensors
+from privacy.errors import InputError
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
+from tests.contract.programs import CLIENTS, ITEMS, program, work
+from tests.contract.test_executors import Remembered
+
+EVERYONE = np.arange(CLIENTS)
+PLAIN = Terms(None, "l2", False, False)
+COUNTS = (1, 2, 4)
+
+
+class Pool:
+    """One crew whose number of workers changes: starting a process takes a second or more, so few are started."""
+
+    def __init__(self) -> None:
+        self.crew = Workers(max(COUNTS))
+        self.all: list[Any] = []
+
+    def of(self, count: int) -> Workers:
+        """The crew with `count` workers, none of which has been told anything."""
+        if not self.all:
+            run(self.crew, program("fedmf"))
+            self.all = list(self.crew.started)
+        self.crew.count, self.crew.started[:], self.crew._setting = count, self.all[:count], ()
+        return self.crew
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    made = Pool()
+    yield made
+    made.of(max(COUNTS)).close()
+
+
+def shards(size: int) -> list[np.ndarray]:
+    return [EVERYONE[at : at + size] for at in range(0, CLIENTS, size)]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pids: list[int], seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and any(alive(pid) for pid in pids):
+        time.sleep(0.02)
+    return not any(alive(pid) for pid in pids)
+
+
+def pids(crew: Workers) -> list[int]:
+    return [worker.process.pid or 0 for worker in crew.started]
+
+
+def segments(crew: Workers) -> list[str]:
+    return [shelf.memory.name for shelf in crew._shelves.values() if shelf.memory is not None]
+
+
+def unlinked(names: list[str]) -> bool:
+    for name in names:
+        try:
+            SharedMemory(name).close()
+        except FileNotFoundError:
+            continue
+        return False
+    return True
+
+
+# --- the same bits ----------------------------------------------------------------------------------------------------
+
+CASES: dict[str, tuple[str, dict, dict]] = {
+    "fedmf": ("fedmf", {}, {}),
+    "dense layers and text": ("transfr vector", {}, {}),
+    "history": ("transfr mean", {"weights": "size"}, {}),
+    "clip and noise": ("fedmf", {}, {"mechanism": "gaussian", "clip": 0.5, "sigma": 1.0}),
+    "every update": ("fedmf", {"rule": "krum"}, {"clip": 0.5}),
+    "every dense update": ("transfr vector", {"rule": "median"}, {}),
+    "replay": ("fedmf", {}, {}),
+}
+
+
+def rounds(case: str, crew: Crew | None) -> tuple[Federation, dict[str, torch.Tensor]]:
+    """Three rounds of a federation, the last with another block's sampler, and local training where there is any."""
+    variant, aggregation, privacy = CASES[case]
+    local = program(variant, local_epochs=1)
+    made = Federation(
+        local,
+        clients=CLIENTS,
+        seed=1,
+        shard_size=4,
+        aggregation=AggregationSettings.model_validate(aggregation),
+        plan=plan(PrivacySettings.model_validate(privacy), 3, CLIENTS, CLIENTS, aggregation.get("weights", "uniform")),
+        device=torch.device("cpu"),
+        crew=crew,
+    )
+    if case == "replay":
+        made.memory = Remembered()
+        made.private["memory.labels"] = torch.from_numpy(np.random.default_rng(8).random((CLIENTS, ITEMS), np.float32))
+    first, other = work(local), work(local, train=Ragged.from_lists([[c % ITEMS, 7] for c in range(CLIENTS)]))
+    for number, block in enumerate((first, first, other), 1):
+        made.round(number, EVERYONE[number:], block.sampler, block.context)
+    return made, made.personalise(EVERYONE, first.sampler, first.context, made.private, 9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_number_of_workers_gives_the_bits_of_one_process(
+    case: str, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parcels, "SMALL", 1)  # everything goes through shared memory
+    expected, personal = rounds(case, None)
+    start = program(CASES[case][0]).init_shared(1)
+    assert any(not torch.equal(start[name], value) for name, value in expected.shared.items())
+    for count in COUNTS:
+        found, own = rounds(case, pool.of(count))
+        for one, other in ((found.shared, expected.shared), (found.private, expected.private), (own, personal)):
+            assert one.keys() == other.keys()
+            assert all(torch.equal(one[name], other[name]) for name in other)
+        for name in ("clients", "dropped", "clipped"):
+            assert getattr(found.counters, name) == getattr(expected.counters, name)
+        assert [n.tolist() for n in found.counters.norms] == [n.tolist() for n in expected.counters.norms]
+        assert len(pool.crew.started) == count
+
+
+def test_the_setting_is_told_once_and_again_when_it_is_another(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, crew = program("fedmf"), pool.of(2)
+    told: list[str] = []
+    tell = Workers._tell
+    monkeypatch.setattr(Workers, "_tell", lambda self, what, thing: (told.append(what), tell(self, what, thing)))
+    first, shared, private = work(local), local.init_shared(0), local.init_private(0, torch.from_numpy(EVERYONE))
+    for todo in (first, replace(first, round=3), replace(first, context=Ragged.empty(CLIENTS)), first):
+        assert len(list(crew.releases(todo, PLAIN, shared, private, shards(9)))) == 3
+    assert told == ["setting", "round", "round", "setting", "round", "setting", "round"]
+
+
+def test_no_shards_need_no_worker() -> None:
+    local = program("fedmf")
+    crew = Workers(2)
+    assert list(crew.releases(work(local), PLAIN, {}, {}, [])) == []
+    assert not crew.started
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+class Faulty(FedMF):
+    """FedMF whose loss raises what it is told to."""
+
+    def __init__(self, fault: Exception):
+        super().__init__(FedMFSettings(dim=4), ITEMS, 1)
+        self.fault = fault
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> torch.Tensor:
+        raise self.fault
+
+
+def run(crew: Crew, local: LocalProgram, size: int = 3, **changes: Any) -> list[Any]:
+    private = local.init_private(0, torch.from_numpy(EVERYONE))
+    return list(crew.releases(replace(work(local), **changes), PLAIN, local.init_shared(0), private, shards(size)))
+
+
+@pytest.fixture
+def crew() -> Iterator[Workers]:
+    made = Workers(1)
+    yield made
+    made.close()
+
+
+def test_faults_come_back_and_the_next_round_has_a_new_worker(crew: Workers) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)failed in round 2, shard .*ZeroDivisionError: nothing to share"):
+        run(crew, Faulty(ZeroDivisionError("nothing to share")))
+    assert not crew.started
+    with pytest.raises(InputError, match=r"^use another file$"):
+        run(crew, Faulty(InputError("use another file")))
+    assert not crew.started
+
+
+def test_a_killed_worker_is_an_error_and_leaves_nothing() -> None:
+    crew, local = Workers(2), program("fedmf")
+    run(crew, local)
+    running, names = pids(crew), segments(crew)
+    assert len(names) == 2
+    os.kill(running[1], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"worker 1 of executor processes ended by signal 9 .*its round is lost"):
+        run(crew, local)
+    assert gone(running)
+    assert unlinked(names)
+
+
+def test_a_caller_who_stops_midway_leaves_nothing(crew: Workers) -> None:
+    local = program("fedmf")
+    private = local.init_private(0, torch.from_numpy(EVERYONE))
+    some = crew.releases(work(local), PLAIN, local.init_shared(0), private, shards(1))
+    next(some)
+    running, names = pids(crew), segments(crew)
+    del some
+    assert gone(running)
+    assert unlinked(names)
+
+
+def test_a_crew_that_is_dropped_leaves_nothing() -> None:
+    crew = Workers(1)
+    run(crew, program("fedmf"))
+    running, names = pids(crew), segments(crew)
+    del crew
+    assert gone(running)
+    assert unlinked(names)
+
+
+SCRIPT = textwrap.dedent("""
+    import sys
+    import numpy as np, torch
+    from edgefr.engine.processes import Workers
+    from tests.engine.test_processes import EVERYONE, PLAIN, pids, segments, shards
+    from tests.contract.programs import program, work
+
+    if __name__ == "__main__":
+        crew, local = Workers(1), program("fedmf", local_epochs=200)
+        private = local.init_private(0, torch.from_numpy(EVERYONE))
+        for number in range(10**6):
+            for _ in crew.releases(work(local), PLAIN, local.init_shared(0), private, shards(1)):
+                if number == 0:
+                    print(*pids(crew), *segments(crew), flush=True)
+                    number = -1
+""")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_parents_end_is_the_workers_end(number: int, tmp_path: Path) -> None:
+    """Ctrl-C reaches the whole group, as at a terminal; the other signal reaches the parent alone."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    assert parent.stdout is not None
+    worker, *names = parent.stdout.readline().split()
+    if number == signal.SIGINT:
+        os.killpg(parent.pid, number)
+    else:
+        parent.send_signal(number)
+    _, said = parent.communicate(timeout=30)
+    assert gone([int(worker)])
+    assert unlinked_soon(names)
+    if number == signal.SIGINT:
+        assert said.count("Traceback") == 1, said  # the parent's alone
+        assert said.rstrip().endswith("KeyboardInterrupt")
+        assert "leaked" not in said
+
+
+def unlinked_soon(names: list[str]) -> bool:
+    """Where the parent could not do it itself, the resource tracker takes a moment."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end and any(Path("/dev/shm", name).exists() for name in names):
+        time.sleep(0.02)
+    return not any(Path("/dev/shm", name).exists() for name in names)
+
+
+def test_what_a_user_can_get_wrong(crew: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
+        Workers(0)
+    with pytest.raises(InputError, match=r"trains on the CPU, not on cuda; set engine.device=cpu"):
+        run(crew, program("fedmf"), device=torch.device("cuda"))
+    if Path("/dev/shm").is_dir():
+        monkeypatch.setattr(parcels.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 0}))
+        with pytest.raises(InputError, match=r"0 MB are free: give /dev/shm more room .* or use executor inline"):
+            run(crew, program("fedmf"))
+        assert not crew.started
+
+
+# --- the order of results ---------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A worker that hands back shards when it is asked to; `log` counts the shards in anybody's hands."""
+
+    def __init__(self) -> None:
+        self.busy, self.hands, self.pipe = 0, [], self
+
+    def send(self, message: bytes) -> None:
+        self.hands.append(processes.pickle.loads(message)[1])
+
+    def receive(self, number: int) -> tuple[int, str]:
+        self.busy -= 1
+        shard = self.hands.pop(0)
+        return shard, f"result {shard}"
+
+
+@given(st.integers(0, 40), st.integers(1, 5), st.randoms(use_true_random=False))
+@limits(max_examples=100, deadline=None)
+def test_results_come_in_order_whoever_is_first_and_few_wait(shards: int, count: int, chance: random.Random) -> None:
+    crew = Workers(count)
+    workers = [Slow() for _ in range(count)]
+    crew.started = workers  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "wait", lambda pipes: [chance.choice([p for p in pipes if p.hands])])
+        for wanted, result in enumerate(crew._in_order(1, shards)):
+            assert result == f"result {wanted}"
+            handed = max([s for w in workers for s in w.hands], default=wanted)
+            assert handed < wanted + (processes.AHEAD + 1) * count
+            assert all(len(w.hands) <= 2 for w in workers)
+    assert wanted == shards - 1 if shards else True
+    crew.started = []
+
+
+# --- parcels ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_parcel_holds_what_was_packed_and_is_replaced_in_place() -> None:
+    shelf, reader = Shelf(), Reader()
+    big = np.arange(4000, dtype=np.int32)
+    table = torch.arange(6000.0).view(60, 100)
+    things = {"big": big, "same": [big], "turned": table.T, "some": table[:, ::7], "empty": torch.empty(0, 3)}
+    parcel = shelf.put({**things, "small": np.arange(3), "none": None, "text": "é", "flags": torch.ones(9000) > 0})
+    assert len(parcel.stream) < 5000
+    assert all(first % 64 == 0 for first, _ in parcel.places)
+    found = reader.get(parcel)
+    assert found["same"][0] is found["big"]
+    assert found["small"].tolist() == [0, 1, 2]
+    assert found["text"] == "é"
+    assert bool(found["flags"].all())
+    for name in ("turned", "some", "empty"):
+        assert torch.equal(found[name], things[name])
+    assert found["big"].tolist() == big.tolist()
+    del found
+    smaller = shelf.put({"big": big + 1})
+    assert smaller.segment == parcel.segment
+    assert reader.get(smaller)["big"].tolist() == (big + 1).tolist()
+    larger = shelf.put(np.zeros(10**6))
+    assert larger.segment != parcel.segment
+    reader.keep([larger])
+    assert not reader.open
+    shelf.clear()
+    assert unlinked([larger.segment, parcel.segment])
+
+
+def test_a_segment_that_is_still_read_is_closed_later() -> None:
+    shelf, reader = Shelf(), Reader()
+    held = reader.get(shelf.put(np.arange(5000)))
+    shelf.clear()
+    reader.keep([])
+    assert len(reader.open) == 1
+    assert held.sum() == 5000 * 4999 // 2
+    del held
+    reader.keep([])
+    assert not reader.open
+
+
+def test_alone_and_workers_say_the_same_of_updates(pool: Pool) -> None:
+    local = program("transfr vector")
+    private = local.init_private(0, torch.from_numpy(EVERYONE))
+    todo: LocalWork = work(local, "final")
+    both = [
+        list(one.updates(todo, local.init_shared(0), private, shards(7))) for one in (Alone(inline.run), pool.of(2))
+    ]
+    for expected, found in zip(*both, strict=True):
+        assert all(torch.equal(found.private[n], value) for n, value in expected.private.items())
+        assert expected.private.keys() == found.private.keys() != set()
