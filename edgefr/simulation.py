@@ -18,10 +18,12 @@ from edgefr.cohorts import Cohorts, Log
 from edgefr.data.interactions import Ragged
 from edgefr.data.protocols import Split
 from edgefr.engine import debug, inline
+from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.federation import Federation
+from edgefr.engine.processes import Workers
 from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import Clients, Executor
-from edgefr.experiment import Experiment
+from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import Fleet, FleetFile
 from edgefr.measure import Measurements, joined, reference_scorers
 from edgefr.methods import Method
@@ -43,6 +45,11 @@ def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
     return row.build(row.settings.model_validate(experiment.model), items, text, experiment.local_epochs)
 
 
+def crew_of(engine: EngineSection) -> Crew:
+    """Who runs the shards of a run."""
+    return Workers(engine.workers) if engine.executor == "processes" else Alone(EXECUTORS[engine.executor])
+
+
 def federate(
     experiment: Experiment, prepared: Prepared, population: int, rounds: int, device: torch.device
 ) -> Federation:
@@ -52,7 +59,7 @@ def federate(
         build_program(experiment, prepared),
         clients=len(prepared.dataset.users),
         seed=experiment.seed,
-        executor=EXECUTORS[experiment.engine.executor],
+        crew=crew_of(experiment.engine),
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
         plan=plan(
