@@ -142,8 +142,7 @@ class _Shard:
         with torch.no_grad():
             for name, gradient in zip(phase.trains, gradients, strict=True):
                 if name in self.rows:
-                    change = before[name] if name in before else torch.zeros_like(gradient)
-                    self._move(name, optimiser, change, gradient, plan, at, number)
+                    self._move(name, optimiser, before.get(name), gradient, plan, at, number)
                 else:
                     optimiser.step(name, self.values[name][active], gradient, number, active)
 
@@ -151,22 +150,25 @@ class _Shard:
         self,
         name: str,
         optimiser: Optimiser,
-        change: Tensor,
+        before: Tensor | None,
         gradient: Tensor,
         plan: _Plan,
         at: slice,
         number: Ints,
     ) -> None:
-        """Take the rows of a step further: `change` [N, w] is what they had changed before it."""
+        """Take the rows of a step further: `before` [N, w] is what they had changed by then, None for nothing."""
+        only = len(plan.steps.lengths) == 1  # the only step of the work: its entries are the pairs
+        where = slice(None) if only else plan.row[at]
         count = number[plan.steps.slots[plan.steps.row[at]]] if optimiser.kind == "adam" else number
-        if len(plan.steps.lengths) == 1:  # the only step of the work: its entries are the pairs
-            optimiser.step(name, change, gradient, count)
-            self.change[name] = change
-            return
-        optimiser.step(name, change, gradient, count, plan.row[at])
-        if name not in self.change:
-            self.change[name] = gradient.new_zeros(self._shape(name))
-        self.change[name].index_copy_(0, plan.row[at], change)
+        if before is None:
+            before = optimiser.change(name, gradient, count, where)
+            self.change[name] = before if only else before.new_zeros(self._shape(name))
+        else:
+            optimiser.step(name, before, gradient, count, where)
+        if not only:
+            self.change[name].index_copy_(0, plan.row[at], before)
+        else:
+            self.change[name] = before
 
     def _batch(self, plan: _Plan, step: int, at: slice, active: int) -> One:
         items, label, weight = plan.items[at], plan.label[at], plan.weight[at]

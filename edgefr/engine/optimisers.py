@@ -64,3 +64,11 @@ class Optimiser:
         if isinstance(rows, Tensor):
             for moment, value in zip(self.moments[name], (first, second), strict=True):
                 moment[rows] = value
+
+    def change(self, name: str, gradient: Tensor, step: Numbers, rows: Tensor | slice = slice(None)) -> Tensor:
+        """What a step adds to `rows` of tensor `name`."""
+        if self.kind == "sgd":
+            return gradient.mul(-self.lr[name])
+        change = torch.zeros_like(gradient)
+        self.step(name, change, gradient, step, rows)
+        return change

@@ -94,11 +94,14 @@ def _sums(
 ) -> tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]]:
     factor = torch.from_numpy(scale).to(_device(updates))
     dense = {n: torch.tensordot(factor, v.double(), dims=1) for n, v in updates.dense.items()}
-    rows = {n: _sums_of_rows(u.rows, u.values, factor[u.client]) for n, u in updates.rows.items()}
+    all_whole = bool((scale == 1).all())
+    rows = {
+        n: _sums_of_rows(u.rows, u.values, None if all_whole else factor[u.client]) for n, u in updates.rows.items()
+    }
     return dense, rows
 
 
-def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
     """Distinct rows, ascending, and their weighted sums: float32 over up to `RUN` values in order, float64 over those.
 
     A float64 scatter of single values takes ten times longer and is no closer: the values have 24 bits.
@@ -109,7 +112,7 @@ def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor) -> tuple[Tensor,
     row = torch.repeat_interleave(torch.arange(len(found), device=rows.device), runs)
     within = torch.arange(len(row), device=rows.device) - (runs.cumsum(0) - runs)[row]
     starts = (counts.cumsum(0) - counts)[row] + within * RUN
-    weight = factor[order].to(values.dtype)
+    weight = None if factor is None else factor[order].to(values.dtype)
     sums = torch.nn.functional.embedding_bag(order, values, starts, mode="sum", per_sample_weights=weight)
     total = torch.zeros(len(found), values.shape[1], dtype=torch.float64, device=rows.device)
     return found, total.index_put_((row,), sums.double(), accumulate=True)

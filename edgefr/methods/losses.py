@@ -20,7 +20,7 @@ def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: One, phase: Ph
     history = None if batch.history is None else program.vectors(tensors, batch.history)
     vectors = program.vectors(tensors, batch)
     scores = program.score(tensors, batch, vectors, program.user(tensors, batch, history, vectors))
-    return batch.mean(torch.nn.functional.binary_cross_entropy_with_logits(scores, batch.label, reduction="none"))
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores, batch.label, batch.weight, reduction="sum")
 
 
 def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, batch: One) -> Tensor:

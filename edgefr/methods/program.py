@@ -124,7 +124,9 @@ class Flat(One):
         return table
 
     def own(self, tensor: Tensor) -> Tensor:
-        return cast(Tensor, _Repeat.apply(tensor, self.client, self.ends))
+        repeated = cast(Tensor, _Repeat.apply(tensor, self.client, self.ends))
+        repeated.runs = (tensor, self.ends)  # type: ignore[attr-defined]  # what `inner` needs; any operation drops it
+        return repeated
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         raise TypeError("a program with dense layers per client runs in the padded layout; set pointwise = False")
@@ -140,14 +142,36 @@ class _Repeat(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (ends,) = ctx.saved_tensors
-        each = torch.arange(len(gradients[0]), device=ends.device)
-        starts = torch.nn.functional.pad(ends[:-1], (1, 0))
-        return torch.nn.functional.embedding_bag(each, gradients[0], starts, mode="sum"), None, None
+        return _sum_runs(gradients[0], ctx.saved_tensors[0]), None, None
+
+
+class _InnerOfRuns(torch.autograd.Function):
+    """(repeated * vectors).sum(-1), whose gradient for the users is summed over their runs at once."""
+
+    @staticmethod
+    def forward(ctx: Any, users: Tensor, vectors: Tensor, repeated: Tensor, ends: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors, repeated, ends)
+        return (vectors * repeated).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        vectors, repeated, ends = ctx.saved_tensors
+        of_users = _sum_runs(vectors, ends, gradients[0].contiguous()) if ctx.needs_input_grad[0] else None
+        return of_users, gradients[0].unsqueeze(-1) * repeated if ctx.needs_input_grad[1] else None, None, None
+
+
+def _sum_runs(values: Tensor, ends: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Weighted sums of runs of rows: [N, w] -> [C, w]."""
+    each = torch.arange(len(values), device=ends.device)
+    starts = torch.nn.functional.pad(ends[:-1], (1, 0))
+    return torch.nn.functional.embedding_bag(each, values, starts, mode="sum", per_sample_weights=weight)
 
 
 def inner(user: Tensor, vectors: Tensor) -> Tensor:
     """Inner products of users with item vectors, in every layout: [..., 1 or n, d], [..., n, d] -> [..., n]."""
+    runs = getattr(user, "runs", None)
+    if runs is not None and vectors.ndim == 2:
+        return cast(Tensor, _InnerOfRuns.apply(runs[0], vectors, user.detach(), runs[1]))
     if user.shape[-2] == 1:  # one vector for all of the client's examples: a product of matrices
         return torch.matmul(vectors, user.transpose(-1, -2)).squeeze(-1)
     return (user * vectors).sum(-1)

@@ -47,7 +47,10 @@ def test_vectorised_equals_the_loop(variant: str, when: str, batch_size: int) ->
     assert fast.keys() == slow.keys()
     moved = 0.0
     for name in fast:
-        torch.testing.assert_close(fast[name], slow[name], atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+        scale = max(1.0, float(slow[name].abs().max()))  # a steep variant takes values, and what rounds off, far up
+        torch.testing.assert_close(
+            fast[name], slow[name], atol=1e-5 * scale, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}"
+        )
         moved = max(moved, float(fast[name].abs().max()))
     assert moved > 1e-3, "nothing was learned, so nothing was compared"
 
