@@ -15,6 +15,10 @@ from edgefr.methods.program import Tensors
 class Crew(Protocol):
     """Runs shards and hands back their releases in the shards' order, whoever did the work."""
 
+    def start(self) -> None:
+        """Get ready, if that takes time; work that comes without it starts the crew itself."""
+        ...
+
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Release]:
@@ -37,6 +41,9 @@ class Alone:
 
     def __init__(self, executor: Executor):
         self.executor = executor
+
+    def start(self) -> None:
+        pass
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]

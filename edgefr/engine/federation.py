@@ -124,6 +124,7 @@ class Federation:
     @one_thread()
     def round(self, number: int, cohort: Clients, sampler: Sampler, context: Ragged) -> None:
         """Train `cohort` and move the shared tensors by its aggregate (TransFR Eq. 5, Algorithm 1; F3CRec Eq. 7)."""
+        self.crew.start()
         started = time.perf_counter()
         phases = self.phases("round")
         work = LocalWork(self.program, phases, sampler, context, number, self.device, self.memory)
@@ -184,6 +185,7 @@ class Federation:
         if not phases:
             return out
         work = LocalWork(self.program, phases, sampler, context, number, self.device)
+        self.crew.start()
         started = time.perf_counter()
         shards = self.shards(clients, sampler.train.counts)
         for shard, updates in zip(shards, self.crew.updates(work, self.shared, private, shards), strict=True):

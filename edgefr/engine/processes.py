@@ -41,7 +41,7 @@ PATIENCE = 2.0
 
 
 class Workers:
-    """A crew of worker processes (`edgefr.engine.crew.Crew`), started at the first shard.
+    """A crew of worker processes (`edgefr.engine.crew.Crew`), started when first needed.
 
     Raises RuntimeError when a worker ends or fails; then, and when a caller stops midway, all workers are ended, and
     the next round starts new ones. `close()` ends them; so does dropping the crew or leaving the interpreter.
@@ -55,6 +55,17 @@ class Workers:
         self._shelves = {"setting": Shelf(), "round": Shelf()}
         self._setting: tuple[Any, ...] = ()
         weakref.finalize(self, _end, self.started, self._shelves, 0.0)
+
+    def start(self) -> None:
+        """Start the workers that are not there yet and wait until they are ready: a few seconds, for imports."""
+        try:
+            while len(self.started) < self.count:
+                self.started.append(_start(len(self.started)))
+            for worker in self.started:
+                worker.wait_ready()
+        except BaseException:
+            self._abandon()
+            raise
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -80,6 +91,7 @@ class Workers:
             raise InputError(f"executor processes trains on the CPU, not on {work.device}; set engine.device=cpu")
         if not shards:
             return
+        self.start()
         done = False
         try:
             self._brief(work, terms, shared, private, shards)
@@ -87,15 +99,16 @@ class Workers:
             done = True
         finally:
             if not done:  # a worker failed, Ctrl-C, or nobody wants the rest
-                self._setting = ()
-                _end(self.started, self._shelves, 0.0)
+                self._abandon()
+
+    def _abandon(self) -> None:
+        self._setting = ()
+        _end(self.started, self._shelves, 0.0)
 
     def _brief(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> None:
         """Tell every worker about the round, and about the setting when it is made of other objects than before."""
-        for number in range(len(self.started), self.count):
-            self.started.append(_start(number))
         setting = (work.program, work.sampler, work.context, work.memory)
         if len(setting) != len(self._setting) or any(a is not b for a, b in zip(setting, self._setting, strict=True)):
             self._tell("setting", setting)
@@ -139,6 +152,13 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     busy: int = 0
+    ready: bool = False
+
+    def wait_ready(self) -> None:
+        """Wait for its first word."""
+        if not self.ready:
+            self._message()
+            self.ready = True
 
     def send(self, message: bytes) -> None:
         try:
@@ -148,17 +168,19 @@ class _Worker:
 
     def receive(self, number: int) -> tuple[int, Any]:
         """(shard, result) of the next shard it finishes in round `number`."""
-        try:
-            message = self.pipe.recv_bytes()
-        except (EOFError, OSError):
-            raise self._ended() from None
+        kind, shard, result = self._message()
         self.busy -= 1
-        kind, shard, result = pickle.loads(message)  # noqa: S301 (from a process of our own)
         if kind == "wrong input":
             raise InputError(result)
         if kind == "failed":
             raise RuntimeError(f"worker {self.number} failed in round {number}, shard {shard}:\n{result}")
         return shard, result
+
+    def _message(self) -> Any:
+        try:
+            return pickle.loads(self.pipe.recv_bytes())  # noqa: S301 (from a process of our own)
+        except (EOFError, OSError):
+            raise self._ended() from None
 
     def _ended(self) -> RuntimeError:
         self.process.join(PATIENCE)
@@ -218,6 +240,7 @@ def serve(pipe: Connection) -> None:
     torch.set_num_threads(1)
     desk = _Desk()
     try:
+        pipe.send_bytes(sealed("ready"))
         while True:
             what, content = pickle.loads(pipe.recv_bytes())  # noqa: S301 (from the parent)
             if what == "shard":

@@ -172,8 +172,7 @@ def test_the_setting_is_told_once_and_again_when_it_is_another(pool: Pool, monke
 
 
 def test_no_shards_need_no_worker() -> None:
-    local = program("fedmf")
-    crew = Workers(2)
+    local, crew = program("fedmf"), Workers(2)
     assert list(crew.releases(work(local), PLAIN, {}, {}, [])) == []
     assert not crew.started
 
