@@ -55,7 +55,8 @@ def f3crec(
     ] = Fidelity.released,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")] = 1,
     rounds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Most rounds per block, to make it smaller; pages say so.")
+        int | None,
+        typer.Option(min=1, max=10_000, help="At most this many rounds per block, to make it smaller; pages say so."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of pages, runs and base blocks. The same again goes on.")] = Path(
         "runs/f3crec"
@@ -104,7 +105,7 @@ def f3crec(
         for note in page.notes:
             console.print(f"- {note}", style="dim", markup=False)
     if rounds is not None:
-        console.print(f"made smaller: at most {rounds} rounds per block", markup=False)
+        console.print(f"set by hand: at most {rounds} rounds per block", markup=False)
     for path in result.files:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
     for line in result.warnings:

@@ -7,10 +7,14 @@ experiments a table needs, and what is made of them.
 from __future__ import annotations
 
 import shutil
+import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -91,28 +95,49 @@ def _each(
     progress: Progress | None,
 ) -> Iterator[tuple[Job, Run | str]]:
     """`call` on every job in worker processes; a job that fails says why and does not stop the others."""
-    if not jobs:
-        return
-    waiting, done = list(jobs), 0
-    with ProcessPoolExecutor(max(1, min(workers, len(jobs))), get_context("spawn")) as pool:
-        running: dict[Future[str], Job] = {}
-        try:
-            while waiting or running:
-                while waiting and len(running) < workers:
-                    job = waiting.pop(0)
-                    running[pool.submit(call, job, setting)] = job
+    waiting, done = deque(jobs), 0
+    while waiting:  # more than once only where a worker was killed, which ends its whole pool
+        whole, running = True, dict[Future[str], Job]()
+        with _workers(min(workers, len(waiting))) as pool:
+            while running or (waiting and whole):
+                while waiting and whole and len(running) < workers:
+                    try:
+                        running[pool.submit(call, waiting[0], setting)] = waiting[0]
+                        waiting.popleft()
+                    except BrokenProcessPool:
+                        whole = False
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    job, done = running.pop(future), done + 1
+                    job, problem, done = running.pop(future), future.exception(), done + 1
+                    whole = whole and not isinstance(problem, BrokenProcessPool)
                     if progress is not None:
                         progress(stage, done, len(jobs), job.out.name)
-                    problem = future.exception()
                     if problem is not None:
-                        yield job, f"{type(problem).__name__}: {problem}"
+                        yield job, _why(problem)
                     elif call is run_job:
                         yield job, Run(job.out)
+
+
+@contextmanager
+def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that leave Ctrl-C to us; they are ended at once when the block does not end by itself."""
+    others = active_children()
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(max(1, number), get_context("spawn"), signal.signal, ignore) as pool:
+        try:
+            yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                if child not in others:
+                    child.terminate()
             raise
+
+
+def _why(problem: BaseException) -> str:
+    """What went wrong with a job, on one line."""
+    if isinstance(problem, BrokenProcessPool):
+        return "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
+    return " ".join(f"{type(problem).__name__}: {problem}".split())
 
 
 def _make_base(job: Job, setting: Setting) -> str:
@@ -142,7 +167,8 @@ def run_job(job: Job, setting: Setting) -> str:
     run.write_experiment(experiment)
     run.write_devices(setting.fleet)
     found = checkpoint.newest(setting.bases / belongs_to[:16], belongs_to, print)
-    assert found is not None, "bases are made first"
+    if found is None:
+        raise RuntimeError("its base block could not be made")
     shutil.copyfile(setting.bases / belongs_to[:16] / "events.jsonl", run.path / "events.jsonl")
     run.events.cut(found.state["events"])
     simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)

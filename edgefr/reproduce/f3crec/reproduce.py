@@ -114,7 +114,7 @@ def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
     """How a page's numbers were made: seeds, fidelity, protocol, recipe values, versions."""
     seeds = ", ".join(map(str, ask.seeds))
     lines = [f"seeds {seeds}; fidelity: {ask.fidelity}; everybody who is asked contributes (no drop-outs, no deadline)"]
-    lines += [f"made smaller than the paper's: {key} = {value}" for key, value in ask.extra.items()]
+    lines += [f"set by hand instead of by the recipe: {key} = {value}" for key, value in ask.extra.items()]
     protocols = {c.data: s["protocol"] for c in cells for s in found.summaries.get(c, {}).values()}
     lines += [f"protocol, {name}: {text}" for name, text in protocols.items()]
     lines += [f"recipe, {c.label}: {_flow(c.values)}" for c in cells]
