@@ -16,13 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.data.demo_words import DOMAINS, FORMS, STYLES, TOPICS
 from edgefr.data.interactions import Catalogue, Dataset, Progress, item_text
+from edgefr.data.order import repeats, stable_order
 from privacy import keyed
 
 Ints = npt.NDArray[np.int64]
 
 _START = 1_672_531_200  # 2023-01-01 00:00 UTC, unix seconds
 _SPAN = 2 * 365 * 86_400  # two years
-_USERS_AT_ONCE = 1 << 15
+_USERS_AT_ONCE = 1 << 12  # more at once do not fit the cache and take longer
 _ATTEMPTS = 6  # draws for an item that the user does not have yet
 _COLUMNS = 8  # random numbers per draw
 _BOTH, _FIRST_ONLY = (
@@ -43,8 +44,8 @@ class DemoOptions(BaseModel):
 
 @dataclass(frozen=True)
 class _Items:
-    """Traits of every item, and a sampler: `order` sorts items by (domain, topic); `reach` is the running
-    weight.
+    """Traits of every item, and a sampler: `order` sorts items by (domain, topic); `reach` [items + 2] is the running
+    weight, then infinity. `guide` says where a search in `reach` begins, for `per` places per unit of weight.
     """
 
     domain: Ints
@@ -53,13 +54,24 @@ class _Items:
     order: Ints
     reach: npt.NDArray[np.float64]
     edges: Ints
+    guide: npt.NDArray[np.int32]
+    per: float
 
     def draw(self, domain: Ints, topic: Ints, chance: npt.NDArray[np.float64]) -> Ints:
         """An item of each (domain, topic), by popularity; `chance` in [0, 1)."""
         cell = domain * len(TOPICS) + topic
         low, high = self.reach[self.edges[cell]], self.reach[self.edges[cell + 1]]
-        at = np.searchsorted(self.reach, low + chance * (high - low), side="right") - 1
+        at = self._last_below(low + chance * (high - low))
         return self.order[np.clip(at, self.edges[cell], self.edges[cell + 1] - 1)]
+
+    def _last_below(self, weight: npt.NDArray[np.float64]) -> Ints:
+        """The last place of `reach` that is at most `weight`: a binary search would jump all over a large table."""
+        at = self.guide[(weight * self.per).astype(np.int64)].astype(np.int64)
+        ahead = np.flatnonzero(self.reach[at + 1] <= weight)
+        while len(ahead):
+            at[ahead] += 1
+            ahead = ahead[self.reach[at[ahead] + 1] <= weight[ahead]]
+        return at
 
 
 def generate(options: DemoOptions, seed: int, progress: Progress | None) -> Dataset:
@@ -98,9 +110,12 @@ def _make_items(count: int, seed: int) -> _Items:
     weight = (1 - keyed.uniform(keys, 2)) ** -0.7  # Pareto: few items are very popular
     cell = domain * len(TOPICS) + topic
     order = np.argsort(cell, kind="stable")
-    reach = np.concatenate([[0.0], np.cumsum(weight[order])])
+    reach = np.concatenate([[0.0], np.cumsum(weight[order]), [np.inf]])
     edges = np.searchsorted(cell[order], np.arange(len(DOMAINS) * len(TOPICS) + 1))
-    return _Items(domain, topic, style, order, reach, edges)
+    per = count / reach[-2]
+    begins = np.arange(count + 2) / per * (1 - 1e-9)  # a little early, whichever way weight * per is rounded
+    guide = (np.searchsorted(reach, begins, side="right") - 1).astype(np.int32)
+    return _Items(domain, topic, style, order, reach, edges, guide, float(per))
 
 
 def _skewed_topic(chance: npt.NDArray[np.float64]) -> Ints:
@@ -148,13 +163,13 @@ def _interactions(
     for attempt in range(_ATTEMPTS):
         key = keyed.fold(keyed.key(seed, "demo/attempts", attempt), numbers)[row[redo]]
         item[redo] = _draw_items(key, draw[redo], when[redo], row[redo], users, items, attempt)
-        redo = _repeats(row * options.items + item)
+        redo = repeats(row * options.items + item, len(numbers) * options.items)
     keep = np.ones(len(row), bool)
     keep[redo] = False
     row, item, when = row[keep], item[keep], when[keep]
-    time = _START + (when * _SPAN).astype(np.int64)
-    order = np.lexsort((time, row))
-    return numbers[row[order]].astype(np.int32), item[order].astype(np.int32), time[order]
+    time = (when * _SPAN).astype(np.int64)
+    order = stable_order(row * _SPAN + time, len(numbers) * _SPAN)
+    return numbers[row[order]].astype(np.int32), item[order].astype(np.int32), _START + time[order]
 
 
 def _draw_items(
@@ -182,12 +197,6 @@ def _draw_items(
     one, two = items.draw(domain, topic, chance(4)), items.draw(domain, topic, chance(5))
     liked = users.style[row]
     return np.where((items.style[two] == liked) & (items.style[one] != liked), two, one)
-
-
-def _repeats(pairs: Ints) -> Ints:
-    """Positions of values that stand further left already."""
-    order = np.argsort(pairs, kind="stable")
-    return order[1:][pairs[order[1:]] == pairs[order[:-1]]]
 
 
 def _catalogue(items: _Items, seed: int) -> Catalogue:
