@@ -10,6 +10,7 @@ Owns: layouts and the step loop. Does not own: draws, optimiser maths, aggregati
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,9 +25,22 @@ from edgefr.engine.steps import Ints, Steps, steps_of
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from edgefr.methods.program import Flat, One, Phase, Tensors
 
+KEPT_BLOCK = 2**25 - 2**16
+"""Bytes of the block that sets glibc's limits: just below the largest that it learns from."""
+
+
+@functools.cache
+def _keep_memory() -> None:
+    """Let glibc keep what shards free: else every big array is new memory, whose first touch costs more than its use.
+
+    Its limits for handing memory back follow the largest block freed so far, at most 32 MiB. Elsewhere it does nothing.
+    """
+    torch.empty(KEPT_BLOCK, dtype=torch.uint8)
+
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
     """Train a shard of clients; see `edgefr.engine.work.Executor`."""
+    _keep_memory()
     order = np.argsort(-work.sampler.train.counts[clients], kind="stable")
     back = torch.from_numpy(order)
     shard = _Shard(work, shared, {name: value[back] for name, value in private.items()}, clients[order])

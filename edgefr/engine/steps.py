@@ -98,8 +98,7 @@ def steps_of(epochs: Sequence[Examples], batch_size: int, catalogue: int, replay
         ]
     )
     codes.sort()
-    first = _starts(codes)
-    times = np.diff(first, append=len(codes))
+    first, times = _runs(codes)
     codes = codes[first]
     sizes = np.clip(counts - np.arange(each)[:, None] * batch_size, 0, batch_size)  # examples of each batch
     sizes = np.tile(sizes, (len(epochs), 1))
@@ -134,9 +133,9 @@ def _ordered(packing: Packing, codes: Codes, label: Floats, weight: Floats, shap
     """Steps [S, C] of distinct codes that ascend by (slot, item, step)."""
     number, clients = shape
     pairs = packing.pair(codes)
-    first = _starts(pairs)
+    first, times = _runs(pairs)
     slots, touched = packing.slot_of(codes[first]), packing.item_of(codes[first])
-    row = np.repeat(np.arange(len(first)), np.diff(first, append=len(pairs)))
+    row = np.repeat(np.arange(len(first)), times)
     cell = slots[row]
     if number > 1:
         step = packing.step_of(codes)
@@ -147,9 +146,13 @@ def _ordered(packing: Packing, codes: Codes, label: Floats, weight: Floats, shap
     return Steps(touched[row], label, weight, row, bounds, lengths, slots, touched)
 
 
-def _starts(ascending: Codes) -> Ints:
-    """Where each run of equal codes starts."""
+def _runs(ascending: Codes) -> tuple[Ints, Ints]:
+    """Where each run of equal codes starts, and its length."""
     changes = np.empty(len(ascending), np.bool_)
     changes[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=changes[1:])
-    return np.flatnonzero(changes)
+    first = np.flatnonzero(changes)
+    times = np.empty(len(first), np.int64)
+    np.subtract(first[1:], first[:-1], out=times[:-1])
+    times[-1:] = len(ascending) - first[-1:]
+    return first, times
