@@ -7,11 +7,13 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr import checkpoint
+from edgefr.documents import Document
 from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.prepare import Prepared, Progress, prepare
@@ -71,10 +73,13 @@ def resume(
     Example: ``edgefr.resume("runs/demo").summary["metrics"]``
     """
     run = Run.unfinished(path)
+    if (run.path / SEEDS).is_file():
+        raise InputError(f"{path} holds a run per seed; go on with them by resume_seeds, or name one of them")
+    run.sweep()
     experiment = run.experiment
     changed = {k: v for k, v in (("executor", executor), ("workers", workers)) if v is not None}
     if changed:
-        engine = EngineSection.model_validate(experiment.engine.model_dump() | changed)
+        engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
         experiment = experiment.model_copy(update={"engine": engine})
     fleet = load_fleet(run.path / "devices.yaml")
     return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every), progress, warn)
@@ -101,11 +106,11 @@ def _go(
     began = time.perf_counter()
     device = torch_device(experiment.engine.device)
     data_dir = None if options.data_dir is None else Path(options.data_dir)
-    prepared = prepare(experiment, data_dir, str(device), progress)
-    experiment = sized(experiment, prepared)
-    if warn is None:
+    with nullcontext() if warn is not None else run.recorded(experiment, fleet):
+        prepared = prepare(experiment, data_dir, str(device), progress)
+    if experiment.engine.shard_size is None:
+        experiment = sized(experiment, prepared)
         run.write_experiment(experiment)
-        run.write_devices(fleet)
     keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
     simulation = start(experiment, prepared, fleet, device, run.events.append)
     if warn is not None:
@@ -193,15 +198,19 @@ class Keeper:
     def boundary(self, rounds: int, simulation: Simulation | Continual) -> None:
         """The end of a round; `rounds` are done in all."""
         if self.every and rounds % self.every == 0:
-            state = {"simulation": simulation.state(), "events": self.run.events.flush()}
+            state = {"simulation": simulation.state(), "events": self.run.events.flush(), "every": self.every}
             checkpoint.write(self.run.path / "checkpoint", rounds, state, self.belongs_to)
 
     def restore(self, simulation: Simulation | Continual, warn: Warn) -> None:
-        """Go on from the newest whole checkpoint; the log of events is cut back to it."""
+        """Go on from the newest whole checkpoint, and take further ones as often as before unless told otherwise.
+
+        The log of events is cut back to it.
+        """
         found = checkpoint.newest(self.run.path / "checkpoint", self.belongs_to, warn)
+        self.run.events.cut(0 if found is None else found.state["events"])
         if found is not None:
             simulation.restore(found.state["simulation"])
-        self.run.events.cut(0 if found is None else found.state["events"])
+            self.every = found.state["every"] if self.every is None else self.every
 
 
 def simulate_seeds(
@@ -214,20 +223,23 @@ def simulate_seeds(
         raise InputError(
             f"seeds end at {2**31 - 1}, and {seeds} from {experiment.seed} go beyond; use a smaller --seed"
         )
+    torch_device(experiment.engine.device)
+    fleet = options.pop("devices", "devices.yaml")
+    fleet = fleet if isinstance(fleet, FleetFile) else load_fleet(Path(fleet), fleet_overrides(experiment))
     with Run.started(out) as parent:
-        parent.write_experiment(experiment)
         write_json(parent.path / SEEDS, {"first": experiment.seed, "number": seeds})
-        return _each_seed(parent, experiment, seeds, progress, simulate, options)
+        parent.write_devices(fleet)
+        parent.write_experiment(experiment)  # last: a folder with an experiment can be gone on with
+        return _each_seed(parent, experiment, seeds, progress, simulate, {**options, "devices": fleet})
 
 
 def resume_seeds(path: str | Path, *, progress: Progress | None = None, **options: Any) -> list[Run]:
     """Go on with `simulate_seeds`: finished seeds are kept, a broken-off one goes on, the others are started."""
     parent = Run.unfinished(path)
-    fleet = next(iter(sorted(parent.path.glob("seed-*/devices.yaml"))), None)
-    if fleet is None:
-        raise InputError(f"no seed of {path} had begun; run it again with another --out")
+    parent.sweep()
+    fleet = load_fleet(parent.path / "devices.yaml")
     warn = options.pop("warn", print)
-    number = json.loads((parent.path / SEEDS).read_text())["number"]
+    number = _number_of_seeds(parent)
     kept = {k: v for k, v in options.items() if k not in ("executor", "workers")}
 
     def go(experiment: Experiment, *, out: Path, progress: Progress | None) -> Run:
@@ -235,9 +247,17 @@ def resume_seeds(path: str | Path, *, progress: Progress | None = None, **option
             return Run(out)
         if (out / "experiment.yaml").is_file():
             return resume(out, progress=progress, warn=warn, **options)
+        Run(out).forget()  # killed before its first file was whole
         return simulate(experiment, fleet, out=out, progress=progress, **kept)
 
     return _each_seed(parent, parent.experiment, number, progress, go, {})
+
+
+def _number_of_seeds(parent: Run) -> int:
+    try:
+        return int(json.loads((parent.path / SEEDS).read_text())["number"])
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise InputError(f"cannot read {parent.path / SEEDS}: {error}; run it again with another --out") from None
 
 
 def _each_seed(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -26,29 +28,45 @@ class EventLog:
 
     def __init__(self, path: Path):
         self.path = path
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def append(self, events: list[dict[str, Any]]) -> None:
         """Add events at the end."""
-        if self._file is None:
-            self._file = open(self.path, "ab")  # noqa: SIM115 - open for as long as the run
-        self._file.write("".join(json.dumps(event) + "\n" for event in events).encode())
-        self._file.flush()
+        with self._told():
+            if self._file is None:
+                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open for as long as the run
+            lines = "".join(json.dumps(event) + "\n" for event in events).encode()
+            while lines:  # unbuffered, so that a full disk is noticed here and not at the end of the program
+                lines = lines[self._file.write(lines) :]
 
     def flush(self) -> int:
         """Everything so far is on the disk; returns its length, bytes."""
         if self._file is None:
             return self.path.stat().st_size if self.path.exists() else 0
-        os.fsync(self._file.fileno())
+        with self._told():
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def cut(self, length: int) -> None:
-        """Forget what was written after the first `length` bytes."""
+        """Forget what was written after the first `length` bytes. Raises `InputError` if there are fewer."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        with open(self.path, "ab") as file:
+        with self._told(), open(self.path, "ab") as file:
+            if file.tell() < length:
+                raise InputError(
+                    f"{self.path} is shorter than the run's checkpoint remembers; put it back as it was, or start "
+                    "again with another --out"
+                )
             file.truncate(length)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """A full disk or a file that may not be written is said in one line."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
 
 
 class Run:
@@ -108,10 +126,42 @@ class Run:
         """A run that was started and has no summary yet. Raises `InputError` for anything else."""
         run = cls(path)
         if not (run.path / "experiment.yaml").is_file():
-            raise InputError(f"{path} holds no run to go on with (no experiment.yaml); start it with --out {path}")
+            other = "another --out" if run.path.is_dir() and any(run.path.iterdir()) else f"--out {path}"
+            raise InputError(f"{path} holds no run to go on with (no experiment.yaml); start it with {other}")
         if (run.path / "summary.json").is_file():
             raise InputError(f"the run in {path} is finished; nothing is left to be done")
         return run
+
+    @contextmanager
+    def recorded(self, experiment: Experiment, fleet: FleetFile) -> Iterator[None]:
+        """What was asked for is in the folder before the block runs; a block that fails takes it back.
+
+        A kill or Ctrl-C leaves it, so that `resume` can start from it. The experiment is written last: where it is, all
+        is there.
+        """
+        try:
+            self.write_devices(fleet)
+            self.write_experiment(experiment)
+            yield
+        except Exception:
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Take back what `recorded` and a kill while it wrote leave behind, and the folder if it is empty then."""
+        self.sweep()
+        for name in ("experiment.yaml", "devices.yaml"):
+            (self.path / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it holds something else, or was never made
+            self.path.rmdir()
+
+    def sweep(self) -> None:
+        """Remove what a kill left half written."""
+        for path in sorted(self.path.rglob(".*.part")):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     @property
     def experiment(self) -> Experiment:

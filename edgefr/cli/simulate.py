@@ -12,6 +12,8 @@ from rich.console import Console
 from edgefr.cli.progress import shown
 from privacy.errors import InputError
 
+DEVICES = Path("devices.yaml")
+
 
 def data_names() -> list[str]:
     """Data sets for shell completion."""
@@ -21,9 +23,7 @@ def data_names() -> list[str]:
 
 
 def simulate(
-    devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = Path(
-        "devices.yaml"
-    ),
+    devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = DEVICES,
     experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). Default: the demo.")] = None,
     data: Annotated[
         str | None,
@@ -72,9 +72,18 @@ def simulate(
 
     common: dict[str, Any] = {"data_dir": data_dir, "bundles": bundles, "checkpoint_every": checkpoint_every}
     if resume is not None:
-        refused = {"--experiment": experiment, "--data": data, "--seed": seed, "--set": set_, "--out": out}
-        for option, value in refused.items():
-            if value:
+        refused = {
+            "--devices": devices != DEVICES,
+            "--experiment": experiment is not None,
+            "--data": data is not None,
+            "--seed": seed is not None,
+            "--seeds": seeds != 1,
+            "--set": bool(set_),
+            "--device": device is not None,
+            "--out": out is not None,
+        }
+        for option, given in refused.items():
+            if given:
                 raise InputError(f"{option} cannot change a run that is resumed; start another one with --out")
         _resume(resume, {**common, "executor": executor, "workers": workers})
         return
