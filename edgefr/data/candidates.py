@@ -2,14 +2,79 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from edgefr.data.interactions import Ragged
 from privacy import keyed
 
-_USERS_AT_ONCE = 1 << 15
+Items = npt.NDArray[np.int32]
+
+_USERS_AT_ONCE = 1 << 12  # more at once do not fit the cache and take longer
 _SCORES_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The table [n, 1 + negatives] of held-out items and their negatives, whose rows are drawn when they are asked for.
+
+    Row r is for `users[r]`: `held[users[r]]`, then `negatives` items of `pool` [ascending] that the user never had,
+    which are those of `train` [users] and of every table in `others` [users] (`held` among them). A row is the same
+    whenever it is drawn and whoever else is. Index it by rows, as an array; `np.asarray` draws all of it.
+
+    >>> table = Candidates(keyed.key(0, "doctest"), np.array([1]), np.array([-1, 4], np.int32),
+    ...     Ragged.from_lists([[2], [0, 1]]), (np.array([-1, 4], np.int32),), np.arange(6, dtype=np.int32), 2)
+    >>> table.shape, sorted(table[0].tolist()), (np.asarray(table) == table[:]).all().item()
+    ((1, 3), [2, 4, 5], True)
+    """
+
+    key: int
+    users: npt.NDArray[np.int64]
+    held: Items
+    train: Ragged
+    others: tuple[Items, ...]
+    pool: Items
+    negatives: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, candidates of each)."""
+        return len(self.users), 1 + self.negatives
+
+    @property
+    def dtype(self) -> np.dtype[np.int32]:
+        """int32, as the items of a data set."""
+        return np.dtype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def __getitem__(self, rows: int | slice | npt.NDArray[np.integer]) -> Items:
+        asked = self.users[rows]
+        users = np.atleast_1d(asked)
+        out = np.empty((len(users), 1 + self.negatives), np.int32)
+        out[:, 0] = self.held[users]
+        for start in range(0, len(users), _USERS_AT_ONCE):
+            part = slice(start, start + _USERS_AT_ONCE)
+            drawn = sample_negatives(self.key, users[part], self._owned(users[part]), len(self.pool), self.negatives)
+            out[part, 1:] = self.pool[drawn]
+        return out if np.ndim(asked) else out[0]
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        return self[:] if dtype is None else self[:].astype(dtype)
+
+    def _owned(self, users: npt.NDArray[np.int64]) -> Ragged:
+        """Everything these users have, as ascending positions in the pool."""
+        train, each = self.train.take(users), np.arange(len(users))
+        row = np.concatenate([train.rows, *(each for _ in self.others)])
+        item = np.concatenate([train.values, *(other[users] for other in self.others)])
+        whole = int(self.pool[-1]) == len(self.pool) - 1  # then a position is the number itself
+        bits = len(self.pool).bit_length()
+        codes = row << bits | (item if whole else np.searchsorted(self.pool, item))
+        codes.sort()
+        return Ragged(codes & (1 << bits) - 1, train.offsets + len(self.others) * np.arange(len(users) + 1))
 
 
 def sample_negatives(key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int32]:
@@ -42,16 +107,14 @@ def _parts(ids: npt.NDArray[np.int64], size: int) -> list[npt.NDArray[np.int64]]
 
 def _by_rejection(keys: npt.NDArray[np.uint64], owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int64]:
     """Draw all places, then redraw those that are owned or repeat a place further left, until none is."""
-    taken = owned.rows * pool + owned.values  # ascending, so membership is one binary search
     draws = keyed.integers(keys[:, None], np.arange(count), pool)
     rows, attempt = np.arange(len(keys)), 0
     while len(rows):
-        now = draws[rows]
-        bad = _contains(taken, rows[:, None] * pool + now) | _repeats(now)
         attempt += 1
-        at_row, place = np.nonzero(bad)
-        draws[rows[at_row], place] = keyed.integers(keys[rows[at_row]], attempt * count + place, pool)
-        rows = rows[bad.any(axis=1)]
+        at_row, place = _unfit(draws[rows], owned.take(rows), pool)
+        again = rows[at_row]
+        draws[again, place] = keyed.integers(keys[again], attempt * count + place, pool)
+        rows = np.unique(again)
     return draws
 
 
@@ -63,17 +126,23 @@ def _by_sorting(keys: npt.NDArray[np.uint64], owned: Ragged, pool: int, count: i
     return np.argsort(bits, axis=1, kind="stable")[:, :count]
 
 
-def _contains(ascending: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    if not len(ascending):
-        return np.zeros(wanted.shape, bool)
-    at = np.searchsorted(ascending, wanted)
-    return ascending[np.minimum(at, len(ascending) - 1)] == wanted
-
-
-def _repeats(draws: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """True where a value already stands further left in its row."""
-    order = np.argsort(draws, axis=1, kind="stable")
-    ordered = np.take_along_axis(draws, order, axis=1)
-    again = np.zeros(draws.shape, bool)
-    np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
-    return again
+def _unfit(
+    draws: npt.NDArray[np.int64], owned: Ragged, pool: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(row, place) of draws [n, count] that the row owns or that stand further left in it already."""
+    n, count = draws.shape
+    bits = max(count - 1, 0).bit_length()
+    codes = (draws << bits) + np.arange(count)
+    if pool.bit_length() + bits <= 32:
+        codes = codes.astype(np.uint32)  # sorted in half the time
+    codes.sort(axis=1)
+    value = codes >> bits
+    bad = np.zeros(draws.shape, bool)
+    bad[:, 1:] = value[:, 1:] == value[:, :-1]
+    # There are fewer owned than draws, so the owned are looked up among the draws; repeats of a hit are bad already.
+    drawn = (value + np.arange(n)[:, None] * pool).ravel()
+    taken = owned.rows * pool + owned.values
+    at = np.minimum(np.searchsorted(drawn, taken), drawn.size - 1)
+    bad.ravel()[at[drawn[at] == taken]] = True
+    row, column = np.nonzero(bad)
+    return row, (codes[row, column] & ((1 << bits) - 1)).astype(np.int64)

@@ -14,12 +14,16 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.data.blocks import Blocks
-from edgefr.data.candidates import sample_negatives
+from edgefr.data.candidates import Candidates
 from edgefr.data.interactions import Dataset, Ragged
+from edgefr.data.order import repeats
 from privacy import keyed
 from privacy.errors import InputError, unknown
 
 Items = npt.NDArray[np.int32]
+
+_DRAWN_AT_ONCE = 1 << 24  # values of the largest table of candidates that is drawn with the split
+_ROWS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Split:
     serve as context (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the
     held-out item or -1. `pool`: the items that may be drawn and ranked, ascending. `valid_candidates`,
     `test_candidates`: int32 [n, 1 + negatives], the held-out item in column 0, one row per user of
-    `users("valid")` or `users("test")`.
+    `users("valid")` or `users("test")`; tables too large to keep draw a row when it is asked for.
     """
 
     name: Literal["main", "source", "target"]
@@ -39,8 +43,8 @@ class Split:
     valid: Items
     test: Items
     pool: Items
-    valid_candidates: Items
-    test_candidates: Items
+    valid_candidates: Items | Candidates
+    test_candidates: Items | Candidates
 
     def users(self, which: Literal["valid", "test"]) -> npt.NDArray[np.int64]:
         """The users with a held-out item, ascending, int64 [n]."""
@@ -155,18 +159,28 @@ class _Held:
 
 
 def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
-    """Rows where a user has an item for the first time, by user and time."""
-    rows = _by_time(dataset)
-    pairs = dataset.user[rows].astype(np.int64) * len(dataset.catalogue) + dataset.item[rows]
-    return rows[np.sort(np.unique(pairs, return_index=True)[1])]
+    """Rows where a user has an item for the first time, by user and time, int64 [n]."""
+    ends, parts, items = dataset.offsets, [np.empty(0, np.int64)], len(dataset.catalogue)
+    first = 0
+    while first < len(ends) - 1:  # as many whole users at a time as fit the cache, at least one
+        last = max(first + 1, int(np.searchsorted(ends, ends[first] + _ROWS_AT_ONCE, side="right")) - 1)
+        part = slice(int(ends[first]), int(ends[last]))
+        user, item, time = dataset.user[part], dataset.item[part], dataset.time[part]
+        rows = _by_time(user, time) if dataset.clock else np.arange(len(user))
+        pairs = (user[rows] - np.int64(first)) * items + item[rows]
+        keep = np.ones(len(rows), bool)
+        keep[repeats(pairs, (last - first) * items)] = False
+        parts.append(rows[keep] + ends[first])
+        first = last
+    return np.concatenate(parts)
 
 
-def _by_time(dataset: Dataset) -> npt.NDArray[np.int64]:
-    """All rows by user and time. Equal clock times are turned round: first in the file = newest."""
-    rows = np.arange(len(dataset.user))
-    if not dataset.clock or not len(rows):
+def _by_time(user: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Rows sorted by user and time with those of equal times turned round: first in the file = newest."""
+    rows = np.arange(len(user))
+    if not len(rows):
         return rows
-    new = np.flatnonzero((np.diff(dataset.user, prepend=-1) != 0) | (np.diff(dataset.time, prepend=-1) != 0))
+    new = np.flatnonzero(np.append(True, (user[1:] != user[:-1]) | (time[1:] != time[:-1])))
     ends = np.append(new[1:], len(rows))
     return np.repeat(new + ends - 1, ends - new) - rows
 
@@ -198,30 +212,22 @@ def _split(
     valid, test = np.full(users, -1, np.int32), np.full(users, -1, np.int32)
     valid[user[held.valid]] = item[held.valid]
     test[user[held.test]] = item[held.test]
-    evaluated = np.flatnonzero(test >= 0)
-    owned = _positions(user, item, pool, users).take(evaluated)
-    _check_room(dataset, evaluated, owned, len(pool), negatives)
-
-    def candidates(which: str, target: Items) -> Items:
-        key = keyed.key(seed, f"negatives/{name}/{which}")
-        drawn = sample_negatives(key, evaluated, owned, len(pool), negatives)
-        return np.concatenate([target[evaluated][:, None], pool[drawn]], axis=1)
-
     train = ~(held.valid | held.test)
     kept = Ragged.from_sorted(user[train], item[train], users)
+    evaluated = np.flatnonzero(test >= 0)
+    _check_room(dataset, evaluated, kept.counts[evaluated] + 2, len(pool), negatives)
+
+    def candidates(which: str, target: Items) -> Items | Candidates:
+        key = keyed.key(seed, f"negatives/{name}/{which}")
+        table = Candidates(key, evaluated, target, kept, (valid, test), pool, negatives)
+        return table[:] if len(evaluated) * (1 + negatives) <= _DRAWN_AT_ONCE else table
+
     drawn = candidates("valid", valid), candidates("test", test)
     return Split(name, kept, history, valid, test, pool, *drawn)
 
 
-def _positions(user: np.ndarray, item: np.ndarray, pool: Items, users: int) -> Ragged:
-    """Every user's items as ascending positions in the pool."""
-    position = np.searchsorted(pool, item)
-    order = np.lexsort((position, user))
-    return Ragged.from_sorted(user[order], position[order], users)
-
-
-def _check_room(dataset: Dataset, evaluated: np.ndarray, owned: Ragged, pool: int, negatives: int) -> None:
-    left = pool - owned.counts
+def _check_room(dataset: Dataset, evaluated: np.ndarray, owned: np.ndarray, pool: int, negatives: int) -> None:
+    left = pool - owned  # [n], of every evaluated user
     worst = int(np.argmin(left))
     if left[worst] < negatives:
         raise InputError(

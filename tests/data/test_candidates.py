@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefr.data import candidates
-from edgefr.data.candidates import sample_negatives
+from edgefr.data.candidates import Candidates, sample_negatives
 from edgefr.data.interactions import Ragged
 
 
@@ -45,3 +45,35 @@ def test_a_users_draw_depends_on_the_user_alone(monkeypatch):
     monkeypatch.setattr(candidates, "_SCORES_AT_ONCE", 100)
     assert (sample_negatives(3, range(50), owned, 60, 12) == whole).all()
     assert (sample_negatives(4, range(50), owned, 60, 12) != whole).any()
+
+
+def test_no_draw_is_ever_owned_or_drawn_twice_when_most_have_to_be_drawn_again():
+    """50 of 300 with 100 owned: nearly every row has draws that do not fit, many of them several times."""
+    owned = Ragged.from_lists([sorted(range(u % 7, 300, 3)) for u in range(400)])
+    drawn = sample_negatives(5, range(400), owned, 300, 50)
+    assert all(len(set(row)) == 50 for row in drawn.tolist())
+    assert not any(set(row) & set(owned[u].tolist()) for u, row in enumerate(drawn.tolist()))
+
+
+@pytest.mark.parametrize("pool", [np.arange(60), np.arange(5, 125, 2)])
+def test_rows_of_a_table_are_the_same_whenever_they_are_asked_for(pool):
+    rng = np.random.default_rng(0)
+    own = [rng.choice(pool, 2 + u % 20, replace=False) for u in range(30)]
+    train = Ragged.from_lists([row[2:] for row in own])
+    valid, test = (np.array([row[at] for row in own], np.int32) for at in (0, 1))
+    users = np.arange(1, 30, 2)
+    table = Candidates(9, users, test, train, (valid, test), pool.astype(np.int32), 8)
+    whole = np.asarray(table)
+    assert whole.shape == table.shape == (len(table), 9)
+    assert whole.dtype == table.dtype == np.int32
+    assert (whole[:, 0] == test[users]).all()
+    for user, row in zip(users.tolist(), whole.tolist(), strict=True):
+        assert len(set(row)) == 9
+        assert set(row) <= set(pool.tolist())
+        assert not set(row[1:]) & set(own[user].tolist())
+    assert (table[:] == whole).all()
+    assert (table[np.array([7, 2, 7])] == whole[[7, 2, 7]]).all()
+    assert (table[-1] == whole[-1]).all()
+    assert (table[3:6] == whole[3:6]).all()
+    with pytest.raises(IndexError):
+        table[len(users)]

@@ -4,8 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from edgefr.data import load
+from edgefr.data import load, protocols
+from edgefr.data.candidates import Candidates
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
+from edgefr.metrics import evaluate, references
 from privacy.errors import InputError
 from tests.data.tables import dataset
 
@@ -70,6 +72,39 @@ def test_negatives_are_fixed_by_the_seed_and_differ_between_valid_and_test():
     assert (one.test_candidates == again.test_candidates).all()
     assert (one.test_candidates[:, 1:] != other.test_candidates[:, 1:]).any()
     assert (one.test_candidates[:, 1:] != one.valid_candidates[:, 1:]).any()
+
+
+@pytest.mark.parametrize("protocol", [LeaveOneOut(negatives=20), CrossDomain(source="books", target="films")])
+def test_tables_too_large_to_keep_and_parts_of_rows_change_nothing(protocol, monkeypatch):
+    table = load("demo", options={"users": 120})
+    kept = protocol.apply(table, 3)
+    monkeypatch.setattr(protocols, "_DRAWN_AT_ONCE", 100)
+    monkeypatch.setattr(protocols, "_ROWS_AT_ONCE", 70)  # fewer than some users have
+    assert np.diff(table.offsets).max() > 70
+    for one, other in zip(kept, protocol.apply(table, 3), strict=True):
+        assert isinstance(one.test_candidates, np.ndarray)
+        assert isinstance(other.test_candidates, Candidates)
+        for name in ("valid", "test", "pool", "valid_candidates", "test_candidates"):
+            assert (getattr(one, name) == np.asarray(getattr(other, name))).all()
+        assert (one.train.values == other.train.values).all()
+        assert (one.train.offsets == other.train.offsets).all()
+        some = one.users("test")[::-2]
+        first, second = (
+            evaluate(references.popularity(one), split, "test", "sampled", some, chunk=7) for split in (one, other)
+        )
+        assert (first.ranks == second.ranks).all()
+
+
+def test_the_numbers_of_a_seed_are_these():
+    """Figures rest on them: a change of how data or candidates are drawn is a change of every published result."""
+    table = load("demo", options={"users": 50, "items": 300}, seed=2)
+    (split,) = LeaveOneOut(negatives=4).apply(table, 2)
+    assert table.item[:5].tolist() == [35, 178, 26, 254, 176]
+    assert table.time[:2].tolist() == [1675758473, 1680899565]
+    assert len(table.item) == 1295
+    assert split.train[3][:4].tolist() == [76, 29]
+    assert split.valid_candidates[1].tolist() == [52, 220, 8, 103, 188]
+    assert split.test_candidates[1].tolist() == [230, 286, 139, 272, 120]
 
 
 def test_of_equal_clock_times_the_first_in_the_file_is_the_newest():
