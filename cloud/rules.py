@@ -80,6 +80,11 @@ def combine(uploads: Uploads, shared: Mapping[str, Tensor], settings: Aggregatio
     """The cohort's update by a robust rule: one float64 tensor per tensor of `shared`, in its shape and place.
 
     Raises `InputError` for a cohort too large for Krum.
+
+    >>> rows = (torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]), torch.tensor([[1.0], [2.0], [900.0]]))
+    >>> uploads, shared = Uploads({}, {"item": rows}, clients=3), {"item": torch.zeros(2, 1)}
+    >>> combine(uploads, shared, AggregationSettings(rule="median"))["item"].tolist()
+    [[2.0], [0.0]]
     """
     if settings.rule in ("median", "trimmed-mean"):
         return _trimmed(uploads, shared, settings)

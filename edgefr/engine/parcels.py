@@ -40,6 +40,11 @@ class Shelf:
     """A place in shared memory for one object at a time; what is put there replaces what was there.
 
     Readers must be done with the old object before a new one is put.
+
+    >>> shelf = Shelf()
+    >>> Reader().get(shelf.put({"rows": np.arange(3)}))["rows"].tolist()
+    [0, 1, 2]
+    >>> shelf.clear()
     """
 
     def __init__(self) -> None:

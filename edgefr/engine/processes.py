@@ -110,7 +110,7 @@ class Workers:
     ) -> None:
         """Tell every worker about the round, and about the setting when it is made of other objects than before."""
         setting = (work.program, work.sampler, work.context, work.memory)
-        if len(setting) != len(self._setting) or any(a is not b for a, b in zip(setting, self._setting, strict=True)):
+        if not self._setting or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
             self._tell("setting", setting)
             self._setting = setting
         used = {name for phase in work.phases for name in phase.uses}
@@ -185,9 +185,11 @@ class _Worker:
     def _ended(self) -> RuntimeError:
         self.process.join(PATIENCE)
         code = self.process.exitcode
-        how = (
-            f"by signal {-code} (9: often too little memory)" if code is not None and code < 0 else f"with code {code}"
-        )
+        how = f"with code {code}"
+        if code is not None and code < 0:
+            how = f"by signal {-code} (9: often too little memory)"
+        if not self.ready:
+            how += ' before it was ready; a script that starts workers needs `if __name__ == "__main__":`'
         return RuntimeError(f"worker {self.number} of executor processes ended {how}; its round is lost")
 
 

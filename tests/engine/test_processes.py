@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -196,41 +197,46 @@ def run(crew: Crew, local: LocalProgram, size: int = 3, **changes: Any) -> list[
     return list(crew.releases(replace(work(local), **changes), PLAIN, local.init_shared(0), private, shards(size)))
 
 
-@pytest.fixture
-def crew() -> Iterator[Workers]:
-    made = Workers(1)
-    yield made
-    made.close()
-
-
-def test_faults_come_back_and_the_next_round_has_a_new_worker(crew: Workers) -> None:
+def test_a_fault_comes_back_and_a_caller_may_stop_midway() -> None:
+    """Either way nothing is left, and the next round has a new worker."""
+    crew, local = Workers(1), program("fedmf")
     with pytest.raises(RuntimeError, match=r"(?s)failed in round 2, shard .*ZeroDivisionError: nothing to share"):
         run(crew, Faulty(ZeroDivisionError("nothing to share")))
     assert not crew.started
-    with pytest.raises(InputError, match=r"^use another file$"):
-        run(crew, Faulty(InputError("use another file")))
-    assert not crew.started
-
-
-def test_a_killed_worker_is_an_error_and_leaves_nothing() -> None:
-    crew, local = Workers(2), program("fedmf")
-    run(crew, local)
-    running, names = pids(crew), segments(crew)
-    assert len(names) == 2
-    os.kill(running[1], signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"worker 1 of executor processes ended by signal 9 .*its round is lost"):
-        run(crew, local)
-    assert gone(running)
-    assert unlinked(names)
-
-
-def test_a_caller_who_stops_midway_leaves_nothing(crew: Workers) -> None:
-    local = program("fedmf")
     private = local.init_private(0, torch.from_numpy(EVERYONE))
     some = crew.releases(work(local), PLAIN, local.init_shared(0), private, shards(1))
     next(some)
     running, names = pids(crew), segments(crew)
     del some
+    assert not crew.started
+    assert gone(running)
+    assert unlinked(names)
+
+
+def test_wrong_input_in_a_worker_is_wrong_input_in_the_parent() -> None:
+    desk = processes._Desk()
+    local, shelf = Faulty(InputError("use another file")), Shelf()
+    todo = work(local)
+    desk.take("setting", shelf.put((local, todo.sampler, todo.context, None)))
+    private = local.init_private(0, torch.from_numpy(EVERYONE))
+    desk.things["round"] = (todo.phases, 2, PLAIN, local.init_shared(0), private, shards(5))
+    ours, theirs = multiprocessing.Pipe()
+    theirs.send_bytes(parcels.sealed(desk.run(3)))
+    with pytest.raises(InputError, match=r"^use another file$"):
+        processes._Worker(0, multiprocessing.current_process(), ours, busy=1).receive(2)
+    desk.things.clear()
+    desk.reader.keep([])
+    shelf.clear()
+
+
+def test_a_killed_worker_is_an_error_and_leaves_nothing() -> None:
+    crew, local = Workers(1), program("fedmf")
+    run(crew, local)
+    running, names = pids(crew), segments(crew)
+    assert len(names) == 2
+    os.kill(running[0], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"worker 0 of executor processes ended by signal 9 .*its round is lost"):
+        run(crew, local)
     assert gone(running)
     assert unlinked(names)
 
@@ -298,16 +304,16 @@ def unlinked_soon(names: list[str]) -> bool:
     return not any(Path("/dev/shm", name).exists() for name in names)
 
 
-def test_what_a_user_can_get_wrong(crew: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_user_can_get_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="workers must be at least 1, got 0"):
         Workers(0)
+    monkeypatch.setattr(Workers, "start", lambda self: None)
     with pytest.raises(InputError, match=r"trains on the CPU, not on cuda; set engine.device=cpu"):
-        run(crew, program("fedmf"), device=torch.device("cuda"))
+        run(Workers(1), program("fedmf"), device=torch.device("cuda"))
     if Path("/dev/shm").is_dir():
         monkeypatch.setattr(parcels.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 0}))
         with pytest.raises(InputError, match=r"0 MB are free: give /dev/shm more room .* or use executor inline"):
-            run(crew, program("fedmf"))
-        assert not crew.started
+            run(Workers(1), program("fedmf"))
 
 
 # --- the order of results ---------------------------------------------------------------------------------------------
