@@ -126,7 +126,8 @@ class Run:
         """A run that was started and has no summary yet. Raises `InputError` for anything else."""
         run = cls(path)
         if not (run.path / "experiment.yaml").is_file():
-            other = "another --out" if run.path.is_dir() and any(run.path.iterdir()) else f"--out {path}"
+            taken = run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir()))
+            other = "another --out" if taken else f"--out {path}"
             raise InputError(f"{path} holds no run to go on with (no experiment.yaml); start it with {other}")
         if (run.path / "summary.json").is_file():
             raise InputError(f"the run in {path} is finished; nothing is left to be done")
