@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import edgefr
+from tests.cli.conftest import cli, inside
 from tests.durable import runs
+
+__all__ = ["cli", "inside"]  # fixtures that are used here too
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +34,20 @@ def whole(place: Path, cache: Path) -> Path:
     out = place / "whole"
     done = edgefr("simulate", *command(place, "fedmf"), "--out", out, cache=cache)
     assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture
+def broken(whole: Path, tmp_path: Path) -> Path:
+    """The FedMF run as a kill in its last round would have left it: three rounds kept, and a line half written."""
+    out = tmp_path / "broken"
+    shutil.copytree(whole, out)
+    for name in ("summary.json", "metrics.parquet", "checkpoint/model.safetensors", "checkpoint/names.json"):
+        (out / name).unlink()
+    shutil.rmtree(out / "figures")
+    shutil.rmtree(out / "checkpoint" / "round-00000004")
+    events = out / "events.jsonl"
+    events.write_bytes(events.read_bytes()[:-40])
     return out
 
 
