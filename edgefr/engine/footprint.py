@@ -15,6 +15,9 @@ from edgefr.methods.program import LocalProgram, Phase
 FLOAT, HALF = 4, 2
 """Bytes of a value: tensors travel and train as float32, frozen tables lie on the device as float16."""
 
+LARGEST_SHARD = 1024
+"""Clients per call beyond which nothing is gained: a call's fixed cost is then a few microseconds each."""
+
 
 def round_work(
     program: LocalProgram,
@@ -80,4 +83,4 @@ def default_shard_size(program: LocalProgram, batch_size: int, memory_mb: int) -
     dense = sum(spec.size for spec in program.specs.values() if spec.kind == "dense")
     rows = sum(spec.shape[1] for spec in program.specs.values() if spec.kind == "rows") * batch_size
     per_client = FLOAT * 5 * (dense + rows) + 3 * activation_bytes(program, batch_size)
-    return int(np.clip(memory_mb * 2**20 / per_client, 1, 256))
+    return int(np.clip(memory_mb * 2**20 / per_client, 1, LARGEST_SHARD))

@@ -16,6 +16,7 @@ Owns: the contract between methods and everything that runs them. Does not own: 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -151,13 +152,24 @@ class _InnerOfRuns(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, users: Tensor, vectors: Tensor, repeated: Tensor, ends: Tensor) -> Tensor:
         ctx.save_for_backward(vectors, repeated, ends)
-        return (vectors * repeated).sum(-1)
+        return _products_of_runs(users, vectors, ends) if vectors.device.type == "cpu" else (vectors * repeated).sum(-1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         vectors, repeated, ends = ctx.saved_tensors
         of_users = _sum_runs(vectors, ends, gradients[0].contiguous()) if ctx.needs_input_grad[0] else None
         return of_users, gradients[0].unsqueeze(-1) * repeated if ctx.needs_input_grad[1] else None, None, None
+
+
+def _products_of_runs(users: Tensor, vectors: Tensor, ends: Tensor) -> Tensor:
+    """Each vector times its run's user: the entries (user, vector) of a product of matrices, with no array between."""
+    where = torch.nn.functional.pad(ends, (1, 0)), torch.arange(len(vectors))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        entries = torch.sparse_csr_tensor(
+            *where, vectors.new_zeros(len(vectors)), (len(users), len(vectors)), check_invariants=False
+        )
+    return torch.sparse.sampled_addmm(entries, users, vectors.t(), beta=0.0).values()
 
 
 def _sum_runs(values: Tensor, ends: Tensor, weight: Tensor | None = None) -> Tensor:

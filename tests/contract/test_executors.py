@@ -156,7 +156,7 @@ def test_replayed_examples_join_every_batch(variant: str, batch_size: int) -> No
     idle = (clients % 3 == 0) | (clients == CLIENTS // 2)  # no memory, or no batch that a replay could join
     for name in fast:
         change = (fast[name] - without[name]).flatten(1).abs().amax(1).numpy()
-        assert (change[idle] < 1e-6).all()
+        assert (change[idle] < 1e-5).all()
     changed = [(fast[n] - without[n]).flatten(1).abs().amax(1).numpy() for n in fast]
     assert (np.max(changed, axis=0)[~idle] > 1e-5).all()
 

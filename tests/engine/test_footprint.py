@@ -80,7 +80,7 @@ def test_activations_grow_with_the_batch() -> None:
 def test_the_default_shard_fills_the_memory_it_is_given() -> None:
     program = TransFR(TransFRSettings(), torch.zeros(ITEMS, 312), 1)
     small, large = (default_shard_size(program, 256, memory_mb) for memory_mb in (64, 128))
-    assert 1 <= small < large <= 256
+    assert 1 <= small < large <= 1024
     assert large == pytest.approx(2 * small, abs=2)
     assert default_shard_size(program, 10**6, 16) == 1
-    assert default_shard_size(FedMF(FedMFSettings(dim=1), 10, 1), 1, 10_000) == 256
+    assert default_shard_size(FedMF(FedMFSettings(dim=1), 10, 1), 1, 10_000) == 1024
