@@ -15,7 +15,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from cloud.rules import is_sum
 from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings
 from edgefr.data.blocks import Blocks
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
@@ -136,7 +135,7 @@ class Experiment(_Section):
                 raise _fault("blocks need a method without local training after the rounds, e.g. fedmf", "protocol")
         elif self.strategy != "ft":
             raise _fault(f"{self.strategy} keeps knowledge between blocks: set protocol.name=blocks", "strategy")
-        if self.privacy.mechanism != "none" and not is_sum(self.aggregation):
+        if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
     @property
