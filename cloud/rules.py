@@ -54,11 +54,6 @@ def joined(parts: Sequence[Uploads]) -> Uploads:
     return Uploads(dense, rows, starts[-1])
 
 
-def is_sum(settings: AggregationSettings) -> bool:
-    """Whether the rule needs only the sum of clipped updates, which is what noise and guarantees are made for."""
-    return settings.is_sum
-
-
 def temporal_mean(aggregated: Tensor, previous: Tensor, known: Tensor, beta: float, itemwise: bool) -> Tensor:
     """A table pulled back to what it was after the previous block (F3CRec §4.3.2), in the dtype of `aggregated`.
 

@@ -10,7 +10,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 import cloud.rules
-from cloud.rules import Uploads, combine, is_sum, joined, temporal_mean
+from cloud.rules import Uploads, combine, joined, temporal_mean
 from cloud.settings import AggregationSettings
 from privacy import keyed
 from privacy.errors import InputError
@@ -223,4 +223,4 @@ def test_the_temporal_mean_lies_between_and_keeps_less_of_rows_that_moved_more(s
 
 def test_which_rules_are_sums() -> None:
     rules = ("mean", "temporal-mean", "median", "trimmed-mean", "norm-bounded", "krum")
-    assert [is_sum(AggregationSettings(rule=rule)) for rule in rules] == [True, True, False, False, False, False]
+    assert [AggregationSettings(rule=rule).is_sum for rule in rules] == [True, True, False, False, False, False]
