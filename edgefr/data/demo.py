@@ -192,8 +192,8 @@ def _draw_items(
     growing = chance(2) < turned
     slot = np.where(which < _LASTING, 0, np.where(growing, 2, 1))
     topic = users.topics[row, slot]
-    curious = which >= (_LASTING + _DRIFTING) / (1 + attempt)  # later attempts look further afield
-    topic = np.where(curious, _skewed_topic(chance(3)), topic)
+    curious = np.flatnonzero(which >= (_LASTING + _DRIFTING) / (1 + attempt))  # later attempts look further afield
+    topic[curious] = _skewed_topic(keyed.uniform(key[curious], draw[curious] * _COLUMNS + 3))
     one, two = items.draw(domain, topic, chance(4)), items.draw(domain, topic, chance(5))
     liked = users.style[row]
     return np.where((items.style[two] == liked) & (items.style[one] != liked), two, one)
