@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -16,14 +17,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefr import checkpoint
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
-from edgefr.pipeline import finish_run, owner, sized, start, torch_device
+from edgefr.pipeline import owner, peak_rss_mb, sized, start, torch_device
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
+
+if TYPE_CHECKING:
+    from edgefr.continual import Continual
 
 IDEAL_FLEET: dict[str, Any] = {
     "availability": None,
@@ -121,8 +125,7 @@ def _each(
 def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes that leave Ctrl-C to us; they are ended at once when the block does not end by itself."""
     others = active_children()
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(max(1, number), get_context("spawn"), signal.signal, ignore) as pool:
+    with ProcessPoolExecutor(max(1, number), get_context("spawn"), _as_worker) as pool:
         try:
             yield pool
         except BaseException:
@@ -131,6 +134,14 @@ def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
                 if child not in others:
                     child.terminate()
             raise
+
+
+def _as_worker() -> None:
+    """A worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
 
 
 def _why(problem: BaseException) -> str:
@@ -158,7 +169,8 @@ def _make_base(job: Job, setting: Setting) -> str:
 
 
 def run_job(job: Job, setting: Setting) -> str:
-    """One experiment from its base block to its summary, without bundles."""
+    """One experiment from its base block to its summary, without figures and bundles."""
+    began = time.perf_counter()
     experiment, prepared = _ready(job.experiment, setting)
     base = base_of(experiment)
     belongs_to = owner(base, setting.fleet, prepared)
@@ -173,8 +185,26 @@ def run_job(job: Job, setting: Setting) -> str:
     run.events.cut(found.state["events"])
     simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
     simulation.restore(found.state["simulation"])
-    finish_run(run, simulation)
+    _finish(run, simulation, began)  # type: ignore[arg-type]
     return str(run.path)
+
+
+def _finish(run: Run, simulation: Continual, began: float) -> None:
+    """The blocks that are left, and the run's files but for figures and bundles: drawing takes longer than learning a
+    small block, and nobody looks at the curves of hundreds of runs."""
+    from edgefr.report.summary import summarise
+    from edgefr.shipping import save_model
+
+    try:
+        simulation.train()
+        simulation.finish()
+    finally:
+        simulation.federation.crew.close()
+    save_model(run, simulation)
+    if simulation.kept:
+        run.write_tensors("blocks", simulation.kept)
+    run.write_metrics(simulation.measured.rows)
+    run.write_summary(summarise(simulation, time.perf_counter() - began, peak_rss_mb(), []))
 
 
 def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:

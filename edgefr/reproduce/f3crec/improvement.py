@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
 from edgefr.reproduce.f3crec import published
-from edgefr.reproduce.f3crec.comparison import P_NOTE, best_baseline
+from edgefr.reproduce.f3crec.comparison import P_NOTE, best_baseline, misprints
 from edgefr.reproduce.f3crec.found import LABELS, Found, average, change, p_value
 from edgefr.reproduce.f3crec.recipes import Ask
 from edgefr.reproduce.pages import Page, Record, number
@@ -31,6 +31,8 @@ def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | N
         "own numbers; the paper's improvement is computed from its printed averages",
         P_NOTE,
     ]
+    misprinted = misprints(data)
+    notes += [misprinted] if misprinted else []
     title = "F3CRec Figure 3: improvement over the second best method"
     return Page("figure-3", title, sheets, records, notes, _bars(records))
 

@@ -32,7 +32,7 @@ class Reproduction:
 
 
 def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], list[str]]:
-    """Those data sets whose archives are there, and a line for each of the others that says what to put where.
+    """Those data sets whose archives are there, and for each of the others a line that says what to put where.
 
     Raises `InputError` for an archive that is damaged.
     """
@@ -41,9 +41,9 @@ def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], 
         try:
             datasets.load(name, data_dir)
         except InputError as error:
-            if "get it from" not in str(error):  # there, but damaged
+            if "is not there" not in str(error) and "none is named" not in str(error):  # there, but damaged
                 raise
-            missing.append(f"{name} is left out: {error}")
+            missing.append(str(error))
         else:
             there.append(name)
     return there, missing
@@ -70,7 +70,7 @@ def reproduce(
     if not there:
         raise InputError(missing[0])
     for line in missing:
-        warn(line)
+        warn(f"left out: {line}")
     wanted = {key: [name for name in (data or EXHIBITS[key].data) if name in there] for key in exhibits}
     cells = list(dict.fromkeys(c for key, names in wanted.items() for n in names for c in EXHIBITS[key].cells(ask, n)))
     found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, workers, progress)
