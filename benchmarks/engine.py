@@ -1,7 +1,8 @@
 """Client updates per second: the vectorised executor against loops over clients, one thread, same machine.
 
-    python benchmarks/engine.py [--data-dir DIR] [--only ml-100k|small|transfr]
+    python benchmarks/engine.py [--data-dir DIR] [--only base|ml-100k|small|transfr|idle]
 
+`vectorised` is all of a round but the server's step: draws, steps, training, and the release (norms, float64 sums).
 `loop` is a careful loop over clients on bare tensors (autograd, touched rows only, no module, no optimiser object): an
 honest rival. `debug` is edgefr's own one-client-at-a-time executor. All use the same keyed draws, so all do the same
 work. Times are CPU seconds of the best of `--repeat` runs.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +21,20 @@ import torch
 from torch import Tensor
 
 from edgefr import data
+from edgefr.data.blocks import Blocks
 from edgefr.data.interactions import Ragged
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.engine import debug, inline
 from edgefr.engine.footprint import default_shard_size
+from edgefr.engine.release import Terms, release
 from edgefr.engine.sampling import Sampler
-from edgefr.engine.work import LocalWork
+from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.fedncf.program import FedNCF
+from edgefr.methods.fedncf.settings import FedNCFSettings
+from edgefr.methods.pfedrec.program import PFedRec
+from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.program import LocalProgram
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
@@ -71,11 +79,12 @@ def timed(call: Callable[[], object], clients: int, repeat: int) -> float:
 def compare(name: str, program: LocalProgram, train: Ragged, items: int, batch_size: int, repeat: int) -> None:
     """Print one row per way of running the clients of `train` for one round."""
     sampler = Sampler(train, np.arange(items), items, 4, batch_size, seed=0)
-    work = LocalWork(program, program.phases[:1], sampler, train, 1, torch.device("cpu"))
+    phases = [phase for phase in program.phases if phase.when == "round"]
+    work = LocalWork(program, phases, sampler, train, 1, torch.device("cpu"))
     shared = program.init_shared(0)
     clients = np.argsort(-train.counts, kind="stable")
     clients = clients[train.counts[clients] > 0]
-    used = {n for n in program.phases[0].uses if program.specs[n].place == "private"}
+    used = {n for phase in phases for n in phase.uses if program.specs[n].place == "private"}
 
     def private(part: np.ndarray) -> dict[str, Tensor]:
         return {n: v for n, v in program.init_private(0, torch.from_numpy(part)).items() if n in used}
@@ -86,9 +95,11 @@ def compare(name: str, program: LocalProgram, train: Ragged, items: int, batch_s
     few = clients[:: max(1, len(clients) // 300)]
     state = private(few)
 
+    terms = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
+
     def vectorised() -> None:
         for shard, own in zip(shards, states, strict=True):
-            inline.run(work, shared, own, shard)
+            release(inline.run(work, shared, own, shard), train.counts[shard], terms)
 
     rows = {"vectorised": timed(vectorised, len(clients), repeat)}
     if program.name == "fedmf":
@@ -110,13 +121,55 @@ def small_clients(clients: int, items: int) -> Ragged:
     return Ragged.from_lists([rng.choice(items, 8, replace=False) for _ in range(clients)])
 
 
+class Idle(FedMF):
+    """Clients that do nothing: no epochs, so all that is left is what the engine does for a client anyway."""
+
+    def __init__(self) -> None:
+        super().__init__(FedMFSettings(dim=1), 10, 1)
+        self.specs = {"user": self.specs["user"]}
+        self.phases = (replace(self.phases[0], uses=("user",), trains=("user",), epochs=0),)
+
+
+def idle(clients: int, shard: int, repeat: int) -> None:
+    """Print the microseconds that a client costs when it does nothing."""
+    train = Ragged(np.zeros(clients, np.int32), np.arange(clients + 1))
+    program = Idle()
+    sampler = Sampler(train, np.arange(10), 10, 0, 1, seed=0)
+    work = LocalWork(program, program.phases, sampler, train, 1, torch.device("cpu"))
+    private = program.init_private(0, torch.arange(clients))
+    terms = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
+
+    def run(executor: Callable[..., Updates], few: int) -> None:
+        for at in range(0, few, shard):
+            numbers = np.arange(at, min(at + shard, few))
+            own = {name: value[numbers[0] : numbers[-1] + 1] for name, value in private.items()}
+            release(executor(work, {}, own, numbers), train.counts[numbers], terms)
+
+    print(f"clients that do nothing, shards of {shard}")
+    for name, executor, few in (("vectorised", inline.run, clients), ("debug", debug.run, 1000)):
+        speed = timed(lambda executor=executor, few=few: run(executor, few), few, repeat)
+        print(f"  {name:<11}{1e6 / speed:>10.2f} µs/client")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--only", choices=["ml-100k", "small", "transfr"])
+    parser.add_argument("--only", choices=["base", "ml-100k", "small", "transfr", "idle"])
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.only in (None, "base"):
+        blocks = Blocks()
+        stream = blocks.restrict(data.load("ml-100k", options.data_dir))
+        block = blocks.apply(stream, 0)[0]
+        train, items = block.train, len(block.pool)
+        programs = (
+            FedMF(FedMFSettings(), items, 1),
+            FedNCF(FedNCFSettings(), items, 1),
+            PFedRec(PFedRecSettings(), items, 1),
+        )
+        for program in programs:
+            compare(f"{program.name}, base block of ml-100k, batch 512", program, train, items, 512, options.repeat)
     if options.only in (None, "ml-100k"):
         dataset = data.load("ml-100k", options.data_dir)
         train, items = LeaveOneOut().apply(dataset, 0)[0].train, len(dataset.catalogue.ids)
@@ -136,6 +189,8 @@ def main() -> None:
         train, items = LeaveOneOut().apply(dataset, 0)[0].train, len(dataset.catalogue.ids)
         text = torch.from_numpy(np.random.default_rng(0).standard_normal((items, 156)).astype(np.float32))
         compare("TransFR, demo, batch 256", TransFR(TransFRSettings(), text, 1), train, items, 256, options.repeat)
+    if options.only in (None, "idle"):
+        idle(100_000, 1024, options.repeat)
 
 
 if __name__ == "__main__":
