@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from edgefr.measure_blocks import MASKS
 from edgefr.reproduce.f3crec import ablations, comparison, improvement, published, shifts, sweeps
 from edgefr.reproduce.f3crec.found import Found, average, average_group, change, p_value
 from edgefr.reproduce.f3crec.recipes import Ask
@@ -56,8 +57,29 @@ def test_table_2_rows():
 
 def test_table_2_with_nothing_finished():
     page = comparison.table_2(ASK, Found({}), ["hetrec2011"])
-    assert len(page.sheets) == 6
-    assert {row["mean"] for sheet in page.sheets for row in sheet.rows} == {"-"}
+    assert len(page.sheets) == 9
+    assert {row["mean"] for sheet in page.sheets for row in sheet.rows if "mean" in row} == {"-"}
+    assert {row["RA\nhistory"] for sheet in page.sheets for row in sheet.rows if "RA\nhistory" in row} == {"-"}
+
+
+def test_what_is_kept():
+    cells = ASK.cells("ml-100k", "fedmf", published.METHODS)
+    kept = {seed: summary(0, 0, 0) | {"continual": table(0.4, v, 0.1)} for seed, v in enumerate((0.3, 0.5, 0.4))}
+    less = {seed: summary(0, 0, 0) | {"continual": table(0.5, v, 0.3)} for seed, v in enumerate((0.2, 0.3, 0.35))}
+    sheet, records = comparison.kept_sheet(found(ft=less, f3crec=kept), cells)
+    rows = by_method(sheet)
+    assert rows["F3CRec"]["RA\nas released"] == "0.4000 ± 0.1000"
+    assert rows["F3CRec"]["forgetting\nhistory"] == "0.2000 ± 0.0000"
+    assert rows["F3CRec"]["p of RA\nhistory"] == "0.118"
+    assert (rows["FT"]["p of RA\nhistory"], rows["FT"]["LA\nhistory"]) == ("", "0.6000 ± 0.0000")
+    assert {r["on"] for r in records} == {"LA", "RA", "forgetting"}
+
+
+def table(learned: float, retained: float, forgotten: float) -> dict[str, dict[str, float]]:
+    """`continual` of a summary; the history mask adds 0.1."""
+    names = ("LA", "RA", "forgetting")
+    values = (learned, retained, forgotten)
+    return {m: {n: v + 0.1 * i for n, v in zip(names, values, strict=True)} for i, m in enumerate(MASKS)}
     assert any("HetRec" in note or "hetrec2011 FedMF Recall@20 (F3CRec)" in note for note in page.notes)
 
 

@@ -18,6 +18,7 @@ from edgefr.reproduce.f3crec.found import (
     average_group,
     average_history,
     change,
+    kept,
     on_block,
     p_value,
     reference,
@@ -55,6 +56,9 @@ def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | No
                 made = sheet(found, ask.cells(name, backbone, published.METHODS), metric)
                 sheets.append(made[0])
                 records += made[1]
+            made = kept_sheet(found, ask.cells(name, backbone, published.METHODS))
+            sheets.append(made[0])
+            records += made[1]
     notes = [
         "mean: over D1 to D3; cells are mean ± sd over seeds; beside each the published number (paper)",
         P_NOTE,
@@ -86,6 +90,27 @@ def sheet(found: Found, cells: Cells, metric: str) -> tuple[Sheet, list[Record]]
     means = [found.spread(cell, average(metric)).mean for cell in cells.values()]
     best = [means.index(max(m for m in means if not math.isnan(m)))] if not all(map(math.isnan, means)) else []
     return Sheet(title, rows, ["method"], _caption(found, cells, metric), rules=[len(cells) - 1], bold=best), records
+
+
+def kept_sheet(found: Found, cells: Cells) -> tuple[Sheet, list[Record]]:
+    """What the last model still knows of every block, which the paper's own table does not ask: a row per method."""
+    first, rows, records = next(iter(cells.values())), [], list[Record]()
+    for name, cell in cells.items():
+        row = {"method": LABELS[name]}
+        for mask in MASKS:
+            for quantity in ("LA", "RA", "forgetting"):
+                spread = found.spread(cell, kept(quantity, mask))
+                row[f"{quantity}\n{mask}"] = str(spread)
+                records.append(_record(cell, name, "NDCG@20", quantity, mask, spread))
+            own, fine_tuned = (found.by_seed(c, kept("RA", mask)) for c in (cell, cells["ft"]))
+            row[f"p of RA\n{mask}"] = "" if name == "ft" else number(p_value(own, fine_tuned), ".3f")
+        rows.append(row)
+    caption = (
+        "LA: mean of a(t, t), each block right after it was learned; RA: mean of a(3, s), every block at the end; "
+        "forgetting: mean over s < 3 of the best a(t, s) before the end, less a(3, s); p against FT, pairs by seed"
+    )
+    title = f"{first.data}, {LABELS[first.backbone]}: what is kept (NDCG@20, all blocks)"
+    return Sheet(title, rows, ["method"], caption), records
 
 
 def _method(

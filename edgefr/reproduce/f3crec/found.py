@@ -62,6 +62,11 @@ def average_history(metric: str) -> Pick:
     return lambda summary: summary["metrics_history_masked"][metric]
 
 
+def kept(name: str, mask: str) -> Pick:
+    """LA, RA or forgetting of NDCG@20 over all blocks, D0 included (`edgefr.metrics.continual`)."""
+    return lambda summary: summary["continual"][mask][name]
+
+
 def on_block(number: int, metric: str) -> Pick:
     """Right after block D<number>, on its test items."""
     return lambda summary: summary["blocks"][number]["metrics"][metric]
