@@ -97,7 +97,10 @@ class Updates:
 
         Rows of a table are summed in float32, everything else in float64.
         """
-        power = [v.flatten(1).double().abs().pow(order).sum(1) for v in self.dense.values()]
+        power = [
+            torch.linalg.vector_norm(v.flatten(1), order, dim=1, dtype=torch.float64).pow(order)
+            for v in self.dense.values()
+        ]
         for update in self.rows.values():
             values = update.values
             per_row = torch.linalg.vector_norm(values, dim=1).double().square() if order == 2 else values.abs().sum(1)
