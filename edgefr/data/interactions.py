@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,12 @@ class Ragged:
         row = range(len(self))[row]
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
-    @property
+    @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Length of every row, int64 [n]."""
-        return np.diff(self.offsets)
+        """Length of every row, int64 [n], read-only: counted once, since a round asks again for every shard."""
+        out = np.diff(self.offsets)
+        out.flags.writeable = False
+        return out
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
