@@ -22,11 +22,16 @@ def ranks(scores: npt.NDArray[np.float32], places: Ints) -> Ints:
     >>> ranks(np.array([[0.1, 0.9, 0.5]], np.float32), np.array([[1, 0, -1]])).tolist()
     [[1, 3, 0]]
     """
-    order = np.argsort(-scores, axis=1, kind="stable")
-    rank = np.empty(scores.shape, np.int32)
-    np.put_along_axis(rank, order, np.arange(1, scores.shape[1] + 1, dtype=np.int32)[None, :], axis=1)
-    found = np.take_along_axis(rank, np.maximum(places, 0), axis=1).astype(np.int64)
-    return np.where(places >= 0, found, 0)
+    from torch import from_numpy, searchsorted
+
+    own = np.take_along_axis(scores, np.maximum(places, 0), axis=1)
+    ascending = from_numpy(np.sort(scores, axis=1))  # plain values sort many times faster than orders
+    above = scores.shape[1] - searchsorted(ascending, from_numpy(own), right=True).numpy()
+    tied = scores.shape[1] - searchsorted(ascending, from_numpy(own)).numpy() - above > 1
+    rank = 1 + above.astype(np.int64)
+    for row, column in zip(*np.nonzero(tied & (places >= 0)), strict=True):
+        rank[row, column] += np.count_nonzero(scores[row, : places[row, column]] == own[row, column])
+    return np.where(places >= 0, rank, 0)
 
 
 def preference_shift(now: Ints) -> Ints:
