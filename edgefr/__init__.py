@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from edgefr.data import load as load_data
     from edgefr.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
-    from edgefr.pipeline import simulate, simulate_seeds
+    from edgefr.pipeline import resume, simulate, simulate_seeds
     from edgefr.run import Run
     from edgefr.shipping import export_run
     from privacy.errors import InputError
@@ -25,6 +25,7 @@ _HOMES = {
     "load_data": "edgefr.data",
     "load_experiment": "edgefr.experiment",
     "load_fleet": "edgefr.fleet",
+    "resume": "edgefr.pipeline",
     "simulate": "edgefr.pipeline",
     "simulate_seeds": "edgefr.pipeline",
 }
@@ -38,6 +39,7 @@ __all__ = [
     "load_data",
     "load_experiment",
     "load_fleet",
+    "resume",
     "simulate",
     "simulate_seeds",
 ]
