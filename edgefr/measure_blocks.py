@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,10 @@ from edgefr.experiment import EvaluationSection
 from edgefr.measure import joined
 from edgefr.methods.program import LocalProgram, Tensors
 from edgefr.metrics import Scorer
+from edgefr.metrics.continual import MASKS as MASKS
+from edgefr.metrics.continual import Masks
 from edgefr.metrics.lists import rank_lists
 from privacy import keyed
-
-Masks = Literal["as released", "history"]
-MASKS: tuple[Masks, ...] = ("as released", "history")
-"""What is not ranked: the user's training (and, in a test, validation) items of the block just learned; or everything
-the user has had so far. Never the items that are asked for."""
 
 
 @dataclass

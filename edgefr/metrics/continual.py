@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Performance = Sequence[Sequence[float]] | npt.NDArray[np.floating]
+
+Masks = Literal["as released", "history"]
+MASKS: tuple[Masks, ...] = ("as released", "history")
+"""What is not ranked: the user's training (and, in a test, validation) items of the block just learned; or everything
+the user has had so far. Never the items that are asked for."""
 
 
 def learning_average(performance: Performance, first: int = 0) -> float:

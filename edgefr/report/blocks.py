@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefr.measure import verdicts
-from edgefr.measure_blocks import MASKS
-from edgefr.metrics.continual import forgetting, harmonic_mean, learning_average, retained_average
+from edgefr.metrics.continual import MASKS, forgetting, harmonic_mean, learning_average, retained_average
 from edgefr.report.layout import Sheet
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 def summarise_blocks(sim: Continual) -> dict[str, Any]:
     """The parts of summary.json that speak of blocks. Averages are over the increments D1, D2, ... (F3CRec Table 2)."""
     from edgefr.continual import MODEL, REFERENCES
+    from edgefr.measure import verdicts
 
     names = [done["name"] for done in sim.done]
     stages = {stage: _by_block(sim, stage, names) for stage in (MODEL, *REFERENCES)}
