@@ -193,6 +193,16 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **v
     return document.validate(Experiment)
 
 
+def changed(text: str) -> tuple[str, Any]:
+    """`key=value` as a dotted name and a YAML value. Raises `InputError` for anything else.
+
+    >>> changed("aggregation.beta=0.9")
+    ('aggregation.beta', 0.9)
+    """
+    parts, value, _ = _change(text)
+    return ".".join(parts), value
+
+
 def _change(text: str) -> tuple[list[str], Any, str]:
     """`key=value` as path, value and what to call it in an error."""
     key, sign, value = text.partition("=")

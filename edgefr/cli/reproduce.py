@@ -58,6 +58,12 @@ def f3crec(
         int | None,
         typer.Option(min=1, max=10_000, help="At most this many rounds per block, to make it smaller; pages say so."),
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Put a value over every recipe, e.g. aggregation.beta=0.9; pages say so."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of pages, runs and base blocks. The same again goes on.")] = Path(
         "runs/f3crec"
     ),
@@ -77,6 +83,7 @@ def f3crec(
     what one takes on your machine; --workers runs several at once. Ctrl-C loses only the runs under way: the same
     command again goes on.
     """
+    from edgefr.experiment import changed
     from edgefr.fleet import load_fleet
     from edgefr.reproduce.f3crec.exhibits import Ask
     from edgefr.reproduce.f3crec.published import DATA
@@ -87,7 +94,8 @@ def f3crec(
         if name not in DATA:
             raise unknown("data set of F3CRec", name, DATA)
     asked = [f"table-{n}" for n in table or []] + [f"figure-{n}" for n in figure or []]
-    ask = Ask(fidelity.value, range(seeds), {} if rounds is None else {"rounds": rounds}, data_dir)
+    by_hand = dict(changed(text) for text in set_ or []) | ({} if rounds is None else {"rounds": rounds})
+    ask = Ask(fidelity.value, range(seeds), by_hand, data_dir)
     fleet = load_fleet(devices, ideal_fleet())
     chosen = list(dict.fromkeys(data)) if data else None
     console, problems = Console(), Console(stderr=True, soft_wrap=True)
@@ -104,8 +112,8 @@ def f3crec(
             console.print(sheet)
         for note in page.notes:
             console.print(f"- {note}", style="dim", markup=False)
-    if rounds is not None:
-        console.print(f"set by hand: at most {rounds} rounds per block", markup=False)
+    for key, value in by_hand.items():
+        console.print(f"set by hand: {key} = {value}", markup=False)
     for path in result.files:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
     for line in result.warnings:
