@@ -11,7 +11,10 @@ import pytest
 from tests.cli import commands
 from tests.data.tables import archive
 
-ASKED = ("--data", "lastfm-2k", "--data", "ml-100k", "--table", "5", "--table", "7", "--rounds", "2", "--seeds", "2")
+ASKED = (
+    "--data", "lastfm-2k", "--data", "ml-100k", "--table", "5", "--table", "7", "--rounds", "2", "--seeds", "2",
+    "--set", "aggregation.beta=0.4",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,7 @@ def test_pages_are_printed_and_written(made):
         "seeds 0, 1",
         "fidelity: released",
         "rounds = 2",
+        "by the recipe: aggregation.beta = 0.4",
         "5-core 'lastfm-2k'",
         "versions: python",
         "recipe, ",
