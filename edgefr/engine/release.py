@@ -41,7 +41,7 @@ class Release:
     `dense`: float64 sums of weighted updates by name. `rows`: for `rows` tensors the distinct rows [k], ascending, and
     their float64 sums [k, w]. `weight` and `clients` count what was summed. `norms` [C] are joint norms before clipping
     of clients that were kept, `dropped` and `clipped` count clients. `private` are new private tensors [C, *shape].
-    `each`: the kept updates themselves, weighted (None unless asked for).
+    `each`: the kept updates themselves, clipped (None unless asked for).
     """
 
     dense: dict[str, Tensor]
