@@ -115,7 +115,14 @@ def _go(
     simulation = start(experiment, prepared, fleet, device, run.events.append)
     if warn is not None:
         keeper.restore(simulation, warn)
-    finish_run(run, simulation, lambda rounds: keeper.boundary(rounds, simulation), options.bundles, began, progress)
+    finish_run(
+        run,
+        simulation,
+        lambda rounds: keeper.boundary(rounds, simulation),
+        bundles=options.bundles,
+        began=began,
+        progress=progress,
+    )
     return run
 
 
@@ -124,6 +131,7 @@ def finish_run(
     simulation: Simulation | Continual,
     boundary: Callable[[int], None] | None = None,
     bundles: bool = False,
+    figures: bool = True,
     began: float | None = None,
     progress: Progress | None = None,
 ) -> None:
@@ -144,7 +152,8 @@ def finish_run(
     run.write_metrics(simulation.measured.rows)
     shipped = export_run(run, progress=progress) if bundles else []
     summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
-    draw(run.path / "figures", simulation.measured.rows, summary)
+    if figures:
+        draw(run.path / "figures", simulation.measured.rows, summary)
     run.write_summary(summary)
 
 

@@ -17,17 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgefr import checkpoint
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
-from edgefr.pipeline import owner, peak_rss_mb, sized, start, torch_device
+from edgefr.pipeline import finish_run, owner, sized, start, torch_device
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
-
-if TYPE_CHECKING:
-    from edgefr.continual import Continual
 
 IDEAL_FLEET: dict[str, Any] = {
     "availability": None,
@@ -185,26 +182,8 @@ def run_job(job: Job, setting: Setting) -> str:
     run.events.cut(found.state["events"])
     simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
     simulation.restore(found.state["simulation"])
-    _finish(run, simulation, began)  # type: ignore[arg-type]
+    finish_run(run, simulation, figures=False, began=began)  # drawing takes longer than learning a small block
     return str(run.path)
-
-
-def _finish(run: Run, simulation: Continual, began: float) -> None:
-    """The blocks that are left, and the run's files but for figures and bundles: drawing takes longer than learning a
-    small block, and nobody looks at the curves of hundreds of runs."""
-    from edgefr.report.summary import summarise
-    from edgefr.shipping import save_model
-
-    try:
-        simulation.train()
-        simulation.finish()
-    finally:
-        simulation.federation.crew.close()
-    save_model(run, simulation)
-    if simulation.kept:
-        run.write_tensors("blocks", simulation.kept)
-    run.write_metrics(simulation.measured.rows)
-    run.write_summary(summarise(simulation, time.perf_counter() - began, peak_rss_mb(), []))
 
 
 def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:
