@@ -109,11 +109,10 @@ def test_a_failed_run_is_named_and_does_not_stop_the_rest(made, data_dir, cli, m
     (gone / "summary.json").write_bytes(summary)
     assert code == 1
     assert f"failed: {gone.name}: RuntimeError: on purpose" in err
-    assert re.search(r"warning: lastfm-2k_released_fedmf_f3crec-no-itemwise_rounds=2: 1 of 2 seeds are done", err)
+    assert re.search(r"warning: lastfm-2k_released_fedmf_f3crec-no-itemwise\S*: 1 of 2 seeds are done", err)
     assert "F3CRec Table 7" in printed
-    assert (
-        "not finished: lastfm-2k_released_fedmf_f3crec-no-itemwise_rounds=2: 1 of 2" in (out / "table-7.md").read_text()
-    )
+    unfinished = r"not finished: lastfm-2k_released_fedmf_f3crec-no-itemwise\S*: 1 of 2"
+    assert re.search(unfinished, (out / "table-7.md").read_text())
 
 
 @pytest.mark.parametrize(
