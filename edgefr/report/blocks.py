@@ -134,16 +134,18 @@ def matrix_figure(summary: dict[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.0 * len(MASKS), 4.2), layout="constrained")
+    highest = max(v for mask in MASKS for row in summary["continual"][mask]["matrix"] for v in (*row, 1e-9) if v == v)
     for axis, mask in zip(figure.subplots(1, len(MASKS), squeeze=False)[0], MASKS, strict=True):
         kept = summary["continual"][mask]
         size = len(kept["matrix"])
         values = np.full((size, size), np.nan)
         for t, row in enumerate(kept["matrix"]):
             values[t, : t + 1] = row
-        axis.imshow(values, cmap="viridis", vmin=0)
+        axis.imshow(values, cmap="viridis", vmin=0, vmax=highest)
         for t in range(size):
             for s in range(t + 1):
-                axis.text(s, t, f"{values[t, s]:.3f}", ha="center", va="center", color="white", fontsize="small")
+                ink = "black" if values[t, s] > 0.6 * highest else "white"
+                axis.text(s, t, f"{values[t, s]:.3f}", ha="center", va="center", color=ink, fontsize="small")
         ticks = [f"D{number}" for number in range(size)]
         axis.set(
             title=f"{kept['metric']}, mask: {mask}",
