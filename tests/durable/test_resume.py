@@ -13,7 +13,7 @@ import pytest
 import edgefr
 from edgefr.pipeline import resume
 from privacy.errors import InputError
-from tests.cli.commands import ROOT, refused
+from tests.cli.commands import refused
 from tests.cli.conftest import Cli
 from tests.durable import runs
 from tests.durable.conftest import command
@@ -114,7 +114,6 @@ def test_executors_that_do_not_exist_are_refused(change: list[str], parts: list[
     assert tree(broken) == before
 
 
-@pytest.mark.skipif(not (ROOT / "edgefr" / "engine" / "processes.py").exists(), reason="no executor processes yet")
 def test_another_executor_may_finish_it(broken: Path, whole: Path, cli: Cli) -> None:
     shutil.rmtree(broken / "checkpoint" / "round-00000003")
     code, _, err = cli("simulate", "--no-bundles", "--executor", "processes", "--workers", "2", "--resume", broken)
