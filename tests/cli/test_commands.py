@@ -163,7 +163,7 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
     )
     try:
         limit = time.monotonic() + 60
-        while not (out / "devices.yaml").exists():
+        while not (out / "events.jsonl").exists():  # the first round is over
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < limit
             time.sleep(0.05)
