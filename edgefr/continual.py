@@ -126,7 +126,7 @@ class Continual:
                 note = f"{speed:,.0f} clients/s, best validation {at.best:.4f} in round {at.best_round}"
                 progress(f"block {self.block.name}", at.round, self.experiment.rounds, note)
             if boundary is not None:
-                boundary(at.block * self.experiment.rounds + at.round)
+                boundary(sum(done["round"] for done in self.done) + at.round)
 
     def _round(self, population: np.ndarray, sampler: Sampler) -> None:
         at = self.position
@@ -135,8 +135,8 @@ class Continual:
         contributors = self.cohorts.meet(number, population, sampler)
         if len(contributors):
             self.federation.round(number, contributors, sampler, self.block.train)
+        self._keep_shifts()
         if at.round % self.experiment.evaluation.every == 0 or at.round == self.experiment.rounds:
-            self._keep_shifts()
             value = next(v for n, v in self._validate().items() if n.startswith("NDCG"))
             if not value <= at.best:  # nobody to validate on (NaN): the last round counts as best
                 at.best, at.best_round, self.best = value, at.round, self._snapshot()
@@ -144,7 +144,8 @@ class Continual:
     def _keep_shifts(self) -> None:
         """Preference shifts (F3CRec Eq. 2) of this block's clients after its first round; NaN: nothing remembered."""
         f, at = self.federation, self.position
-        if not (self.experiment.evaluation.keep_blocks and at.round == 1 and isinstance(f.memory, ReplayMemory)):
+        asked = self.experiment.evaluation.keep_blocks and self.strategy.remembers == "best"
+        if not (asked and at.round == 1 and isinstance(f.memory, ReplayMemory)):
             return
         users = self.block.users("train")
         users = users[(f.private[ITEMS][torch.from_numpy(users), 0] >= 0).numpy()]
@@ -282,6 +283,9 @@ class Continual:
                 first = torch.from_numpy(~self.block.known)  # newcomers have no slow average yet
                 shape = (-1,) + (1,) * (value.ndim - 1)
                 mixed = torch.where(first.view(shape), new[name], torch.where(active.view(shape), mixed, value))
+            elif name.removeprefix("shared.") in self.federation.previous:  # nor have rows of new items
+                known = self.federation.previous[name.removeprefix("shared.")][1]
+                mixed = torch.where(known.unsqueeze(1), mixed, new[name])
             new[name] = mixed
         self.proxies = new
 

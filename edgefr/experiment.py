@@ -133,8 +133,17 @@ class Experiment(_Section):
         if isinstance(self.protocol, Blocks):
             if self.row.stages[1] is not None:
                 raise _fault("blocks need a method without local training after the rounds, e.g. fedmf", "protocol")
+            if self.continual.patience < self.evaluation.every:
+                problem = f"it counts rounds, and only every {self.evaluation.every}th is measured; use at least that"
+                raise _fault(problem, "continual", "patience")
+            if not self.evaluation.full_ranking_users:
+                raise _fault("blocks are tested by full ranking; use at least 1", "evaluation", "full_ranking_users")
         elif self.strategy != "ft":
             raise _fault(f"{self.strategy} keeps knowledge between blocks: set protocol.name=blocks", "strategy")
+        elif self.aggregation.rule == "temporal-mean":
+            raise _fault(
+                "temporal-mean looks back a block: set protocol.name=blocks", "aggregation", "rule"
+            )
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
@@ -227,10 +236,22 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any]) -> None:
         where = f"--set method={changes['method']}" if "method" in changes else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
     _under(document.values, row.defaults)
+    if _section_name(changes, document.values, "protocol") == "blocks":
+        _under(document.values, {"evaluation": METHODS["f3crec"].defaults["evaluation"]})
     backbone = METHODS.get(chosen("backbone"))
     _under(document.values, backbone.defaults if backbone is not None else {})
     kept = STRATEGIES.get(chosen("strategy"))
+    own = document.values.get("aggregation")
+    if "strategy" in changes and isinstance(own, dict) and own.get("rule") in ("mean", "temporal-mean"):
+        for key in ("rule", "itemwise"):  # what the file's strategy asked of the server gives way to the new one's
+            own.pop(key, None)
     _under(document.values, {"aggregation": kept.server} if kept is not None and kept.server else {})
+
+
+def _section_name(changes: Mapping[str, Any], values: Mapping[str, Any], section: str) -> Any:
+    """The `name` of a section after the changes."""
+    whole = changes.get(section, values.get(section))
+    return changes.get(f"{section}.name", whole.get("name") if isinstance(whole, Mapping) else None)
 
 
 def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from edgefr.data.blocks import Block, Blocks
 from edgefr.data.interactions import Dataset
 from edgefr.data.protocols import Split
 from edgefr.experiment import Experiment
+from privacy.errors import InputError
 
 Progress = Callable[[str, int, int, str], None]
 Vectors = npt.NDArray[np.float32]
@@ -68,7 +69,14 @@ def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress
     if isinstance(protocol, Blocks):
         how = protocol.increment_split or ("random" if experiment.fidelity == "paper" else "chronological")
         protocol = protocol.model_copy(update={"increment_split": how})
-        return Prepared(dataset, {}, protocol.describe(dataset), text, protocol.apply(dataset, experiment.seed, how))
+        blocks = protocol.apply(dataset, experiment.seed, how)
+        empty = [block.name for block in blocks if not (len(block.users("valid")) and len(block.users("test")))]
+        if empty:
+            raise InputError(
+                f"nobody in block {empty[0]} has enough items to be tested; ask for fewer protocol.increments, "
+                "a smaller protocol.base or more data"
+            )
+        return Prepared(dataset, {}, protocol.describe(dataset), text, blocks)
     splits: dict[str, Split] = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
     return Prepared(dataset, splits, protocol.describe(dataset), text)
 

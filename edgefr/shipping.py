@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import torch
 
+from edgefr.data.blocks import Blocks
 from edgefr.data.interactions import Ragged
 from edgefr.fleet import Fleet, load_fleet
 from edgefr.prepare import Progress
@@ -80,11 +81,10 @@ def export_run(run: Run, out: Path | None = None, progress: Progress | None = No
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), tensors["activity"].numpy(), experiment.seed)
-    users = np.flatnonzero(np.diff(tensors["train.offsets"].numpy()))
-    rows = {
-        n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()).take(users)
-        for n in ("history", "train")
-    }
+    tables = {n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()) for n in ("history", "train")}
+    blocks = isinstance(experiment.protocol, Blocks)  # whose users may have learned in an earlier block alone
+    users = np.flatnonzero(tables["train"].counts + (tables["history"].counts if blocks else 0))
+    rows = {name: table.take(users) for name, table in tables.items()}
     pool = tensors["pool"].numpy().astype(np.int64)
     row = experiment.row
     text = tensors.get("frozen.text")
@@ -100,7 +100,7 @@ def export_run(run: Run, out: Path | None = None, progress: Progress | None = No
         private={name: value[index] for name, value in _part(tensors, "private.").items()},
         users=[names["users"][u] for u in users],
         history=_both(rows["history"], rows["train"]) if program.needs_history else None,
-        seen=rows["train"],
+        seen=_both(rows["history"], rows["train"]) if blocks else rows["train"],
         item_ids=names["items"],
         titles=names["titles"],
         encoder=run.path / "encoder" if text is not None else None,

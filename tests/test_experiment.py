@@ -125,3 +125,34 @@ def test_an_unknown_method_in_a_file_has_its_line(tmp_path: Path) -> None:
     file.write_text("rounds: 3\nmethod: fedfm\n")
     with pytest.raises(InputError, match=r"mine.yaml:2: unknown method 'fedfm'; did you mean 'fedmf'"):
         load_experiment(file)
+
+
+def test_a_new_strategy_brings_its_own_server_rule(tmp_path: Path) -> None:
+    """Every run's file writes `aggregation` in full; another strategy may not inherit it."""
+    written = tmp_path / "run.yaml"
+    values = load_experiment(overrides=["method=f3crec"]).model_dump()
+    written.write_text(yaml.safe_dump(values))
+    rule = lambda *overrides: load_experiment(written, overrides).aggregation  # noqa: E731
+    assert rule().rule == "temporal-mean"
+    assert rule("strategy=ft").rule == "mean"
+    assert rule("strategy=f3crec-no-itemwise").itemwise is False
+    assert rule("strategy=ft", "aggregation.rule=median").rule == "median"
+    written.write_text(yaml.safe_dump(values | {"aggregation": {"rule": "krum"}}))
+    assert rule("strategy=ft").rule == "krum"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (["method=f3crec", "evaluation.every=40"], "only every 40th is measured"),
+        (["method=f3crec", "evaluation.full_ranking_users=0"], "full ranking"),
+        (["method=fedmf", "aggregation.rule=temporal-mean"], "protocol.name=blocks"),
+    ],
+)
+def test_what_blocks_cannot_do_is_said(overrides: list[str], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        load_experiment(overrides=overrides)
+
+
+def test_blocks_are_measured_alike_whatever_the_method() -> None:
+    assert load_experiment(overrides=["method=fedmf", "protocol.name=blocks"]).evaluation.k == [20]

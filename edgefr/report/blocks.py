@@ -172,7 +172,8 @@ def block_curves(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
         curve = [(row["round"], row["value"]) for row in points if row["after"] == block["name"]]
         if curve:
             axis.plot(*zip(*curve, strict=True))
-            axis.plot(block["best_round"], block["validation"], "o", color="tab:red")
+            if block["validation"] is not None:
+                axis.plot(block["best_round"], block["validation"], "o", color="tab:red")
         axis.set(title=block["name"], xlabel="round", ylabel=f"{metric}, validation", ylim=(0, None))
         axis.grid(alpha=0.3)
     figure.suptitle(f"{summary['method']} ({summary['strategy']}) on {summary['data']}", fontsize="medium")

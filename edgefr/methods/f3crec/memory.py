@@ -136,8 +136,10 @@ def without_repeats(state: dict[str, Tensor], clients: Clients) -> None:
     """Empty the later places of items that the clients remember twice; in place."""
     index = torch.from_numpy(clients)
     lists = state[ITEMS][index]
-    same = (lists.unsqueeze(2) == lists.unsqueeze(1)) & (lists.unsqueeze(2) >= 0)
-    state[ITEMS][index] = torch.where(same.tril(-1).any(2), -1, lists)
+    ascending, place = lists.sort(dim=1, stable=True)  # of equal items the later place comes later
+    again = torch.zeros_like(lists, dtype=torch.bool)
+    again[:, 1:] = (ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0)
+    state[ITEMS][index] = torch.where(torch.zeros_like(again).scatter(1, place, again), -1, lists)
 
 
 def _put(state: dict[str, Tensor], clients: Clients, at: int, items: Tensor, labels: Tensor) -> None:
