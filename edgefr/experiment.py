@@ -141,9 +141,7 @@ class Experiment(_Section):
         elif self.strategy != "ft":
             raise _fault(f"{self.strategy} keeps knowledge between blocks: set protocol.name=blocks", "strategy")
         elif self.aggregation.rule == "temporal-mean":
-            raise _fault(
-                "temporal-mean looks back a block: set protocol.name=blocks", "aggregation", "rule"
-            )
+            raise _fault("temporal-mean looks back a block: set protocol.name=blocks", "aggregation", "rule")
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
