@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr import data
 from edgefr.data.blocks import Blocks
-from edgefr.data.interactions import Ragged
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.engine import debug, inline
 from edgefr.engine.footprint import default_shard_size
 from edgefr.engine.release import Terms, release
-from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings

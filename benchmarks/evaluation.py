@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.data.protocols import Split
 from edgefr.engine.scoring import ModelScorer
 from edgefr.methods.fedmf.program import FedMF

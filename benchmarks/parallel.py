@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from cloud.settings import AggregationSettings
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import default_shard_size
 from edgefr.engine.inline import run
 from edgefr.engine.processes import Workers
-from edgefr.engine.sampling import Sampler
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy import keyed

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge.sampling import Sampler
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
-from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet

@@ -16,11 +16,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edge.ragged import Ragged
+from edge.replay import preference_shift
+from edge.sampling import Sampler
 from edgefr.cohorts import Cohorts, Log
 from edgefr.data.blocks import Block
-from edgefr.data.interactions import Ragged
 from edgefr.engine.federation import Federation
-from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import MEMORY
 from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile
@@ -34,7 +35,6 @@ from edgefr.methods.f3crec.memory import (
     remember_errors,
     without_repeats,
 )
-from edgefr.methods.f3crec.replay import preference_shift
 from edgefr.methods.f3crec.strategies import Strategy, strategy
 from edgefr.metrics import references
 from edgefr.prepare import Prepared, Progress

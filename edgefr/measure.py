@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.data.protocols import Split
 from edgefr.engine.scoring import ModelScorer
 from edgefr.experiment import EvaluationSection

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from edge.ragged import Ragged
 from edgefr.data.blocks import Block
-from edgefr.data.interactions import Ragged
 from edgefr.engine.scoring import ModelScorer
 from edgefr.experiment import EvaluationSection
 from edgefr.measure import joined

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import torch
 
+from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
-from edgefr.data.interactions import Ragged
 from edgefr.fleet import Fleet, load_fleet
 from edgefr.prepare import Progress
 from edgefr.run import Run

@@ -14,14 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.cohorts import Cohorts, Log
-from edgefr.data.interactions import Ragged
 from edgefr.data.protocols import Split
 from edgefr.engine import debug, inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.federation import Federation
 from edgefr.engine.processes import Workers
-from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import Clients, Executor
 from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import Fleet, FleetFile

@@ -14,9 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from edge.ragged import Ragged
 from edgefr.data import amazon, amazon_pairs, demo, hetrec, movielens
 from edgefr.data.archive import Public
-from edgefr.data.interactions import Catalogue, Dataset, Progress, Ragged
+from edgefr.data.interactions import Catalogue, Dataset, Progress
 from privacy.errors import InputError, unknown
 
 __all__ = ["Catalogue", "Dataset", "Ragged", "load", "names"]

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefr.data.interactions import Catalogue, Dataset, Ragged, k_core
+from edge.ragged import Ragged
+from edgefr.data.interactions import Catalogue, Dataset, k_core
 from privacy import keyed
 from privacy.errors import InputError
 

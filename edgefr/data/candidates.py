@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from privacy import keyed
 
 Items = npt.NDArray[np.int32]

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
 from edgefr.data.candidates import Candidates
-from edgefr.data.interactions import Dataset, Ragged
+from edgefr.data.interactions import Dataset
 from edgefr.data.order import repeats
 from privacy import keyed
 from privacy.errors import InputError, unknown

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edge.replay import Replay
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.work import Clients, LocalWork, Replay, RowUpdates, Updates, trained, without_memory
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from edgefr.methods.program import One, Phase, Tensors
 
 

@@ -26,11 +26,11 @@ from torch import Tensor
 from cloud.aggregate import Accumulator, moved
 from cloud.rules import Uploads, combine, joined, temporal_mean
 from cloud.settings import AggregationSettings
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.release import Release, Terms
-from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
 from edgefr.methods.program import LocalProgram, Phase
 from privacy import keyed

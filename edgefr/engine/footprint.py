@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.engine.sampling import Sampler
+from edge.sampling import Sampler
 from edgefr.engine.work import Clients, trained
 from edgefr.fleet import Work
 from edgefr.methods.program import LocalProgram, Phase

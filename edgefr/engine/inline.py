@@ -19,9 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edge.sampling import Examples
+from edge.steps import Ints, Steps, steps_of
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.sampling import Examples
-from edgefr.engine.steps import Ints, Steps, steps_of
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from edgefr.methods.program import Flat, One, Phase, Tensors
 

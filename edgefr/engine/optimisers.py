@@ -9,32 +9,32 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+from edge.optimiser import BETA_1, BETA_2, corrections
+
 Numbers = npt.NDArray[np.int64]
+Factor = float | Tensor
+"""One number for all values, or a tensor that broadcasts against them."""
 
 
-def sgd(parameter: Tensor, gradient: Tensor, lr: float) -> None:
+def sgd(parameter: Tensor, gradient: Tensor, lr: Factor) -> None:
     """p -= lr g, in place."""
-    parameter.sub_(gradient, alpha=lr)
+    if isinstance(lr, Tensor):
+        parameter.addcmul_(gradient, lr, value=-1.0)
+    else:
+        parameter.sub_(gradient, alpha=lr)
 
 
-def adam(parameter: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: Numbers, lr: float) -> None:
-    """One Adam step in place (Kingma & Ba, 2015, Alg. 1, with the two bias corrections moved into size and epsilon).
+def adam(parameter: Tensor, gradient: Tensor, first: Tensor, second: Tensor, size: Factor, epsilon: Factor) -> None:
+    """One Adam step in place (Kingma & Ba, 2015, Alg. 1).
 
-    `step` [n] or [] counts from 1 and may differ between the leading rows of `parameter`. It stays on the host.
+    `size` and `epsilon` are lr and 1e-8 with the bias corrections in them (`edge.optimiser.corrections`).
     """
-    if not step.size:
-        return
     first.lerp_(gradient, 1 - BETA_1)
     second.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
-    root = np.sqrt(1 - BETA_2**step)
-    size, epsilon = lr * root / (1 - BETA_1**step), EPSILON * root
-    if (step == step.flat[0]).all():  # all clients are at the same step: numbers, not tensors
-        parameter.addcdiv_(first, second.sqrt().add_(float(epsilon.flat[0])), value=-float(size.flat[0]))
-        return
-    shape = (-1,) + (1,) * (parameter.ndim - 1)
-    sizes, epsilons = (torch.from_numpy(part).to(parameter).reshape(shape) for part in (size, epsilon))
-    parameter.addcdiv_(first * sizes, second.sqrt().add_(epsilons), value=-1.0)
+    if isinstance(size, Tensor):
+        parameter.addcdiv_(first * size, second.sqrt().add_(epsilon), value=-1.0)
+    else:
+        parameter.addcdiv_(first, second.sqrt().add_(epsilon), value=-size)
 
 
 class Optimiser:
@@ -60,10 +60,21 @@ class Optimiser:
         if name not in self.moments:
             self.moments[name] = gradient.new_zeros(self.shapes[name]), gradient.new_zeros(self.shapes[name])
         first, second = (moment[rows] for moment in self.moments[name])
-        adam(parameter, gradient, first, second, step, self.lr[name])
+        if step.size:
+            adam(parameter, gradient, first, second, *self._factors(step, self.lr[name], parameter))
         if isinstance(rows, Tensor):
             for moment, value in zip(self.moments[name], (first, second), strict=True):
                 moment[rows] = value
+
+    @staticmethod
+    def _factors(step: Numbers, lr: float, parameter: Tensor) -> tuple[Factor, Factor]:
+        """Size and epsilon: numbers while all rows are at the same step, else one of each per leading row."""
+        factor, epsilon = corrections(step)
+        if (step == step.flat[0]).all():
+            return lr * float(factor.flat[0]), float(epsilon.flat[0])
+        shape = (-1,) + (1,) * (parameter.ndim - 1)
+        size, small = (torch.from_numpy(part).to(parameter).reshape(shape) for part in (lr * factor, epsilon))
+        return size, small
 
     def change(self, name: str, gradient: Tensor, step: Numbers, rows: Tensor | slice = slice(None)) -> Tensor:
         """What a step adds to `rows` of tensor `name`."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.methods.program import LocalProgram, One, Tensors
 
 

@@ -11,24 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edgefr.data.interactions import Ragged
-from edgefr.engine.sampling import Sampler
+from edge.ragged import Ragged
+from edge.replay import Replay
+from edge.sampling import Sampler
 from edgefr.methods.program import LocalProgram, Phase, Tensors
 
 Clients = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Replay:
-    """What clients replay beside their own examples: the same soft-labelled examples in every batch of the round.
-
-    `items`: row k lists the distinct items of client slot k; `label` and `weight` float32 [n] stand beside its values.
-    A label lies in [0, 1]; weights come on top of those of the batch, which sum to 1 per client.
-    """
-
-    items: Ragged
-    label: npt.NDArray[np.float32]
-    weight: npt.NDArray[np.float32]
 
 
 MEMORY = "memory."

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.interactions import Progress, Ragged
+from edge.ragged import Ragged
+from edgefr.data.interactions import Progress
 from edgefr.metrics.ranking import Scorer, at_cutoffs, check_cutoffs, columns, in_chunks, scored, users_at_once
 
 Ints = npt.NDArray[np.int64]

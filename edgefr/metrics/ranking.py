@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.interactions import Progress, Ragged
+from edge.ragged import Ragged
+from edgefr.data.interactions import Progress
 from edgefr.data.protocols import Split
 from privacy.errors import InputError
 

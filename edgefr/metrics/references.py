@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.data.protocols import Split
 from edgefr.metrics.ranking import Scorer
 from privacy import keyed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from edgefr.data.interactions import Ragged
-from edgefr.engine.sampling import Sampler
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
+from edge.replay import Replay
 from edgefr.engine import debug, inline
-from edgefr.engine.work import Clients, LocalWork, Replay, Updates
+from edgefr.engine.work import Clients, LocalWork, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.program import LocalProgram, Phase, Tensors

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from edge.ragged import Ragged
 from edgefr.data import load
 from edgefr.data.blocks import Block, Blocks
-from edgefr.data.interactions import Ragged
 from edgefr.data.protocols import ProtocolSettings
 from privacy.errors import InputError
 from tests.data.tables import dataset

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.ragged import Ragged
 from edgefr.data import candidates
 from edgefr.data.candidates import Candidates, sample_negatives
-from edgefr.data.interactions import Ragged
 
 
 @given(st.data())

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.data.interactions import Ragged, item_text, k_core
+from edge.ragged import Ragged
+from edgefr.data.interactions import item_text, k_core
 from tests.data.tables import dataset
 
 lists = st.lists(st.lists(st.integers(0, 1000), max_size=6), max_size=8)

@@ -10,10 +10,10 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from cloud.settings import AggregationSettings
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.federation import Federation
-from edgefr.engine.sampling import Sampler
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings

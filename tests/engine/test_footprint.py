@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.engine.footprint import activation_bytes, default_shard_size, flops_per_example, round_work
-from edgefr.engine.sampling import Sampler
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.transfr.program import TransFR

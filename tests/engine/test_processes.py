@@ -24,7 +24,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from cloud.settings import AggregationSettings
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.engine import inline, parcels, processes
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.federation import Federation

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.engine.scoring import ModelScorer
 from edgefr.methods.program import One
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program

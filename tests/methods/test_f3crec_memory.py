@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.data.interactions import Ragged
-from edgefr.engine.sampling import Sampler
+from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.methods.f3crec.memory import (
     ITEMS,
     LABELS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.metrics import lists, rank_lists, references, topk
 from privacy.errors import InputError
 

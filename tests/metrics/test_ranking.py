@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.data.protocols import LeaveOneOut, Split
 from edgefr.metrics import Ranking, evaluate, topk
 from privacy.errors import InputError

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from edge.ragged import Ragged
 from edgefr.data import load
-from edgefr.data.interactions import Ragged
 from edgefr.data.protocols import CrossDomain, LeaveOneOut
 from edgefr.metrics import evaluate, references
 from tests.data.tables import dataset

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from edgefr.measure import joined, verdicts
 from edgefr.report.figures import draw
 from edgefr.report.layout import Sheet

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.ragged import Ragged
 from edgefr.data.blocks import Block
-from edgefr.data.interactions import Ragged
 from edgefr.prepare import Prepared
 from edgefr.reproduce.f3crec.kept import KeptModels, ends, item_shift, rank_change
 from edgefr.reproduce.f3crec.recipes import experiment_of

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edgefr.data.interactions import Ragged
-from edgefr.engine.sampling import Sampler
+from edge.ragged import Ragged
+from edge.replay import Picks, Replay, Rule, best, ranks
+from edge.sampling import Sampler
 from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.work import MEMORY, Clients, Replay, without_memory
-from edgefr.methods.f3crec.replay import memory_sizes, preference_shift, ranks, without_replacement
+from edgefr.engine.work import MEMORY, Clients, without_memory
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.program import LocalProgram, Tensors
-from privacy import keyed
 
 ITEMS, LABELS = MEMORY + "items", MEMORY + "labels"
-Picks = Literal["all", "adaptive", "discrepancy"]
 Scores = Callable[[Clients], npt.NDArray[np.float32]]
 """Scores of clients' own models on every item that exists: [C] -> [C, pool]."""
 
@@ -40,11 +37,7 @@ def empty(clients: int, width: int) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class ReplayMemory:
-    """Draws the replay of a round from the clients' memories.
-
-    `picks`: "all" of the list; "adaptive": as many as the client's taste is steady (F3CRec Eq. 2-4); "discrepancy":
-    `list_size` of them, the likelier the further they have fallen (SPP). `pool`: the items that exist, ascending.
-    """
+    """Draws the replay of a round from the clients' memories. `pool`: the items that exist, ascending."""
 
     settings: ContinualSettings
     picks: Picks
@@ -64,28 +57,18 @@ class ReplayMemory:
         own = {name: value[index] for name, value in private.items()}
         chosen = np.zeros(lists.shape, bool)
         chosen[holders] = self._chosen(program, shared, own, clients[holders], number)
-        counts = chosen.sum(axis=1)
-        items = Ragged(lists[chosen], np.concatenate([[0], np.cumsum(counts)]))
-        size = self.settings.kd_weight / (counts[items.rows] if self.settings.kd_reduction == "mean" else 1.0)
-        weight = np.broadcast_to(np.asarray(size, np.float32), items.values.shape)  # F3CRec Eq. 5, 6
-        return Replay(items, private[LABELS].numpy()[chosen], np.ascontiguousarray(weight))
+        return self.rule.replay(lists, private[LABELS].numpy(), chosen)
+
+    @property
+    def rule(self) -> Rule:
+        """The draw as a function on arrays, the one that a device runs."""
+        return rule_of(self.settings, self.picks, self.seed)
 
     def _chosen(
         self, program: LocalProgram, shared: Tensors, own: Tensors, clients: Clients, number: int
     ) -> npt.NDArray[np.bool_]:
-        lists = own[ITEMS].numpy()
-        if self.picks == "all":
-            return lists >= 0
-        now = self.ranks(program, shared, own)
-        keys = keyed.fold(keyed.key(self.seed, "replay", number), clients)
-        sizes = (lists >= 0).sum(axis=1)
-        if self.picks == "adaptive":
-            return without_replacement(
-                keys, lists, memory_sizes(preference_shift(now), sizes, self.settings.shift_scale)
-            )
-        then = np.arange(now.shape[1]) % self.settings.list_size + 1
-        fallen = np.maximum(now - then, 0)  # places lost since a proxy ranked it
-        return without_replacement(keys, lists, np.minimum(sizes, self.settings.list_size), np.log1p(fallen) + 1e-6)
+        now = None if self.picks == "all" else self.ranks(program, shared, own)
+        return self.rule.chosen(own[ITEMS].numpy(), now, clients, number)
 
     def ranks(self, program: LocalProgram, shared: Tensors, own: Tensors) -> npt.NDArray[np.int64]:
         """Today's ranks of the remembered items among all that exist, with the broadcast: [C, N]."""
@@ -97,15 +80,19 @@ class ReplayMemory:
         return ranks(scorer(np.arange(len(lists)), None), places)
 
 
+def rule_of(settings: ContinualSettings, picks: Picks, seed: int) -> Rule:
+    """How an experiment's clients replay."""
+    return Rule(picks, settings.list_size, settings.shift_scale, settings.kd_weight, settings.kd_reduction, seed)
+
+
 def remember_best(
     state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64], at: int, size: int
 ) -> None:
     """Clients remember their `size` best items and the predictions for them (Eq. 1), from column `at` on; in place."""
     for first in range(0, len(clients), _AT_ONCE):
         some = clients[first : first + _AT_ONCE]
-        values = torch.from_numpy(scores(some))
-        top, place = values.topk(min(size, values.shape[1]), dim=1)
-        _put(state, some, at, torch.from_numpy(pool)[place], torch.sigmoid(top))
+        columns, labels = best(scores(some), size)
+        _put(state, some, at, torch.from_numpy(pool[columns]), torch.from_numpy(labels))
 
 
 def remember_errors(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from edge.replay import ranks
 from edgefr.engine.scoring import ModelScorer
 from edgefr.experiment import Experiment
 from edgefr.measure import joined
 from edgefr.measure_blocks import MASKS, Masks
-from edgefr.methods.f3crec.replay import ranks
 from edgefr.metrics.lists import rank_lists
 from edgefr.prepare import Prepared, prepare
 from edgefr.run import Run

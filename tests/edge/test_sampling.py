@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import edgefr.engine.sampling as sampling
-from edgefr.data.interactions import Ragged
-from edgefr.engine.sampling import Sampler
-from edgefr.engine.steps import Packing, steps_of
+import edge.sampling as sampling
+from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edge.steps import Packing, steps_of
 from privacy.errors import InputError
 
 

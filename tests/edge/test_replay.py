@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.methods.f3crec.replay import memory_sizes, preference_shift, ranks, without_replacement
+from edge.replay import memory_sizes, preference_shift, ranks, without_replacement
 from privacy import keyed
 
 scores = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]), min_size=6, max_size=6), min_size=1, max_size=4)

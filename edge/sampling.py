@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.interactions import Ragged
+from edge.ragged import Ragged
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -69,7 +69,8 @@ class Membership:
 class Sampler:
     """Draws the examples of any clients from their positives.
 
-    `train`: positives of every client. `pool`: items that may be negatives. `catalogue`: number of items in all.
+    `train`: positives of every client. `pool`: items that may be negatives. `catalogue`: number of items in all. `ids`
+    are the clients' numbers, which key their draws, where they are not the rows of `train` (a device: its own).
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Sampler:
         negatives: int,
         batch_size: int,
         seed: int,
+        ids: npt.NDArray[np.int64] | None = None,
     ):
         full = np.flatnonzero(train.counts >= len(pool)) if negatives else np.empty(0)
         if len(full):
@@ -88,7 +90,10 @@ class Sampler:
                 "drawn for it; use a larger catalogue or set negatives=0"
             )
         self.train, self.pool, self.catalogue = train, np.asarray(pool, np.int32), catalogue
-        self.negatives, self.batch_size, self.seed = negatives, batch_size, seed
+        self.negatives, self.batch_size, self.seed, self.ids = negatives, batch_size, seed, ids
+
+    def _keys(self, purpose: str, path: tuple[int, ...], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return keyed.fold(keyed.key(self.seed, purpose, *path), clients if self.ids is None else self.ids[clients])
 
     def steps(self, clients: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Optimiser steps of one epoch of these clients."""
@@ -121,7 +126,7 @@ class Sampler:
         *path: int,
     ) -> npt.NDArray[np.int32]:
         """Uniform over the pool without the client's positives; a draw that hits one is drawn again."""
-        keys = keyed.fold(keyed.key(self.seed, f"{purpose} negatives", *path), clients)
+        keys = self._keys(f"{purpose} negatives", path, clients)
         drawn = self.pool[keyed.integers(keys[row], index, len(self.pool))]
         open_ = np.flatnonzero(seen(row, drawn)) if len(drawn) else row
         attempt = 0
@@ -145,7 +150,7 @@ class Sampler:
         bits = int(place.max()).bit_length()
         if len(long).bit_length() + DRAW_BITS + bits > 64:
             raise ValueError(f"{len(long)} clients of up to {place.max() + 1} examples are too many for one call")
-        keys = keyed.fold(keyed.key(self.seed, f"{purpose} order", *path), clients[long])
+        keys = self._keys(f"{purpose} order", path, clients[long])
         packed = keyed.bits(keys[row], place) >> np.uint64(64 - DRAW_BITS) << np.uint64(bits)
         packed |= row.astype(np.uint64) << np.uint64(DRAW_BITS + bits)
         packed |= place.astype(np.uint64)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.engine.sampling import Examples, segments
-
-if TYPE_CHECKING:
-    from edgefr.engine.work import Replay
+from edge.replay import Replay
+from edge.sampling import Examples, segments
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.unsignedinteger[Any]]

@@ -1,0 +1,143 @@
+"""The client side of F3CRec as functions on arrays: how far a client's taste has moved, and what it replays (§4.2).
+
+Owns: the maths, for one client on its device or a shard of them. Does not own: who remembers what, and when.
+
+Arrays have one row per client and one column per remembered item, best first; -1 marks an empty place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.ragged import Ragged
+from privacy import keyed
+
+Ints = npt.NDArray[np.int64]
+Lists = npt.NDArray[np.int32]
+Picks = Literal["all", "adaptive", "discrepancy"]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What clients replay beside their own examples: the same soft-labelled examples in every batch of the round.
+
+    `items`: row k lists the distinct items of client slot k; `label` and `weight` float32 [n] stand beside its values.
+    A label lies in [0, 1]; weights come on top of those of the batch, which sum to 1 per client.
+    """
+
+    items: Ragged
+    label: Floats
+    weight: Floats
+
+
+def ranks(scores: npt.NDArray[np.float32], places: Ints) -> Ints:
+    """Ranks (1 is best) among all of some items: `scores` [C, n]; `places` [C, N] their columns, -1 for none (rank 0).
+
+    Of equal scores the one in the earlier column is better, so every client's ranks differ.
+
+    >>> ranks(np.array([[0.1, 0.9, 0.5]], np.float32), np.array([[1, 0, -1]])).tolist()
+    [[1, 3, 0]]
+    """
+    own = np.take_along_axis(scores, np.maximum(places, 0), axis=1)
+    ascending = np.sort(scores, axis=1)  # plain values sort many times faster than orders
+    below = np.zeros((2, *own.shape), np.int64)
+    for row in range(len(own)):
+        below[0, row] = np.searchsorted(ascending[row], own[row], side="left")
+        below[1, row] = np.searchsorted(ascending[row], own[row], side="right")
+    rank = 1 + scores.shape[1] - below[1]
+    tied = below[1] - below[0] > 1
+    for row, column in zip(*np.nonzero(tied & (places >= 0)), strict=True):
+        rank[row, column] += np.count_nonzero(scores[row, : places[row, column]] == own[row, column])
+    return np.where(places >= 0, rank, 0)
+
+
+def preference_shift(now: Ints) -> Ints:
+    """How far each client's remembered list has moved: sum over k of |rank of its k-th item - k|, int64 [C].
+
+    `now` [C, N] are the items' ranks today; 0 marks an empty place.
+
+    >>> preference_shift(np.array([[1, 2, 3], [3, 2, 1]])).tolist()
+    [0, 4]
+    """
+    k = np.arange(1, now.shape[1] + 1)
+    return np.where(now > 0, np.abs(now - k), 0).sum(axis=1)  # F3CRec Eq. 2
+
+
+def memory_sizes(shift: Ints, sizes: Ints, scale: float) -> Ints:
+    """How many remembered items each client replays: floor(exp(-scale * shift) * list length), int64 [C].
+
+    >>> memory_sizes(np.array([0, 100]), np.array([30, 30]), 0.006).tolist()
+    [30, 16]
+    """
+    rate = np.exp(-scale * shift)  # F3CRec Eq. 3
+    return np.floor(rate * sizes).astype(np.int64)  # F3CRec Eq. 4
+
+
+def without_replacement(
+    keys: npt.NDArray[np.uint64], lists: Lists, sizes: Ints, weight: npt.NDArray[np.float64] | None = None
+) -> npt.NDArray[np.bool_]:
+    """Which remembered items are drawn: `sizes` [C] of each client's list without replacement, bool [C, N] (Eq. 4).
+
+    `weight` [C, N] makes items likelier (each draw proportional to it); none: all alike.
+    """
+    draws = keyed.uniform(keys[:, None], np.arange(lists.shape[1]))
+    order = np.log(np.maximum(draws, 1e-300))  # the largest u^(1/w) win (Efraimidis & Spirakis, 2006)
+    if weight is not None:
+        order = order / np.maximum(weight, 1e-12)
+    order = np.where(lists >= 0, order, -np.inf)
+    place = np.argsort(np.argsort(-order, axis=1, kind="stable"), axis=1, kind="stable")
+    return (place < sizes[:, None]) & (lists >= 0)
+
+
+def best(scores: Floats, size: int) -> tuple[Ints, Floats]:
+    """Columns of every client's `size` best scores, best first (ties by column), and the predictions for them (Eq. 1).
+
+    >>> columns, labels = best(np.array([[0.0, 2.0, 2.0]], np.float32), 2)
+    >>> columns.tolist(), labels.round(2).tolist()
+    ([[1, 2]], [[0.88, 0.88]])
+    """
+    columns = np.argsort(-scores, axis=1, kind="stable")[:, :size]
+    top = np.take_along_axis(scores, columns, axis=1)
+    return columns, (1 / (1 + np.exp(-top.astype(np.float64)))).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which of the remembered items enter a round, and with what weight.
+
+    `picks`: "all" of the list; "adaptive": as many as the client's taste is steady (F3CRec Eq. 2-4); "discrepancy":
+    `list_size` of them, the likelier the further they have fallen (SPP). `weight` and `reduction`: a client's replayed
+    examples weigh `weight` in all ("mean") or each ("sum"). `shift_scale` is Eq. 3's epsilon. `seed` keys the draws.
+    """
+
+    picks: Picks
+    list_size: int
+    shift_scale: float
+    weight: float
+    reduction: Literal["mean", "sum"]
+    seed: int
+
+    def chosen(self, lists: Lists, now: Ints | None, clients: Ints, number: int) -> npt.NDArray[np.bool_]:
+        """What enters round `number`, bool [C, N]; `now` [C, N] are today's ranks ("all" does not need them)."""
+        if self.picks == "all" or now is None:
+            return lists >= 0
+        keys = keyed.fold(keyed.key(self.seed, "replay", number), clients)
+        sizes = (lists >= 0).sum(axis=1)
+        if self.picks == "adaptive":
+            return without_replacement(keys, lists, memory_sizes(preference_shift(now), sizes, self.shift_scale))
+        then = np.arange(now.shape[1]) % self.list_size + 1
+        fallen = np.maximum(now - then, 0)  # places lost since a proxy ranked it
+        return without_replacement(keys, lists, np.minimum(sizes, self.list_size), np.log1p(fallen) + 1e-6)
+
+    def replay(self, lists: Lists, labels: Floats, chosen: npt.NDArray[np.bool_]) -> Replay:
+        """The chosen items as soft-labelled examples (F3CRec Eq. 5, 6)."""
+        counts = chosen.sum(axis=1)
+        items = Ragged(lists[chosen], np.concatenate([[0], np.cumsum(counts)]))
+        size = self.weight / (counts[items.rows] if self.reduction == "mean" else 1.0)
+        weight = np.broadcast_to(np.asarray(size, np.float32), items.values.shape)
+        return Replay(items, labels[chosen], np.ascontiguousarray(weight))
