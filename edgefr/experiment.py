@@ -233,8 +233,9 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any]) -> None:
     except InputError as error:
         where = f"--set method={changes['method']}" if "method" in changes else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
+    _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
     _under(document.values, row.defaults)
-    if _section_name(changes, document.values, "protocol") == "blocks":
+    if _in_section(changes, document.values, "protocol", "name") == "blocks":
         _under(document.values, {"evaluation": METHODS["f3crec"].defaults["evaluation"]})
     backbone = METHODS.get(chosen("backbone"))
     _under(document.values, backbone.defaults if backbone is not None else {})
@@ -246,10 +247,10 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any]) -> None:
     _under(document.values, {"aggregation": kept.server} if kept is not None and kept.server else {})
 
 
-def _section_name(changes: Mapping[str, Any], values: Mapping[str, Any], section: str) -> Any:
-    """The `name` of a section after the changes."""
+def _in_section(changes: Mapping[str, Any], values: Mapping[str, Any], section: str, field: str) -> Any:
+    """A field of a section after the changes, None where nobody says."""
     whole = changes.get(section, values.get(section))
-    return changes.get(f"{section}.name", whole.get("name") if isinstance(whole, Mapping) else None)
+    return changes.get(f"{section}.{field}", whole.get(field) if isinstance(whole, Mapping) else None)
 
 
 def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,9 @@ from edgefr.methods.program import LocalProgram
 from edgefr.prepare import Prepared, Progress
 from privacy.plan import plan
 
+if TYPE_CHECKING:
+    from edgefr.methods.transfr.bert import Reader
+
 EXECUTORS: dict[str, Executor] = {"inline": inline.run, "debug": debug.run}
 
 Boundary = Callable[[int], None]
@@ -42,7 +46,17 @@ def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
     row = experiment.row
     text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
     items = len(prepared.dataset.catalogue.ids)
-    return row.build(row.settings.model_validate(experiment.model), items, text, experiment.local_epochs)
+    reader = None if prepared.text is None else partial(read_on_device, experiment, prepared)
+    return row.build(row.settings.model_validate(experiment.model), items, text, experiment.local_epochs, reader)
+
+
+def read_on_device(experiment: Experiment, prepared: Prepared) -> Reader:
+    """Titles and encoder for clients that read for themselves."""
+    from edgefr.methods.transfr.bert import Reader
+
+    assert prepared.text is not None
+    how = experiment.encoder.encode
+    return Reader.open(prepared.text.folder, prepared.dataset.catalogue.text, how.pooling, how.max_tokens)
 
 
 def crew_of(engine: EngineSection) -> Crew:

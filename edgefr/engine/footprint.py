@@ -10,7 +10,8 @@ import numpy.typing as npt
 from edge.sampling import Sampler
 from edgefr.engine.work import Clients, trained
 from edgefr.fleet import Work
-from edgefr.methods.program import LocalProgram, Phase
+from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
+from edgefr.methods.program import LocalProgram, Phase, Transformer
 
 FLOAT, HALF = 4, 2
 """Bytes of a value: tensors travel and train as float32, frozen tables lie on the device as float16."""
@@ -34,25 +35,30 @@ def round_work(
     steps = sum(phase.epochs for phase in phases) * np.maximum(sampler.steps(cohort), 1)
     epochs = sum(phase.epochs for phase in phases)
     history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
-    frozen = sum(table.numel() for table in program.frozen.values())
+    frozen = frozen_bytes(program)
     shared = sum(spec.size for spec in program.specs.values() if spec.place == "shared")
     upload = sum(program.specs[name].size for name in trained(program, phases, "shared"))
     return Work(
         steps=steps,
         examples_per_step=epochs * examples / steps + history,
-        flops_per_example=flops_per_example(program, phases),
+        flops_per_example=flops_per_example(program, phases) + reading_flops(program, phases),
         trained_parameters=_trained(program, phases, examples),
-        resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen * HALF / FLOAT,
-        activation_bytes=activation_bytes(program, sampler.batch_size),
-        bytes_down=FLOAT * shared + HALF * frozen * newcomers,
+        resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen / FLOAT,
+        activation_bytes=activation_bytes(program, sampler.batch_size)
+        + reading_bytes(program, np.minimum(sampler.batch_size, examples) + history),
+        bytes_down=FLOAT * shared + frozen * newcomers,
         bytes_up=FLOAT * upload,
         optimiser=phases[0].optimiser if phases else "sgd",
+        passes=3.0 if Transformer.of(program) is None else 2.0,  # nearly all of it is a frozen encoder's
         width=max(spec.shape[-1] for spec in program.specs.values()),
     )
 
 
 def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
-    """Operations of one forward pass of one example: two per weight of each layer, two per value of each vector."""
+    """Operations of one forward pass of one example: two per weight of each layer, two per value of each vector.
+
+    What a language model's tokens take is counted by `reading_flops`.
+    """
     used = {name for phase in phases for name in phase.uses}
     return float(
         sum(
@@ -69,6 +75,36 @@ def activation_bytes(program: LocalProgram, examples: int) -> float:
     return float(FLOAT * examples * widths)
 
 
+def frozen_bytes(program: LocalProgram) -> float:
+    """What a newcomer fetches once: tables (numbers of tokens as they are, others halved) and a language model."""
+    tables = sum(t.numel() * (HALF if t.is_floating_point() else t.element_size()) for t in program.frozen.values())
+    model = Transformer.of(program)
+    return float(tables + (0 if model is None else FLOAT * model.parameters))
+
+
+def reading_flops(program: LocalProgram, phases: Sequence[Phase]) -> float:
+    """Operations of reading one example's text, beyond the first token's share of the tensors that every token meets.
+
+    Nothing where the phases do not train what reads: then each text has been read once, before.
+    """
+    model = Transformer.of(program)
+    if model is None or not {name for phase in phases for name in phase.trains} & set(model.per_token):
+        return 0.0
+    forward = transformer_forward_flops(model.layers, model.hidden, model.feed_forward, model.tokens)
+    return forward + 2.0 * (model.tokens - 1) * sum(program.specs[name].size for name in model.per_token)
+
+
+def reading_bytes(program: LocalProgram, examples: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Bytes of a language model's activations for a batch of `examples` [...], kept for the backward pass.
+
+    About twice what torch keeps here, and as much as a step takes at its peak.
+    """
+    model, number = Transformer.of(program), np.asarray(examples, dtype=np.float64)
+    if model is None:
+        return np.zeros_like(number)
+    return number * transformer_activation_bytes(model.layers, model.hidden, model.heads, 1, model.tokens)
+
+
 def _trained(program: LocalProgram, phases: Sequence[Phase], examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Parameters a client trains: whole dense tensors, and of tables at most one row per example."""
     total = np.zeros(len(examples), np.int64)
@@ -82,5 +118,6 @@ def default_shard_size(program: LocalProgram, batch_size: int, memory_mb: int) -
     """Clients per vectorised call so that a shard takes about `memory_mb`: values, gradients, moments, activations."""
     dense = sum(spec.size for spec in program.specs.values() if spec.kind == "dense")
     rows = sum(spec.shape[1] for spec in program.specs.values() if spec.kind == "rows") * batch_size
-    per_client = FLOAT * 5 * (dense + rows) + 3 * activation_bytes(program, batch_size)
-    return int(np.clip(memory_mb * 2**20 / per_client, 1, LARGEST_SHARD))
+    read = batch_size * (2 if program.needs_history else 1)  # titles: those of the past too, taken for as many again
+    per_client = FLOAT * 5 * (dense + rows) + 3 * activation_bytes(program, batch_size) + reading_bytes(program, read)
+    return int(np.clip(memory_mb * 2**20 / float(per_client), 1, LARGEST_SHARD))

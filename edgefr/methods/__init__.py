@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -18,28 +18,44 @@ if TYPE_CHECKING:
     import torch
 
     from edgefr.methods.program import LocalProgram
+    from edgefr.methods.transfr.bert import Reader
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table. `build(settings, items, text, local_epochs)` makes the local program.
+    """One row of the table. `build(settings, items, text, local_epochs, reader)` makes the local program.
+
+    `text` are the items' vectors; `reader` opens titles and encoder for programs that read on the device.
 
     `defaults` are experiment values that differ from the general ones; `needs_text`: items are read as text. `stages`
     name the model after the rounds and after local training (None: the method has none); `untrained(settings, text,
-    random_text, seed)` gives the ablation's stages before anything is learned.
+    random_text, seed)` gives the ablation's stages before anything is learned. `clients` are experiment values that go
+    before `defaults`, by the value of `model.client`.
     """
 
     name: str
     paper: str
     settings: type[BaseModel]
-    build: Callable[[Any, int, torch.Tensor | None, int], LocalProgram]
+    build: Callable[..., LocalProgram]
     defaults: Mapping[str, Any]
     needs_text: bool
     stages: tuple[str, str | None]
     untrained: Callable[..., list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]] | None = None
+    clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def _transfr(settings: TransFRSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+def _transfr(
+    settings: TransFRSettings,
+    items: int,
+    text: torch.Tensor | None,
+    local_epochs: int,
+    reader: Callable[[], Reader] | None = None,
+) -> LocalProgram:
+    if settings.client == "lora":
+        from edgefr.methods.transfr.lora import LoRATransFR
+
+        assert reader is not None
+        return LoRATransFR(settings, reader(), text, local_epochs)
     from edgefr.methods.transfr.program import TransFR
 
     assert text is not None
@@ -54,19 +70,23 @@ def _transfr_untrained(
     return untrained_stages(settings, text, random_text, seed)
 
 
-def _fedmf(settings: FedMFSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+def _fedmf(settings: FedMFSettings, items: int, text: object, local_epochs: int, reader: object = None) -> LocalProgram:
     from edgefr.methods.fedmf.program import FedMF
 
     return FedMF(settings, items, local_epochs)
 
 
-def _fedncf(settings: FedNCFSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+def _fedncf(
+    settings: FedNCFSettings, items: int, text: object, local_epochs: int, reader: object = None
+) -> LocalProgram:
     from edgefr.methods.fedncf.program import FedNCF
 
     return FedNCF(settings, items, local_epochs)
 
 
-def _pfedrec(settings: PFedRecSettings, items: int, text: torch.Tensor | None, local_epochs: int) -> LocalProgram:
+def _pfedrec(
+    settings: PFedRecSettings, items: int, text: object, local_epochs: int, reader: object = None
+) -> LocalProgram:
     from edgefr.methods.pfedrec.program import PFedRec
 
     return PFedRec(settings, items, local_epochs)
@@ -82,6 +102,7 @@ METHODS: dict[str, Method] = {
         needs_text=True,
         stages=("finetune", "localtrain"),
         untrained=_transfr_untrained,
+        clients={"lora": {"local_epochs": 2, "batch_size": 32}},  # a step costs hundreds of an adapter's
     ),
     "fedmf": Method(
         name="fedmf",

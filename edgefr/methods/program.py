@@ -74,6 +74,28 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Transformer:
+    """The language model a program runs for every example (attribute `transformer`): what its cost follows from.
+
+    `tokens` of an example are read by `layers` of width `hidden`; `parameters` are frozen, the tensors of the names
+    `per_token` are applied to every token.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    feed_forward: int
+    tokens: int
+    parameters: int
+    per_token: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, program: object) -> Transformer | None:
+        """The program's, or None where clients read no text themselves."""
+        return getattr(program, "transformer", None)
+
+
+@dataclass(frozen=True)
 class One:
     """The examples of one client: `items`, `label`, `weight` are [n]; `Padded` adds a leading client dimension.
 

@@ -11,6 +11,7 @@ from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors
 from edgefr.methods.program import LocalProgram
+from tests.methods import berts
 
 ITEMS, CLIENTS, WIDTH = 60, 23, 16
 
@@ -25,6 +26,22 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "transfr mean": (
         "transfr",
         {"adapter": [12, 8], "adapter_init": "random", "head": [6, 8], "user_encoder": "mean", "lr": 0.01},
+    ),
+    "transfr lora": (
+        "transfr",
+        {"client": "lora", "adapter": [16, 8], "head": [6, 8], "lora_rank": 2, "lora_lr": 0.01, "lr": 0.01},
+    ),
+    "transfr lora mean": (
+        "transfr",
+        {
+            "client": "lora",
+            "adapter": [8],
+            "head": [8],
+            "user_encoder": "mean",
+            "optimiser": "sgd",
+            "lora_lr": 0.01,
+            "lr": 0.02,
+        },
     ),
     "transfr sgd plain": (
         "transfr",
@@ -41,7 +58,8 @@ def program(variant: str, local_epochs: int = 3) -> LocalProgram:
     name, settings = VARIANTS[variant]
     row = METHODS[name]
     text = torch.from_numpy(np.random.default_rng(0).standard_normal((ITEMS, WIDTH)).astype(np.float32))
-    local = row.build(row.settings.model_validate(settings), ITEMS, text if row.needs_text else None, local_epochs)
+    text = text if row.needs_text else None
+    local = row.build(row.settings.model_validate(settings), ITEMS, text, local_epochs, lambda: berts.reader(ITEMS))
     return Held(local, weight=3.0) if variant.startswith("anchored") else local
 
 

@@ -31,19 +31,19 @@ class TransFR:
             raise InputError(
                 f"model.head ends in {settings.head[-1]} but model.adapter in {settings.adapter[-1]}: make them equal"
             )
-        self.settings = settings
+        self.settings, self.text = settings, text
         self.frozen = {"text": text}
         self.dim = settings.adapter[-1]
         self.adapter_widths = [text.shape[1], *settings.adapter]
         self.head_widths = [self.dim, *settings.head]
         self.needs_history = settings.user_encoder == "mean"
         adapter, head = mlp_shapes("adapter", self.adapter_widths), mlp_shapes("head", self.head_widths)
-        self.specs = {name: TensorSpec(shape, "shared") for name, shape in adapter.items()}
+        self.specs: dict[str, TensorSpec] = {name: TensorSpec(shape, "shared") for name, shape in adapter.items()}
         self.specs |= {name: TensorSpec(shape, "private") for name, shape in head.items()}
         user = () if self.needs_history else ("user",)
         if user:
             self.specs["user"] = TensorSpec((self.dim,), "private")
-        self.phases = self._phases(tuple(adapter), tuple(head), user, local_epochs)
+        self.phases: tuple[Phase, ...] = self._phases(tuple(adapter), tuple(head), user, local_epochs)
 
     def _phases(
         self, adapter: tuple[str, ...], head: tuple[str, ...], user: tuple[str, ...], epochs: int
@@ -70,7 +70,7 @@ class TransFR:
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         adapter = init_mlp(seed, "adapter", self.adapter_widths)
         if self.settings.adapter_init == "pca":
-            carry_main_directions(adapter, self.frozen["text"], self.adapter_widths, self.settings.adapter_norm)
+            carry_main_directions(adapter, self.text, self.adapter_widths, self.settings.adapter_norm)
         return adapter
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
@@ -83,8 +83,12 @@ class TransFR:
             private["user"] = init_vectors(seed, "init user", clients, self.dim, self.settings.init_scale)
         return private
 
+    def read(self, tensors: Tensors, batch: One) -> Tensor:
+        """The items' text vectors: [..., n, f]."""
+        return batch.frozen(self.frozen["text"])
+
     def vectors(self, tensors: Tensors, batch: One) -> Tensor:
-        return mlp(tensors, "adapter", len(self.adapter_widths) - 1, batch.frozen(self.frozen["text"]), batch)
+        return mlp(tensors, "adapter", len(self.adapter_widths) - 1, self.read(tensors, batch), batch)
 
     def personal(self, tensors: Tensors, batch: One, vectors: Tensor) -> Tensor:
         """The local head on top of the shared vectors, where the client has one (§3.2.3)."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 
@@ -12,6 +12,17 @@ class TransFRSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    client: Literal["mlp", "lora"] = Field(
+        "mlp",
+        description="mlp: the text's frozen vector is read from a table; lora: the device runs the encoder itself and "
+        "trains low-rank matrices in its attention, with the adapter on top",
+    )
+    lora_rank: int = Field(8, ge=1, le=1024, description="lora: rank r of the matrices")
+    lora_alpha: float = Field(16.0, gt=0, description="lora: their product is scaled by lora_alpha / lora_rank")
+    lora_targets: list[Literal["query", "key", "value"]] = Field(
+        ["query", "value"], min_length=1, description="lora: projections of every layer that get a pair of matrices"
+    )
+    lora_lr: float = Field(1e-3, gt=0, description="lora: learning rate of the matrices")
     adapter: list[Width] = Field(
         [128, 64, 32], min_length=1, description="widths of the federated adapter after the text"
     )
@@ -48,3 +59,10 @@ class TransFRSettings(BaseModel):
     )
     head_lr: float | None = Field(None, gt=0, description="learning rate of the head; none: the same lr")
     init_scale: float = Field(0.1, gt=0, description="standard deviation of the first user vectors")
+
+    @field_validator("lora_targets")
+    @classmethod
+    def _once_each(cls, targets: list[str]) -> list[str]:
+        if len(set(targets)) < len(targets):
+            raise ValueError(f"name each projection once, got {targets}")
+        return targets
