@@ -29,7 +29,7 @@ from edge.manifest import (
 )
 from export.card import model_card
 from export.clients import Users
-from export.graphs import IR, OPSET
+from export.trace import IR, OPSET
 from export.parts import IDS, INIT, SCORE, SHARED, EncoderParts, Stage
 from export.variants import Size, Variant
 from privacy.errors import InputError

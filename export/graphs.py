@@ -9,7 +9,8 @@ The score graph has no numbers of its own: every tensor is an input, named by ro
     shared.X        a shared dense tensor
     private.X       a private dense tensor
 
-Owns: tracing and its gate. Does not own: what a bundle holds (`export.bundle`).
+Owns: what these graphs compute. Does not own: tracing and the gate (`export.trace`), steps of training
+(`export.steps`), what a bundle holds (`export.bundle`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from export.trace import Shape, filled, gate, noise, trace
 from privacy import keyed
 from privacy.errors import InputError, unknown
 
-OPSET = 18
-IR = 8  # the file format of opset 18; the exporter writes a newer one without using anything of it
-Shape = tuple[int | str, ...]  # a text names a dimension of any size
-TOLERANCE = 1e-4  # largest allowed difference from torch
 SIZES = (
     (1, 1),
     (2, 3),
@@ -72,6 +70,11 @@ class Gathered:
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """The client's own dense layer: x [n, in] @ weight [in, out] + bias [out]."""
         return torch.matmul(x, weight) + bias.unsqueeze(-2)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over the client's examples; for batches with a weight."""
+        assert self.weight is not None
+        return (values * self.weight).sum()
 
 
 def table_widths(program: Any) -> dict[str, int]:
@@ -130,15 +133,15 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
 
     def inputs(n: int, h: int) -> list[Tensor]:
         sizes = {"n": n, "h": h}
-        filled = {k: tuple(sizes[d] if isinstance(d, str) else d for d in shape) for k, shape in shapes.items()}
+        numbers = {k: filled(shape, sizes) for k, shape in shapes.items()}
         constant = {"label.history": 1.0, "weight.history": 1 / h}
-        return [torch.full(s, constant[k]) if k in constant else _noise(k, s) for k, s in filled.items()]
+        return [torch.full(s, constant[k]) if k in constant else noise(k, s) for k, s in numbers.items()]
 
     module = _Scores(program, names, list(shapes))
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
     what = f"score graph of {program.name}"
-    model = _trace(what, module, inputs(5, 3), shapes, "scores", optimize=False)
-    _gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
+    model = trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False)
+    gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
     return model
 
 
@@ -213,108 +216,6 @@ def encoder_graph(folder: Path, pooling: str) -> Any:
     shapes: dict[str, Shape] = {"ids": ("B", "L"), "mask": ("B", "L")}
     # optimize=True: folds the weights' transposes, without which they would not be quantised
     what = f"encoder graph of {folder}"
-    traced = _trace(what, module, inputs(3, 6), shapes, "vectors", optimize=True, largest={"L": module.longest})
-    _gate(what, traced, module, shapes, [inputs(b, n) for b, n in SIZES])
+    traced = trace(what, module, inputs(3, 6), shapes, ["vectors"], optimize=True, largest={"L": module.longest})
+    gate(what, traced, module, shapes, [inputs(b, n) for b, n in SIZES])
     return traced
-
-
-def _noise(name: str, shape: tuple[int, ...]) -> Tensor:
-    """Keyed normal numbers, scaled down so that sums over the last dimensions stay near 1."""
-    size = int(np.prod(shape, dtype=np.int64))
-    values = keyed.normal(keyed.key(0, f"graph gate {name}"), np.arange(size)) / max(1, shape[0]) ** 0.5
-    return torch.from_numpy(values.astype(np.float32).reshape(shape))
-
-
-def _trace(
-    what: str,
-    module: torch.nn.Module,
-    inputs: list[Tensor],
-    shapes: Mapping[str, Shape],
-    output: str,
-    optimize: bool,
-    largest: Mapping[str, int] | None = None,
-) -> Any:
-    """Export to ONNX with the named dimensions free, without metadata and unused inputs."""
-    import logging
-    import warnings
-
-    largest = largest or {}
-    dims = {
-        d: torch.export.Dim(d, min=2, max=largest.get(d, 1 << 30))
-        for shape in shapes.values()
-        for d in shape
-        if isinstance(d, str)
-    }
-    dynamic = tuple({k: dims[d] for k, d in enumerate(shape) if isinstance(d, str)} for shape in shapes.values())
-    noisy = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = noisy.level
-    noisy.setLevel(logging.ERROR)  # it warns of packages that none of this needs
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            variadic = isinstance(module, _Scores)
-            traced = torch.export.export(
-                module, tuple(inputs), dynamic_shapes=(dynamic,) if variadic else dynamic, strict=False
-            )
-            program = torch.onnx.export(
-                traced,
-                dynamo=True,
-                opset_version=OPSET,
-                input_names=list(shapes),
-                output_names=[output],
-                optimize=optimize,
-                verbose=False,
-            )
-    except (torch._dynamo.exc.UserError, torch.onnx.errors.OnnxExporterError) as error:
-        raise InputError(f"{what} cannot be traced: {str(error).splitlines()[0]}") from error
-    finally:
-        noisy.setLevel(level)
-    assert program is not None
-    return _strip(program.model_proto)
-
-
-def _strip(model: Any) -> Any:
-    """Take off what a device does not need: metadata, shape notes, inputs nobody reads."""
-    graph = model.graph
-    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del part.metadata_props[:]
-        part.doc_string = ""
-    del graph.value_info[:]
-    used = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
-    kept = [i for i in graph.input if i.name in used]
-    del graph.input[:]
-    graph.input.extend(kept)
-    model.ir_version = IR
-    return model
-
-
-def _gate(
-    what: str,
-    model: Any,
-    module: torch.nn.Module,
-    shapes: Mapping[str, Shape],
-    cases: list[list[Tensor]],
-) -> None:
-    """Check the graph and compare it with torch at onnxruntime's default optimisation level on every case."""
-    import onnx
-    import onnxruntime as ort
-
-    try:
-        onnx.checker.check_model(model, full_check=True)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = 1, 3
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        wanted = {i.name for i in session.get_inputs()}
-        for case in cases:
-            given = {name: x.numpy() for name, x in zip(shapes, case, strict=True) if name in wanted}
-            with torch.no_grad():
-                expected = module(*case).numpy()
-            got = session.run(None, given)[0]
-            error = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
-            if not error <= TOLERANCE:
-                sizes = ", ".join(str(list(x.shape)) for x in case[:3])
-                raise InputError(f"{what} differs from torch by {error:.2g} on inputs {sizes}: it cannot be shipped")
-    except InputError:
-        raise
-    except Exception as error:  # onnx and onnxruntime have no common class of their own
-        raise InputError(f"{what} is not a valid ONNX graph: {(str(error).splitlines() or ['?'])[0]}") from error

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from edge.encoder import TextEncoder
 from edge.manifest import Encoder, File, Pooling, Role, Table, TableType
 from export.clients import Users, as_float32
-from export.graphs import TOLERANCE, encoder_graph, load_encoder, score_graph
+from export.graphs import encoder_graph, load_encoder, score_graph
+from export.trace import TOLERANCE
 from export.quantise import cosine, encoder_int8, table_fp16, table_int8
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic

@@ -9,7 +9,8 @@ import torch
 
 from edgefr.methods.anchored import Anchored
 from edgefr.methods.program import TensorSpec
-from export.graphs import IR, OPSET, score_graph
+from export.graphs import score_graph
+from export.trace import IR, OPSET
 from privacy.errors import InputError
 from tests.export import worlds
 

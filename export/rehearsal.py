@@ -1,0 +1,120 @@
+"""Does a step graph train like torch? One client's training in both, each going on from its own values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edge.optimiser import corrections
+from export.trace import filled, noise, open_session, refused
+from privacy import keyed
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from export.steps import Step
+
+TOLERANCE = 1e-5  # largest allowed difference of a loss, a parameter or a moment; relative where they exceed 1
+STEPS = 51
+BATCHES, PASTS = (5, 1, 40, 17), (3, 1, 8)  # examples and past positives of the steps, in turn
+ITEMS = 64
+RATES = {"sgd": 0.1, "adam": 0.01}  # the learning rate is an input, so any will do
+Values = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Steps taken, and the largest difference from torch among all losses and all that the phase changes."""
+
+    steps: int
+    error: float
+
+
+def rehearse(what: str, graph: Any, step: Step) -> Rehearsal:
+    """Train 51 steps with the graph and with torch. Raises `InputError` naming the tensor and the step that differ."""
+    with refused(what):
+        session = open_session(graph)
+        wanted = {i.name for i in session.get_inputs()}
+
+        def in_torch(inputs: Values) -> Values:
+            return dict(zip(step.outputs(), step(*inputs.values()), strict=True))
+
+        def in_onnx(inputs: Values) -> Values:
+            feeds = {name: value.numpy() for name, value in inputs.items() if name in wanted}
+            return dict(zip(step.outputs(), map(torch.from_numpy, session.run(step.outputs(), feeds)), strict=True))
+
+        worst, (theirs, ours) = 0.0, (first_values(step), first_values(step))
+        for number in range(1, STEPS + 1):
+            expected, got = advance(step, theirs, in_torch, number), advance(step, ours, in_onnx, number)
+            for name, value in got.items():
+                error = _largest_difference(value, expected[name])
+                if not error <= TOLERANCE:
+                    raise InputError(
+                        f"{what} differs from torch by {error:.2g} in '{name}' at step {number}: it cannot be shipped"
+                    )
+                worst = max(worst, error)
+    return Rehearsal(STEPS, worst)
+
+
+def first_values(step: Step) -> Values:
+    """All that a client holds: whole tables, dense tensors and rates by input name, keyed and the same every time."""
+    program, shapes = step.program, step.shapes()
+    out: Values = {}
+    for name, shape in shapes.items():
+        role, _, rest = name.partition(".")
+        if name.endswith((".first", ".second")) and name.rpartition(".")[0] in step.moving():
+            out[name] = torch.zeros(filled(shape, {"n": ITEMS}))
+        elif role == "lr":
+            out[name] = torch.full(filled(shape, {}), RATES[step.phase.optimiser])
+        elif name == "theta":
+            out[name] = torch.cat([noise(part, size).flatten() for part, size in step.layout.dense.items()])
+        elif role in ("shared", "private"):
+            out[name] = noise(name, filled(shape, {}))
+        elif role == "items":
+            frozen = program.frozen.get(rest)
+            if frozen is None or frozen.is_floating_point():
+                out[name] = noise(name, filled(shape, {"n": ITEMS}))
+            else:  # token numbers cannot be noise
+                out[name] = frozen.cpu()[torch.arange(ITEMS) % len(frozen)]
+    return out
+
+
+def inputs_of(step: Step, client: Values, number: int, size: int, past: int) -> tuple[Tensor, Values]:
+    """The items of step `number` (from 1) and all its inputs by name, for `size` examples and `past` positives."""
+    keys = keyed.fold(keyed.key(0, "rehearsal", number), np.arange(2))
+    items, history = (
+        torch.from_numpy(keyed.choose(int(key), np.arange(ITEMS), count))
+        for key, count in zip(keys, (size, past), strict=True)
+    )
+    ones = torch.ones(past)
+    factor, epsilon = (torch.tensor([float(value)]) for value in corrections(number))
+    label = torch.from_numpy(keyed.uniform(keys[0], items.numpy())).float().round(decimals=1)
+    inputs = client | {name: value[items] for name, value in client.items() if name.startswith("items.")}
+    inputs |= {f"history.{n}": client[f"items.{n}"][history] for n in step.layout.read}
+    inputs |= {"label": label, "weight": torch.full((size,), 1 / size), "factor": factor, "epsilon": epsilon}
+    inputs |= {"label.history": ones, "weight.history": ones / past}
+    return items, {name: inputs[name] for name in step.shapes()}
+
+
+def advance(step: Step, client: Values, run: Callable[[Values], Values], number: int) -> Values:
+    """Take a step of a client, whose values are changed in place; what the step gave."""
+    size, past = BATCHES[number % len(BATCHES)], PASTS[number % len(PASTS)]
+    items, inputs = inputs_of(step, client, number, size, past)
+    out = run(inputs)
+    for name, value in out.items():
+        before = name.removesuffix(".next")
+        if before.startswith("items."):
+            client[before] = client[before].index_copy(0, items, value)
+        elif before != name:
+            client[before] = value
+    return out
+
+
+def _largest_difference(a: Tensor, b: Tensor) -> float:
+    """Largest difference, beside values above 1 relative to the largest of them."""
+    same = a.shape == b.shape and bool(a.numel())
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1)) if same else float("inf")

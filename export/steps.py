@@ -1,0 +1,174 @@
+"""Tracing a phase of local training to ONNX: one graph is one optimiser step of one client, for any batch size.
+
+    in   theta            the phase's dense tensors, flat, one after another          [P]
+         lr               learning rate of each of their values                       [P]
+         items.T          rows of table T for the batch's items, all different         [n, width]
+         lr.T             learning rate of the rows of a trained table T              [1]
+         label, weight    of the examples; weights sum to 1                            [n]
+         history.T, ...   the client's past positives, as in the score graph          [h, width]
+         shared.X, ...    dense tensors that the loss reads and the phase leaves alone
+    out  loss [1], theta.next, items.T.next for trained tables
+
+Adam adds its moments, theta.first and theta.second (items.T.first, ...), each with its `.next`, and the corrections of
+the step number, `factor` and `epsilon` [1] (`edge.optimiser.corrections`).
+
+Owns: the graph of a step and its gate. Does not own: which batches there are (`edge.sampling`, `edge.steps`), what the
+optimiser's maths is (it is handed in), the program's functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from export.graphs import Gathered, table_widths
+from export.rehearsal import Rehearsal, first_values, inputs_of, rehearse
+from export.trace import Shape, trace
+from privacy.errors import InputError
+
+Optimisers = Mapping[str, Callable[..., None]]
+"""In place, "sgd" (parameter, gradient, lr) and "adam" (parameter, gradient, first, second, size, epsilon)."""
+
+MOMENTS = ("first", "second")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which tensors a phase's graph takes as what. `dense` are trained and flat in `theta`; `tables` the trained
+    tables; `given` dense tensors that are only read; `read` all per-item tables with their width."""
+
+    dense: dict[str, tuple[int, ...]]
+    tables: tuple[str, ...]
+    given: tuple[str, ...]
+    read: dict[str, int]
+
+    @classmethod
+    def of(cls, program: Any, phase: Any) -> Layout:
+        """The layout of a phase; raises `InputError` for a phase that a graph cannot hold."""
+        specs = program.specs
+        trained = [name for name in specs if name in phase.trains]
+        tables = tuple(name for name in trained if specs[name].kind == "rows")
+        if tables and program.needs_history:
+            raise InputError(f"phase '{phase.name}' of {program.name} trains table '{tables[0]}' through a history")
+        used = {name: width for name, width in table_widths(program).items() if name in (*phase.uses, *program.frozen)}
+        given = tuple(n for n in specs if n in phase.uses and n not in trained and specs[n].kind == "dense")
+        return cls({n: tuple(specs[n].shape) for n in trained if n not in tables}, tables, given, used)
+
+    @property
+    def values(self) -> int:
+        """Length of `theta`."""
+        return sum(int(np.prod(shape)) for shape in self.dense.values())
+
+    def split(self, theta: Tensor) -> dict[str, Tensor]:
+        """The dense tensors in `theta`."""
+        sizes = [int(np.prod(shape)) for shape in self.dense.values()]
+        parts = torch.split(theta, sizes)
+        return {name: part.reshape(shape) for (name, shape), part in zip(self.dense.items(), parts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step as a function of the graph's inputs in order."""
+
+    program: Any
+    phase: Any
+    optimisers: Optimisers
+    layout: Layout
+    keys: dict[str, Tensor] = field(default_factory=dict)
+
+    def shapes(self) -> dict[str, Shape]:
+        """Inputs by name, in order."""
+        at, specs = self.layout, self.program.specs
+        out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
+        out |= {f"items.{name}": ("n", width) for name, width in at.read.items()}
+        out |= {f"lr.{name}": (1,) for name in at.tables}
+        out |= {"label": ("n",), "weight": ("n",)}
+        if self.phase.optimiser == "adam":
+            out |= {"factor": (1,), "epsilon": (1,)}
+            for name in self.moving():
+                out |= {f"{name}.{moment}": out[name] for moment in MOMENTS}
+        if self.program.needs_history:
+            out |= {f"history.{name}": ("h", width) for name, width in at.read.items()}
+            out |= {"label.history": ("h",), "weight.history": ("h",)}
+        return out | {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}
+
+    def moving(self) -> list[str]:
+        """Inputs that a step changes."""
+        return [*(["theta"] if self.layout.dense else []), *(f"items.{name}" for name in self.layout.tables)]
+
+    def outputs(self) -> list[str]:
+        """Outputs by name, in order."""
+        moments = MOMENTS if self.phase.optimiser == "adam" else ()
+        return ["loss", *(f"{n}.next" for name in self.moving() for n in (name, *(f"{name}.{m}" for m in moments)))]
+
+    def loss(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> Tensor:
+        """The client's loss with `moving` in place of the inputs of those names."""
+        now = dict(given) | dict(zip(self.moving(), moving, strict=True))
+        specs, at = self.program.specs, self.layout
+        keys = {n: self.keys[n] for n in at.read if n in specs}
+        tensors = {n: now[f"{specs[n].place}.{n}"] for n in at.given} | keys
+        if at.dense:
+            tensors |= at.split(now["theta"])
+        past = None
+        if self.program.needs_history:
+            tables = [(self.keys[n], now[f"history.{n}"]) for n in at.read]
+            past = Gathered(tables, now["label.history"], now["weight.history"])
+        tables = [(self.keys[n], now[f"items.{n}"]) for n in at.read]
+        batch = Gathered(tables, now["label"], now["weight"], past, training=past is not None)
+        return self.program.loss(tensors, batch, self.phase)
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(self.shapes(), inputs, strict=True))
+        moving = tuple(given[name] for name in self.moving())
+        gradients, loss = torch.func.grad_and_value(self.loss)(moving, given)
+        out = [loss.reshape(1)]
+        for name, value, gradient in zip(self.moving(), moving, gradients, strict=True):
+            after = value.clone()
+            lr = given["lr" + name.removeprefix("theta").removeprefix("items")]
+            if self.phase.optimiser == "sgd":
+                self.optimisers["sgd"](after, gradient, lr)
+                out.append(after)
+                continue
+            first, second = (given[f"{name}.{moment}"].clone() for moment in MOMENTS)
+            self.optimisers["adam"](after, gradient, first, second, lr * given["factor"], given["epsilon"])
+            out += [after, first, second]
+        return tuple(out)
+
+
+def step_graph(program: Any, phase: Any, optimisers: Optimisers) -> tuple[Any, Rehearsal]:
+    """The ONNX graph of one optimiser step of a phase, and how near it stays to torch; n and h are free.
+
+    Raises `InputError` for a phase that cannot be traced, and, naming tensor and step, for a graph that does not train
+    like torch (`export.rehearsal`).
+
+    >>> graph, rehearsal = step_graph(program, program.phases[0], OPTIMISERS)  # doctest: +SKIP
+    >>> rehearsal.error < 1e-5  # doctest: +SKIP
+    True
+    """
+    keys = {name: torch.empty(0) for name, spec in program.specs.items() if spec.kind == "rows"} | program.frozen
+    step = Step(program, phase, optimisers, Layout.of(program, phase), keys)
+    what = f"step graph of phase '{phase.name}' of {program.name}"
+    shapes = step.shapes()
+    example = list(inputs_of(step, first_values(step), 1, *free_sizes(shapes))[1].values())
+    # the gradient is traced first, with symbolic sizes: the exporter cannot see through torch.func
+    traced = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
+    # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller, Adam's epsilon among them
+    graph = trace(what, traced, example, shapes, step.outputs(), optimize=False)
+    return graph, rehearse(what, graph, step)
+
+
+def free_sizes(shapes: Mapping[str, Shape]) -> tuple[int, int]:
+    """Two sizes that no tensor of the graph has: tracing takes equal sizes for the same size.
+
+    >>> free_sizes({"theta": (17,), "items.text": ("n", 19)})
+    (18, 20)
+    """
+    fixed = {size for shape in shapes.values() for size in shape}
+    free = (size for size in range(17, 64) if size not in fixed)
+    return next(free), next(free)

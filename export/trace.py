@@ -1,0 +1,141 @@
+"""From torch to ONNX: one way to trace, one gate that compares with torch, one form of every graph that is shipped."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privacy import keyed
+from privacy.errors import InputError
+
+OPSET = 18
+IR = 8  # the file format of opset 18; the exporter writes a newer one without using anything of it
+Shape = tuple[int | str, ...]  # a text names a dimension of any size
+TOLERANCE = 1e-4  # largest allowed difference from torch of a graph that computes values
+
+
+def noise(name: str, shape: tuple[int, ...]) -> Tensor:
+    """Keyed normal numbers, scaled down so that sums over the last dimensions stay near 1."""
+    size = int(np.prod(shape, dtype=np.int64))
+    values = keyed.normal(keyed.key(0, f"graph gate {name}"), np.arange(size)) / max(1, shape[0]) ** 0.5
+    return torch.from_numpy(values.astype(np.float32).reshape(shape))
+
+
+def filled(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """A shape with numbers in place of its named dimensions."""
+    return tuple(sizes[d] if isinstance(d, str) else d for d in shape)
+
+
+def open_session(model: Any) -> Any:
+    """A graph in onnxruntime as devices run it: checked, default optimisation, one thread on the CPU."""
+    import onnx
+    import onnxruntime as ort
+
+    onnx.checker.check_model(model, full_check=True)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Anything onnx or onnxruntime complains of is one `InputError`: they have no common class of their own."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} is not a valid ONNX graph: {(str(error).splitlines() or ['?'])[0]}") from error
+
+
+def trace(
+    what: str,
+    module: torch.nn.Module,
+    inputs: list[Tensor],
+    shapes: Mapping[str, Shape],
+    outputs: Sequence[str],
+    optimize: bool,
+    largest: Mapping[str, int] | None = None,
+) -> Any:
+    """Export to ONNX with the named dimensions free, without metadata and unused inputs.
+
+    `shapes` names the module's arguments in order, `outputs` its results; `what` begins the message of an `InputError`.
+    """
+    largest = largest or {}
+    dims = {
+        d: torch.export.Dim(d, min=2, max=largest.get(d, 1 << 30))
+        for shape in shapes.values()
+        for d in shape
+        if isinstance(d, str)
+    }
+    dynamic = tuple({k: dims[d] for k, d in enumerate(shape) if isinstance(d, str)} for shape in shapes.values())
+    noisy = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)  # it warns of packages that none of this needs
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            variadic = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(module.forward).parameters.values())
+            traced = torch.export.export(
+                module, tuple(inputs), dynamic_shapes=(dynamic,) if variadic else dynamic, strict=False
+            )
+            program = torch.onnx.export(
+                traced,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(shapes),
+                output_names=list(outputs),
+                optimize=optimize,
+                verbose=False,
+            )
+    except (torch._dynamo.exc.UserError, torch.onnx.errors.OnnxExporterError) as error:
+        raise InputError(f"{what} cannot be traced: {str(error).splitlines()[0]}") from error
+    finally:
+        noisy.setLevel(level)
+    assert program is not None
+    return _strip(program.model_proto)
+
+
+def _strip(model: Any) -> Any:
+    """Take off what a device does not need: metadata, shape notes, inputs nobody reads."""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    del graph.value_info[:]
+    used = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
+    kept = [i for i in graph.input if i.name in used]
+    del graph.input[:]
+    graph.input.extend(kept)
+    model.ir_version = IR
+    return model
+
+
+def gate(
+    what: str,
+    model: Any,
+    module: torch.nn.Module,
+    shapes: Mapping[str, Shape],
+    cases: list[list[Tensor]],
+) -> None:
+    """Check the graph and compare its first output with torch's on every case."""
+    with refused(what):
+        session = open_session(model)
+        wanted = {i.name for i in session.get_inputs()}
+        for case in cases:
+            given = {name: x.numpy() for name, x in zip(shapes, case, strict=True) if name in wanted}
+            with torch.no_grad():
+                expected = module(*case).numpy()
+            got = session.run(None, given)[0]
+            error = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
+            if not error <= TOLERANCE:
+                sizes = ", ".join(str(list(x.shape)) for x in case[:3])
+                raise InputError(f"{what} differs from torch by {error:.2g} on inputs {sizes}: it cannot be shipped")
