@@ -5,47 +5,36 @@ Owns the two schemas and the canonical form of the manifest. Does not own readin
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
+
+from edge.learning import Learning
+from edge.records import MANIFEST as MANIFEST  # the one name that no listed file may have
+from edge.records import Inside, Record
 
 SCHEMA: Literal["edgefr.bundle/1"] = "edgefr.bundle/1"
-MANIFEST = "manifest.json"
 
 
-def inside(path: str) -> str:
-    """`path` if it names a file inside the bundle plainly; `ValueError` for '..', absolute or odd names."""
-    parts = path.split("/")
-    odd = any(part in ("", ".", "..") for part in parts) or any(c in path for c in '\\:*?"<>|')
-    if odd or not path.isprintable() or path == MANIFEST:
-        raise ValueError(f"file name {path!r} is not a plain relative path inside the bundle")
-    return path
-
-
-Inside = Annotated[str, AfterValidator(inside)]
-Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private"]
+Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private", "step"]
 TableType = Literal["i8", "f16", "f32"]
 Pooling = Literal["cls", "mean"]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class File(_Record):
+class File(Record):
     path: Inside = Field(description="name relative to the bundle, with forward slashes")
     size: int = Field(ge=0, description="bytes")
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="digest of the file's bytes")
     role: Role = Field(description="what the file is for")
 
 
-class Onnx(_Record):
+class Onnx(Record):
     opset: int = Field(description="version of the standard operators the graphs use")
     ir: int = Field(description="version of the ONNX file format")
     min_ort: str = Field(description="oldest onnxruntime the graphs were loaded with")
 
 
-class Sizes(_Record):
+class Sizes(Record):
     shared_parameters: int = Field(ge=0, description="values of the shared dense tensors (adapter)")
     private_parameters: int = Field(ge=0, description="values of one client's private tensors")
     encoder_parameters: int = Field(ge=0, description="values of the text encoder, 0 without one")
@@ -53,7 +42,7 @@ class Sizes(_Record):
     memory_mb: float = Field(ge=0, description="estimated memory of a process that holds all of it, MB")
 
 
-class Manifest(_Record):
+class Manifest(Record):
     """`manifest.json`. `bundle_id` is the digest of everything else in it, so one id names one content."""
 
     schema_: Literal["edgefr.bundle/1"] = Field(alias="schema", description="format of this file")
@@ -71,7 +60,7 @@ class Manifest(_Record):
     files: list[File] = Field(description="every file of the bundle but this one")
 
 
-class Table(_Record):
+class Table(Record):
     name: str = Field(description="name of the program's table")
     dtype: TableType = Field(description="i8: whole numbers times one scale per row; f16, f32: plain")
     width: int = Field(ge=1, description="values per item")
@@ -79,7 +68,7 @@ class Table(_Record):
     scale: Inside | None = Field(description="one float32 per row, for i8")
 
 
-class Encoder(_Record):
+class Encoder(Record):
     path: Inside
     tokenizer: Inside
     dtype: Literal["i8", "f32"] = Field(description="type of the encoder's weights")
@@ -88,7 +77,7 @@ class Encoder(_Record):
     max_tokens: int = Field(ge=3, description="longer texts are cut to so many tokens")
 
 
-class Config(_Record):
+class Config(Record):
     """`config.json`: which file plays which part in scoring and encoding."""
 
     score: Inside = Field(description="ONNX graph of one client's scores")
@@ -99,6 +88,7 @@ class Config(_Record):
     private: Inside = Field(description="private tensors, history and seen items of the simulated users")
     init: Inside = Field(description="private tensors a new device starts from")
     encoder: Encoder | None = Field(description="text encoder; null in bundles of cached vectors only")
+    learning: Learning | None = Field(None, description="what a device needs to learn; null: it only recommends")
     encoder_in: list[str] = Field(description="device classes of the same export whose bundle has an encoder")
 
 

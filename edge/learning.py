@@ -1,0 +1,79 @@
+"""What a bundle says about learning: its phases and their graphs, how examples are drawn, what may leave the device."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edge.records import Inside, Record
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class TensorRecord(Record):
+    """One tensor of the local program; of `rows` tensors, [items, width], a device changes the rows it reads."""
+
+    name: str = Field(min_length=1, description="the program's name of it")
+    shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="one client's; rows: [items, width]")
+    place: Literal["shared", "private"] = Field(description="shared tensors travel, private ones never leave")
+    kind: Literal["dense", "rows"] = Field(description="rows: one per item of the catalogue")
+
+
+class PhaseRecord(Record):
+    """One stage of local work, and the graph of one step of it."""
+
+    name: str = Field(description="name of the phase")
+    graph: Inside = Field(description="ONNX graph of one optimiser step")
+    purpose: str = Field(description="keys the draws of its examples")
+    when: Literal["round", "final"] = Field(description="round: in every federated round; final: stays on the device")
+    epochs: Count = Field(description="passes over the client's examples")
+    optimiser: Literal["sgd", "adam"] = Field(description="its state is fresh in every round")
+    dense: list[str] = Field(description="dense tensors it trains, in the order of the graph's flat vector")
+    tables: list[str] = Field(description="tables whose rows it trains")
+    lr: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(description="learning rate by tensor")
+
+
+class ReplayRecord(Record):
+    """How what was learned in earlier blocks is replayed (F3CRec §4.2)."""
+
+    picks: Literal["all", "adaptive"] = Field(description="all of the list, or as many as the taste is steady")
+    list_size: Annotated[int, Field(ge=1)] = Field(description="items remembered of a block")
+    shift_scale: Annotated[float, Field(ge=0)] = Field(description="how fast the memory shrinks with the shift")
+    weight: Annotated[float, Field(ge=0)] = Field(description="weight of replayed examples")
+    reduction: Literal["mean", "sum"] = Field(description="replayed examples: mean or sum")
+
+
+class ReleaseRecord(Record):
+    """What is done to an update before it leaves."""
+
+    clip: Annotated[float, Field(gt=0)] | None = Field(description="largest joint norm; null: not clipped")
+    norm: Literal["l1", "l2"] = Field(description="of the whole update, all tensors together")
+    noise: Literal["laplace", "gaussian"] | None = Field(
+        description="added on the device; null: none, or by the server"
+    )
+    scale: Annotated[float, Field(ge=0)] = Field(description="standard deviation (gaussian) or b (laplace) per value")
+    weights: Literal["uniform", "size"] = Field(description="size: the number of interactions leaves the device too")
+
+
+class Learning(Record):
+    """`learning` in `config.json`: everything a device needs to do the local work of a round."""
+
+    tensors: list[TensorRecord] = Field(description="every tensor of the local program")
+    phases: list[PhaseRecord] = Field(min_length=1, description="local work in order")
+    score: Inside = Field(description="score graph of the tensors that rounds train (no personal layers)")
+    negatives: Count = Field(description="sampled negatives per positive")
+    batch_size: Annotated[int, Field(ge=1)] = Field(description="examples per optimiser step")
+    seed: Count = Field(description="keys the draws of examples")
+    round: Count = Field(description="federated rounds behind the bundle's tensors")
+    release: ReleaseRecord
+    replay: ReplayRecord | None = Field(description="null: nothing is replayed")
+
+    def tensor(self, name: str) -> TensorRecord:
+        """The record of a tensor; KeyError when there is none."""
+        return {tensor.name: tensor for tensor in self.tensors}[name]
+
+    def trained(self, when: str, place: str) -> list[str]:
+        """Names of the tensors of one place that phases of one kind change, in the program's order."""
+        changed = {name for phase in self.phases if phase.when == when for name in (*phase.dense, *phase.tables)}
+        return [tensor.name for tensor in self.tensors if tensor.place == place and tensor.name in changed]
