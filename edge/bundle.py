@@ -1,32 +1,35 @@
 """Opening a bundle: everything is checked before a runtime parses any of it.
 
-A bundle's digests find damage and accidental mixing. They are not a signature: who can rewrite the whole
-folder can also rewrite the digests.
+A bundle's digests find damage and accidental mixing. Only a signature by a trusted key says who made it: who can
+rewrite the whole folder can also rewrite the digests.
 """
 
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from edge.manifest import MANIFEST, SCHEMA, Config, File, Manifest, canonical, identify
+from edge.admission import MANIFEST_LIMIT, Terms, admit, reason
+from edge.manifest import MANIFEST, SIGNATURE, Config, File, Manifest
+from edge.signature import LIMIT as SIGNATURE_LIMIT
+from edge.signature import Trusted
 from privacy.errors import InputError
 from privacy.files import sha256_of
-
-MANIFEST_LIMIT = 4 << 20  # bytes
-TOTAL_LIMIT = 4 << 30  # bytes
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A checked bundle: its folder, its manifest and its config."""
+    """A checked bundle: its folder, its manifest and its config.
+
+    `signed_by`: id of the trusted key that signed it; None when no trusted keys were given, signed or not.
+    """
 
     root: Path
     manifest: Manifest
     config: Config
+    signed_by: str | None = None
 
     def file(self, path: str) -> Path:
         """Where a listed file lies; `InputError` when the bundle does not have it."""
@@ -35,66 +38,57 @@ class Bundle:
         return self.root / path
 
 
-def open_bundle(path: str | Path) -> Bundle:
+def open_bundle(
+    path: str | Path, *, trusted: Trusted = None, now: datetime | None = None, newest: int | None = None
+) -> Bundle:
     """Check a bundle folder and read its manifest and config.
 
-    Checked, in order: the manifest's size, schema and own digest; names and total size; no links, special
-    or unlisted files; every listed file's size and sha256. Raises `InputError` naming the file.
+    `trusted`: public key files, one of which must have signed the bundle; with None a signature need only be
+    well-formed. `now`: decides on expiry (None: the clock's). `newest`: highest serial the device has seen.
 
-    >>> open_bundle("bundles/rpi_5_8gb").manifest.variant  # doctest: +SKIP
-    'f32+encoder-f32'
+    Checked, in order: the manifest's size, signature, schema, own digest, listed names and total size, serial, expiry
+    and needed onnxruntime; no links, special or unlisted files; every listed file's size and sha256. Raises
+    `InputError` naming the file.
+
+    >>> open_bundle("bundles/rpi_5_8gb", trusted=["public.pem"]).signed_by  # doctest: +SKIP
+    '2f1d8e0c...'
     """
     root = Path(path)
-    if not root.is_dir():
-        raise InputError(f"{root} is not a bundle: no such folder; make one with `edgefr export`")
+    where = f"bundle {root}"
     try:
-        manifest = _manifest(root)
+        if not root.is_dir():
+            raise InputError(f"{root} is not a bundle: no such folder; make one with `edgefr export`")
+        raw = _read(root, MANIFEST, MANIFEST_LIMIT)
+        if raw is None:
+            raise InputError(f"{root} is not a bundle: it has no {MANIFEST}; give the folder of one device class")
+        signature = _read(root, SIGNATURE, SIGNATURE_LIMIT)
+        manifest, signed_by = admit(where, raw, signature, Terms(trusted, now, newest))
         _check_names(root, manifest)
         for entry in manifest.files:
             _check_file(root, entry)
         config = _config(root, manifest)
     except OSError as error:
-        raise InputError(f"bundle {root}: cannot read {error.filename}: {error.strerror}") from error
-    return Bundle(root, manifest, config)
+        raise InputError(f"{where}: cannot read {error.filename}: {error.strerror}") from error
+    except RecursionError:
+        raise InputError(f"{where}: its folders are nested too deeply; export again") from None
+    return Bundle(root, manifest, config, signed_by)
 
 
-def reason(error: Exception) -> str:
-    """The first thing a validation error complains of, in one line."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return f"{where}: {first['msg']}" if where else first["msg"]
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
-def _manifest(root: Path) -> Manifest:
-    path = root / MANIFEST
-    if not path.is_file() or path.is_symlink():
-        raise InputError(f"{root} is not a bundle: it has no {MANIFEST}; give the folder of one device class")
-    size = path.stat().st_size
-    if size > MANIFEST_LIMIT:
-        raise InputError(f"bundle {root}: {MANIFEST} has {size:,} bytes, more than {MANIFEST_LIMIT:,}; not a bundle")
-    raw = path.read_bytes()
-    try:
-        manifest = Manifest.model_validate_json(raw)
-        intact = canonical(manifest) == raw and identify(manifest) == manifest.bundle_id
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"bundle {root}: {MANIFEST} is not a {SCHEMA} manifest ({reason(error)})") from error
-    if not intact:
-        raise InputError(f"bundle {root}: {MANIFEST} was changed after it was written; export or copy it again")
-    return manifest
+def _read(root: Path, name: str, limit: int) -> bytes | None:
+    """A small file of the bundle; None when it is not there, `InputError` when it is too large for what it is."""
+    path = root / name
+    if path.is_symlink() or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise InputError(f"bundle {root}: {name} has more than {limit:,} bytes; not a bundle")
+    return raw
 
 
 def _check_names(root: Path, manifest: Manifest) -> None:
-    """Only listed regular files, each once, and not too much of them."""
-    listed = [entry.path for entry in manifest.files]
-    if len(set(listed)) != len(listed):
-        twice = next(name for name in listed if listed.count(name) > 1)
-        raise InputError(f"bundle {root}: {MANIFEST} lists {twice} twice; export again")
-    total = sum(entry.size for entry in manifest.files)
-    if total > TOTAL_LIMIT:
-        raise InputError(f"bundle {root}: {MANIFEST} lists {total:,} bytes, more than {TOTAL_LIMIT:,} allowed")
-    known = {*listed, MANIFEST}
+    """Only listed regular files."""
+    known = {*(entry.path for entry in manifest.files), MANIFEST, SIGNATURE}
     for entry in _walk(root):
         name = Path(entry.path).relative_to(root).as_posix()
         if entry.is_symlink():

@@ -5,16 +5,17 @@ Owns the two schemas and the canonical form of the manifest. Does not own readin
 
 import hashlib
 import json
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from edge.learning import Learning
-from edge.records import MANIFEST as MANIFEST  # the one name that no listed file may have
-from edge.records import Inside, Record
+from edge.records import MANIFEST as MANIFEST  # the names that no listed file may have
+from edge.records import SIGNATURE as SIGNATURE
+from edge.records import Inside, Moment, Plain, Record
 
-SCHEMA: Literal["edgefr.bundle/1"] = "edgefr.bundle/1"
-
+SCHEMA: Literal["edgefr.bundle/2"] = "edgefr.bundle/2"
 
 Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private", "step"]
 TableType = Literal["i8", "f16", "f32"]
@@ -29,9 +30,9 @@ class File(Record):
 
 
 class Onnx(Record):
-    opset: int = Field(description="version of the standard operators the graphs use")
-    ir: int = Field(description="version of the ONNX file format")
-    min_ort: str = Field(description="oldest onnxruntime the graphs were loaded with")
+    opset: int = Field(ge=1, lt=1 << 31, description="version of the standard operators the graphs use")
+    ir: int = Field(ge=1, lt=1 << 31, description="version of the ONNX file format")
+    min_ort: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){1,2}$", description="oldest onnxruntime that loads them")
 
 
 class Sizes(Record):
@@ -45,19 +46,25 @@ class Sizes(Record):
 class Manifest(Record):
     """`manifest.json`. `bundle_id` is the digest of everything else in it, so one id names one content."""
 
-    schema_: Literal["edgefr.bundle/1"] = Field(alias="schema", description="format of this file")
+    schema_: Literal["edgefr.bundle/2"] = Field(alias="schema", description="format of this file")
     bundle_id: str = Field(pattern="^[0-9a-f]{64}$", description="sha256 of this manifest with an empty bundle_id")
     serial: int = Field(ge=0, description="grows with every release: created, in seconds since 1970")
-    created: str = Field(description="when the run was made, ISO 8601")
-    method: str = Field(description="name of the local program")
-    device_class: str = Field(description="device class the bundle was packed for")
-    variant: str = Field(description="what the class's memory allows: item-vector type and encoder type")
+    created: Plain = Field(description="when the run was made, ISO 8601")
+    expires: Moment | None = Field(default=None, description="refused from then on, ISO 8601 with offset; null: never")
+    method: Plain = Field(description="name of the local program")
+    device_class: Plain = Field(description="device class the bundle was packed for")
+    variant: Plain = Field(description="what the class's memory allows: item-vector type and encoder type")
     onnx: Onnx
     model: Sizes
     item_count: int = Field(ge=1, description="items of the catalogue")
     ids_file: Inside = Field(description="file with the items' ids and titles")
     provenance: dict[str, JsonValue] = Field(description="where it comes from: run, data, protocol, privacy, ...")
-    files: list[File] = Field(description="every file of the bundle but this one")
+    files: list[File] = Field(description="every file of the bundle but this one and its signature")
+
+    def expired(self, now: datetime) -> bool:
+        """Whether `expires` has come; a `now` without an offset is in UTC."""
+        aware = now if now.tzinfo else now.replace(tzinfo=UTC)
+        return self.expires is not None and datetime.fromisoformat(self.expires) <= aware
 
 
 class Table(Record):

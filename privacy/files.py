@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 from privacy.errors import InputError
 
 
-def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], object]) -> Path:
+def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], object], mode: int = 0o644) -> Path:
     """Write `content` beside `path`, flush it to the disk, then rename it into place.
 
     A kill or a full disk at any moment leaves the old file as it was. `content` is bytes, text, or a function
-    that writes to the open binary file it is given. Raises `InputError` when the disk is full or not
-    writable.
+    that writes to the open binary file it is given. `mode`: who may read it (0o600: the owner alone, at no
+    moment anyone else). Raises `InputError` when the disk is full or not writable.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as d:
@@ -35,7 +35,7 @@ def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], o
                 file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
         temporary = None
     except OSError as error:

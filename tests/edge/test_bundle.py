@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import edge.bundle
 from edge import open_bundle
+from edge.runtime import identity, reads, version
 from privacy.errors import InputError
 from tests.edge.folders import resign
 from tests.export import worlds
@@ -65,11 +67,23 @@ def replace(record: dict, **values: object) -> None:
         (lambda b: (b / "manifest.json").unlink(), r"has no manifest\.json"),
         (
             lambda b: (b / "manifest.json").write_bytes(b"\x00\xff\x80"),
-            r"manifest\.json is not a edgefr\.bundle/1",
+            r"manifest\.json is not a edgefr\.bundle/2",
         ),
         (lambda b: (b / "manifest.json").write_text("[" * 100_000), r"manifest\.json is not a"),
         (lambda b: (b / "manifest.json").write_bytes(b" " * (4 << 20) + b"{}"), "more than 4,194,304"),
-        (lambda b: resign(b, lambda r: r.update(schema="edgefr.bundle/2")), "schema: Input should be"),
+        (lambda b: resign(b, lambda r: r.update(schema="edgefr.bundle/1")), "another schema.* export it again"),
+        (lambda b: resign(b, lambda r: r.update(schema="edgefr.bundle/3")), "another schema.* update edgefr"),
+        (lambda b: resign(b, lambda r: r.update(schema="bundle")), "schema: Input should be"),
+        (lambda b: resign(b, lambda r: r.update(schema=["edgefr.bundle/3"])), "schema: Input should be"),
+        (lambda b: resign(b, lambda r: r["onnx"].update(opset=200)), "opset 200 and IR 8, .*update onnxruntime"),
+        (lambda b: resign(b, lambda r: r["onnx"].update(ir=99)), "opset 18 and IR 99, .*update onnxruntime"),
+        (lambda b: resign(b, lambda r: r["onnx"].update(opset=0)), "onnx.opset: Input should be"),
+        (lambda b: resign(b, lambda r: r["onnx"].update(min_ort="9.1")), "needs onnxruntime 9.1 or newer, installed"),
+        (lambda b: resign(b, lambda r: r["onnx"].update(min_ort="new")), "onnx.min_ort: String should match"),
+        (lambda b: resign(b, lambda r: r.update(expires="2026-11-20T00:00:00+00:00")), "expired on 2026-11-20T"),
+        (lambda b: resign(b, lambda r: r.update(expires="2126-11-20")), "expires: .*does not say its offset"),
+        (lambda b: resign(b, lambda r: r.update(expires="soon")), "expires: .*Invalid isoformat"),
+        (lambda b: resign(b, lambda r: r.update(variant="a\x1b[2Jb")), "variant: .*cannot be shown"),
         (lambda b: resign(b, lambda r: r.update(colour="red")), "colour: Extra inputs"),
         (lambda b: resign(b, lambda r: r.pop("serial")), "serial: Field required"),
         (lambda b: resign(b, lambda r: r.update(item_count=0)), "item_count: Input should be"),
@@ -78,9 +92,15 @@ def replace(record: dict, **values: object) -> None:
         (lambda b: resign(b, lambda r: replace(r, path="a//b")), "'a//b' is not a plain"),
         (lambda b: resign(b, lambda r: replace(r, path="c:\\x")), "is not a plain relative path"),
         (lambda b: resign(b, lambda r: replace(r, path="manifest.json")), "is not a plain relative path"),
+        (lambda b: resign(b, lambda r: replace(r, path="Manifest.sig.JSON")), "is not a plain relative path"),
+        (lambda b: resign(b, lambda r: replace(r, path="a /b.")), "is not a plain relative path"),
         (lambda b: resign(b, lambda r: replace(r, size=-1)), "size: Input should be greater"),
         (lambda b: resign(b, lambda r: replace(r, size=5 << 30)), "more than 4,294,967,296 allowed"),
         (lambda b: resign(b, lambda r: r["files"].append(r["files"][0])), r"lists MODEL_CARD\.md twice"),
+        (
+            lambda b: resign(b, lambda r: r["files"].append(r["files"][0] | {"path": "model_card.md"})),
+            "lists model_card",
+        ),
         (lambda b: resign(b, lambda r: r["files"].pop(0)), r"MODEL_CARD\.md is not listed"),
         (lambda b: (b / "index" / ".hidden").write_text(""), r"index/\.hidden is not listed"),
         (lambda b: (b / "tokenizer.json").unlink(), r"tokenizer\.json is missing"),
@@ -123,3 +143,57 @@ def test_nothing_is_hashed_before_names_and_sizes_are_known(bundle: Path, monkey
 def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         open_bundle(tmp_path / "nothing")
+
+
+def test_folders_without_end(bundle: Path) -> None:
+    deep = bundle
+    for _ in range(1100):
+        deep = deep / "d"
+        deep.mkdir()
+    with pytest.raises(InputError, match="nested too deeply"):
+        open_bundle(bundle)
+    while deep != bundle:  # deeper than pytest's own cleaning goes
+        deep.rmdir()
+        deep = deep.parent
+
+
+def test_a_bundle_is_good_until_it_expires(bundle: Path) -> None:
+    resign(bundle, lambda r: r.update(expires="2030-01-01T02:00:00+02:00"))
+    last = datetime(2029, 12, 31, 23, 59, 59)
+    assert open_bundle(bundle, now=last).manifest.expires == "2030-01-01T02:00:00+02:00"
+    for late in (datetime(2030, 1, 1), datetime(2030, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))):
+        with pytest.raises(InputError, match=r"expired on 2030-01-01T02:00:00\+02:00; get a newer one"):
+            open_bundle(bundle, now=late)
+
+
+def test_no_step_back_behind_what_was_seen(bundle: Path) -> None:
+    serial = open_bundle(bundle).manifest.serial
+    assert open_bundle(bundle, newest=serial).manifest.serial == serial
+    with pytest.raises(InputError, match=rf"older than one before it \(serial {serial}, {serial + 1} was seen here\)"):
+        open_bundle(bundle, newest=serial + 1)
+
+
+def test_no_graph_of_a_bundle_is_given_to_a_runtime_that_is_too_old(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "__version__", "1.16.3")
+    with pytest.raises(InputError, match=r"needs onnxruntime 1\.17 or newer, installed is 1\.16\.3; update"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize(("older", "newer"), [("1.9", "1.17"), ("1.17", "1.17.1"), ("1.17.1", "1.18.0.dev2+cpu")])
+def test_versions_are_numbers(older: str, newer: str) -> None:
+    assert version(older) < version(newer)
+
+
+def test_what_the_runtime_says_it_reads_it_reads() -> None:
+    """The probe against the onnx package: the same graph to it, and the runtime's answer is that of a real graph."""
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load_from_string(identity(8, 18))
+    onnx.checker.check_model(model, full_check=True)
+    assert (model.ir_version, model.opset_import[0].version, model.graph.node[0].op_type) == (8, 18, "Identity")
+    assert reads(8, 18)
+    assert not reads(8, 10_000)
+    assert not reads(10_000, 18)

@@ -1,0 +1,97 @@
+"""What a manifest must satisfy before anything else of its bundle is looked at.
+
+Owns: the order of those checks, and what a device asks for (`Terms`). Does not own where the bytes come from: a folder
+(`edge.bundle`) or an archive (`edge.archive`).
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from edge.manifest import MANIFEST, SCHEMA, Manifest, canonical, identify
+from edge.runtime import check_runtime
+from edge.signature import Trusted, check
+from privacy.errors import InputError
+
+MANIFEST_LIMIT = 4 << 20  # bytes
+TOTAL_LIMIT = 4 << 30  # bytes of all listed files
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a device asks of a bundle.
+
+    `trusted`: public key files, one of which must have signed it (None: not asked). `now`: for its expiry (None: the
+    clock's; without an offset: UTC). `newest`: the highest serial seen so far; an older bundle is refused.
+    """
+
+    trusted: Trusted = None
+    now: datetime | None = None
+    newest: int | None = None
+
+
+def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tuple[Manifest, str | None]:
+    """The manifest of these bytes, and the id of the trusted key that signed it.
+
+    Checked, in order: signature, schema, form and own digest, names and total size, serial, expiry, onnxruntime.
+    `where` names the bundle in errors. Raises `InputError`.
+    """
+    signed_by = check(where, raw, signature, terms.trusted)
+    manifest = _parse(where, raw)
+    _check_listing(where, manifest)
+    if terms.newest is not None and manifest.serial < terms.newest:
+        seen = f"serial {manifest.serial}, {terms.newest} was seen here"
+        raise InputError(f"{where} is older than one before it ({seen}); get a newer one")
+    if manifest.expired(terms.now or datetime.now(UTC)):
+        raise InputError(f"{where} expired on {manifest.expires}; get a newer one")
+    check_runtime(where, manifest.onnx)
+    return manifest, signed_by
+
+
+def reason(error: Exception) -> str:
+    """The first thing a validation error complains of, in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        at = ".".join(str(part) for part in first["loc"])
+        return f"{at}: {first['msg']}" if at else first["msg"]
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _parse(where: str, raw: bytes) -> Manifest:
+    try:
+        _check_schema(where, raw)
+        manifest = Manifest.model_validate_json(raw)
+        intact = canonical(manifest) == raw and identify(manifest) == manifest.bundle_id
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: {MANIFEST} is not a {SCHEMA} manifest ({reason(error)})") from error
+    if not intact:
+        raise InputError(f"{where}: {MANIFEST} was changed after it was written; export or copy it again")
+    return manifest
+
+
+def _check_schema(where: str, raw: bytes) -> None:
+    """Tell a bundle of an older or newer edgefr from a damaged one."""
+    record = json.loads(raw)
+    named = record.get("schema") if isinstance(record, dict) else None
+    found = re.fullmatch(r"edgefr\.bundle/(\d{1,6})", named) if isinstance(named, str) else None
+    if found and named != SCHEMA:
+        newer = int(found[1]) > int(SCHEMA.rpartition("/")[2])
+        mend = "update edgefr" if newer else "export it again with `edgefr export`"
+        raise InputError(f"{where} is a bundle for another schema, {named}; this edgefr reads {SCHEMA}; {mend}")
+
+
+def _check_listing(where: str, manifest: Manifest) -> None:
+    """Every file is listed once, on file systems that do not tell capitals apart too, and not too much of them."""
+    listed: set[str] = set()
+    for entry in manifest.files:
+        if entry.path.casefold() in listed:
+            raise InputError(f"{where}: {MANIFEST} lists {entry.path} twice; export again")
+        listed.add(entry.path.casefold())
+    total = sum(entry.size for entry in manifest.files)
+    if total > TOTAL_LIMIT:
+        raise InputError(f"{where}: {MANIFEST} lists {total:,} bytes, more than {TOTAL_LIMIT:,} allowed")

@@ -1,0 +1,109 @@
+"""Ed25519 signatures (RFC 8032) of exact bytes, in a JSON file of their own beside what they sign. Verifying only.
+
+Owns the signature's schema, public keys and verification. Does not own signing (`export.sign`): a device has no
+private key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from edge.records import Record
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+SCHEMA: Literal["edgefr.signature/1"] = "edgefr.signature/1"
+LIMIT = 4096  # bytes of a signature file or a key file
+Trusted = Sequence[str | Path] | None  # public key files; None: signatures are not asked for
+
+
+class Signature(Record):
+    """`<file>.sig.json`: which key signed, and the signature of all of the file's bytes."""
+
+    schema_: Literal["edgefr.signature/1"] = Field(alias="schema", description="format of this file")
+    key: str = Field(pattern="^[0-9a-f]{64}$", description="key id: sha256 of the raw public key")
+    signature: str = Field(pattern="^[0-9a-f]{128}$", description="Ed25519 signature, hex")
+
+
+def beside(path: Path) -> Path:
+    """Where the signature of a file lies.
+
+    >>> beside(Path("update.safetensors")).name
+    'update.safetensors.sig.json'
+    """
+    return path.with_name(path.name + ".sig.json")
+
+
+def parse(where: str, raw: bytes) -> Signature:
+    """A signature file's content; `InputError` when it is not one."""
+    try:
+        if len(raw) > LIMIT:
+            raise ValueError(f"more than {LIMIT:,} bytes")
+        return Signature.model_validate_json(raw)
+    except ValueError as error:
+        raise InputError(f"{where}: its signature is not an {SCHEMA} file; sign it again") from error
+
+
+def check(where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> str | None:
+    """The id of the trusted key that signed `content`; None when no trust is asked for.
+
+    `raw` is the signature file (None: there is none), `trusted` the public key files. Raises `InputError` for a
+    malformed signature, and, with `trusted`, for one that is missing, wrong, or of another key.
+    """
+    signature = None if raw is None else parse(where, raw)
+    if trusted is None:
+        return None
+    if signature is None:
+        raise InputError(f"{where} is not signed; get a signed one, or sign it with `edgefr bundle sign`")
+    from cryptography.exceptions import InvalidSignature
+
+    keys = {key_id(key): key for key in map(load_public, trusted)}
+    if signature.key not in keys:
+        raise InputError(f"{where} is signed by key {signature.key[:16]}..., which is not trusted; give its public key")
+    try:
+        keys[signature.key].verify(bytes.fromhex(signature.signature), content)
+    except InvalidSignature:
+        raise InputError(f"{where}: the signature is wrong, it was changed after it was signed; get it again") from None
+    return signature.key
+
+
+def load_public(path: str | Path) -> Ed25519PublicKey:
+    """An Ed25519 public key from a PEM file; `InputError` for anything else."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    raw = read_pem(path)
+    if b"PRIVATE KEY" in raw:
+        raise InputError(f"{path} is a private key, which never leaves who signs; give the public one")
+    try:
+        key = load_pem_public_key(raw)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path} is not a public key in PEM; make a pair with `edgefr bundle keygen`") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"{path} is a public key, but not of Ed25519; make a pair with `edgefr bundle keygen`")
+    return key
+
+
+def read_pem(path: str | Path) -> bytes:
+    """A key file's bytes; `InputError` when it cannot be read or is too large to be one."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(LIMIT + 1)
+    except OSError as error:
+        raise InputError(f"cannot read key {path}: {error.strerror or error}; check the path") from error
+    if len(raw) > LIMIT:
+        raise InputError(f"{path} is too large for a key file; make a pair with `edgefr bundle keygen`")
+    return raw
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """Hex sha256 of the raw public key."""
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()
