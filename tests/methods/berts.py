@@ -45,7 +45,7 @@ def titles(items: int) -> torch.Tensor:
     """Tokens int32 [items, 6]: one to six each, then padding; item 5 has none."""
     tokens = 1 + keyed.integers(keyed.key(0, "titles"), np.arange(items * TOKENS), WORDS - 1).reshape(items, TOKENS)
     length = 1 + keyed.integers(keyed.key(0, "lengths"), np.arange(items), TOKENS)
-    length[5] = 0
+    length[5:6] = 0
     return torch.from_numpy(np.where(np.arange(TOKENS) < length[:, None], tokens, 0).astype(np.int32))
 
 

@@ -134,7 +134,9 @@ class Bert:
         return out.reshape(*out.shape[:-1], self.heads, self.hidden // self.heads).transpose(-3, -2)
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
-        return F.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        flat = x.reshape(-1, x.shape[-1])  # F.linear of more dimensions is traced with the sizes of the example
+        return torch.addmm(bias, flat, weight.t()).reshape(*x.shape[:-1], weight.shape[0])
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]

@@ -19,6 +19,9 @@ from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from privacy import keyed
 
+CONSTANT = "encoder."
+"""What the names of the encoder's weights begin with, among a program's tensors."""
+
 BLOCK = 128
 """Titles encoded at once where no gradient is kept."""
 
@@ -69,7 +72,15 @@ class LoRATransFR(TransFR):
         same = not any(matrix.requires_grad or matrix.ndim > 2 for matrix in lora.values())
         if same and isinstance(batch, One):  # one encoder for all of the clients: each title is read once
             return batch.frozen(self._all(lora))
-        return self._encoder()(batch.frozen(self.frozen["tokens"]), lora, self.scale)
+        bert = self._encoder()
+        if self.constants.keys() <= tensors.keys():  # a graph takes the frozen weights as inputs
+            bert = replace(bert, weights={name: tensors[CONSTANT + name] for name in bert.weights})
+        return bert(batch.frozen(self.frozen["tokens"]), lora, self.scale)
+
+    @property
+    def constants(self) -> dict[str, Tensor]:
+        """Frozen tensors that belong to no item: a graph is traced with them among `tensors`, and then holds them."""
+        return {CONSTANT + name: weight for name, weight in self.bert.weights.items()}
 
     def _encoder(self) -> Bert:
         self.bert = self.bert.on(self.frozen["tokens"].device)

@@ -1,0 +1,277 @@
+"""TransFR with LoRA in the encoder: the functional BERT against transformers and peft, and what starts where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edgefr.engine.footprint import default_shard_size, frozen_bytes, reading_bytes, round_work
+from edgefr.experiment import load_experiment
+from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
+from edgefr.methods.program import One
+from edgefr.methods.transfr.bert import Bert, Reader
+from edgefr.methods.transfr.lora import LoRATransFR, init_lora, lora_shapes
+from edgefr.methods.transfr.program import TransFR
+from edgefr.methods.transfr.settings import TransFRSettings
+from privacy.errors import InputError
+from tests.export.worlds import student
+from tests.methods import berts
+
+ITEMS = 20
+EMPTY = 5  # has no title
+
+
+def program(pooling: str = "mean", **values: object) -> LoRATransFR:
+    settings = TransFRSettings.model_validate(
+        {"client": "lora", "adapter": [18, 8], "head": [8], "lora_rank": 2} | values
+    )
+    reader = berts.reader(ITEMS, pooling)
+    with torch.no_grad():
+        text = reader.bert(reader.tokens, {}, 1.0)
+    return LoRATransFR(settings, reader, text, local_epochs=2)
+
+
+def batch(items: torch.Tensor) -> One:
+    return One(items, items, torch.ones(items.shape), torch.full(items.shape, 1 / max(1, items.shape[-1])))
+
+
+def by_transformers(model: torch.nn.Module, tokens: torch.Tensor, pooling: str) -> torch.Tensor:
+    """The model's own vectors of titles that have tokens."""
+    mask = (tokens != 0).long()
+    with torch.no_grad():
+        states = model(input_ids=tokens.long(), attention_mask=mask).last_hidden_state
+    weight = mask.unsqueeze(-1).float()
+    return states[:, 0] if pooling == "cls" else (states * weight).sum(1) / weight.sum(1)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_with_b_zero_it_is_the_model_of_transformers(pooling: str) -> None:
+    made = program(pooling)
+    found = made.read(made.init_shared(0), batch(torch.arange(ITEMS)))
+    filled = torch.arange(ITEMS) != EMPTY
+    expected = by_transformers(berts.model(), berts.titles(ITEMS)[filled], pooling)
+    torch.testing.assert_close(found[filled], expected, atol=1e-5, rtol=0)
+    assert torch.equal(found[EMPTY], torch.zeros(berts.WIDTH)), "no title, no vector"
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_activations_are_those_of_transformers(activation: str) -> None:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=24,
+        hidden_act=activation,
+        layer_norm_eps=1e-3,
+        pad_token_id=0,
+    )
+    model = BertModel(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(berts.numbers(name, tuple(weight.shape)))
+    tokens = berts.titles(5)
+    with torch.no_grad():
+        found = Bert.of(model, "mean")(tokens, {}, 1.0)
+    torch.testing.assert_close(found, by_transformers(model, tokens, "mean"), atol=1e-5, rtol=1e-5)
+
+
+def test_an_activation_that_is_not_known_is_refused() -> None:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(
+        BertConfig(
+            vocab_size=9,
+            hidden_size=4,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            intermediate_size=4,
+            hidden_act="silu",
+        )
+    )
+    with pytest.raises(InputError, match=r"hidden_act.*silu"):
+        Bert.of(model, "mean")
+
+
+def test_each_client_has_matrices_of_its_own() -> None:
+    made = program()
+    shapes = {name: made.specs[name].shape for name in made.lora}
+    clients = {n: 0.3 * berts.numbers(n, (3, *shape)) for n, shape in shapes.items()}
+    items = torch.from_numpy(np.random.default_rng(0).integers(0, ITEMS, (3, 7)))
+    together = made.read(clients, batch(items))
+    assert together.shape == (3, 7, berts.WIDTH)
+    for c in range(3):
+        alone = made.read({name: value[c] for name, value in clients.items()}, batch(items[c]))
+        torch.testing.assert_close(together[c], alone, atol=1e-5, rtol=0)
+    assert float((together[0] - made.read(made.init_shared(0), batch(items[0]))).abs().max()) > 0.01
+
+
+def test_gradients_are_those_of_peft() -> None:
+    """The same loss through peft's own modules gives the same gradient of every matrix."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import BertModel
+
+    made = program(lora_alpha=6)
+    lora = {n: (0.3 * berts.numbers(n, made.specs[n].shape)).requires_grad_() for n in made.lora}
+    aim = berts.numbers("aim", (ITEMS, berts.WIDTH))
+    filled = torch.arange(ITEMS) != EMPTY
+    items = torch.arange(ITEMS)[filled]
+    found = torch.autograd.grad((made.read(lora, batch(items)) * aim[filled]).sum(), list(lora.values()))
+
+    base = BertModel(berts.model().config).eval()  # type: ignore[arg-type]
+    base.load_state_dict(berts.model().state_dict())
+    config = LoraConfig(r=2, lora_alpha=6, target_modules=["query", "value"], task_type="FEATURE_EXTRACTION")
+    model = get_peft_model(base, config)
+    theirs = []
+    for name in made.lora:
+        _, k, module, half = name.split(".")
+        layer = getattr(model.base_model.model.encoder.layer[int(k)].attention.self, module)
+        weight = (layer.lora_A if half == "a" else layer.lora_B)["default"].weight
+        weight.data.copy_(lora[name].detach().T)
+        theirs.append(weight)
+    tokens = berts.titles(ITEMS)[filled].long()
+    mask = (tokens != 0).long()
+    states = model(input_ids=tokens, attention_mask=mask).last_hidden_state
+    share = mask.unsqueeze(-1).float()
+    expected = torch.autograd.grad(((states * share).sum(1) / share.sum(1) * aim[filled]).sum(), theirs)
+    for name, ours, other in zip(made.lora, found, expected, strict=True):
+        scale = max(1.0, float(other.abs().max()))
+        torch.testing.assert_close(ours, other.T, atol=1e-5 * scale, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+        assert float(ours.abs().max()) > 1e-4
+
+
+def test_training_starts_from_what_mlp_starts_from() -> None:
+    made = program()
+    plain = TransFR(made.settings, made.text, local_epochs=2)
+    ours, theirs = made.init_shared(3), plain.init_shared(3)
+    assert set(ours) - set(theirs) == set(made.lora)
+    items = torch.arange(ITEMS)
+    torch.testing.assert_close(made.vectors(ours, batch(items)), plain.vectors(theirs, batch(items)), atol=1e-5, rtol=0)
+    assert made.specs.keys() - plain.specs.keys() == set(made.lora)
+    assert all(made.specs[name].place == "shared" for name in made.lora)
+
+
+def test_a_is_uniform_within_its_bound_and_b_zero() -> None:
+    found = init_lora(0, lora_shapes(2, 64, 16, ["query"]))
+    assert all(bool((found[f"lora.{k}.query.b"] == 0).all()) for k in (0, 1))
+    a = found["lora.0.query.a"]
+    assert a.abs().max() <= 1 / 8
+    assert abs(float(a.std()) - 1 / 8 / 3**0.5) < 0.003
+    assert not torch.equal(a, found["lora.1.query.a"])
+    assert torch.equal(a, init_lora(0, lora_shapes(1, 64, 16, ["query"]))["lora.0.query.a"])
+
+
+def test_phases_train_lora_in_rounds_and_only_read_it_after() -> None:
+    federated, local = program(lora_lr=0.007).phases
+    lora = set(program().lora)
+    assert lora <= set(federated.trains)
+    assert lora <= set(federated.uses)
+    assert lora <= set(local.uses)
+    assert not lora & set(local.trains)
+    assert all(federated.lr[name] == 0.007 for name in lora)
+
+
+def test_a_catalogue_is_read_once_for_the_same_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program()
+    read: list[int] = []
+    encode = Bert.__call__
+
+    def counting(self: Bert, tokens: torch.Tensor, *rest: object) -> torch.Tensor:
+        read.append(tokens.shape[:-1].numel())
+        return encode(self, tokens, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bert, "__call__", counting)
+    shared = made.init_shared(0)
+    first = made.vectors(shared, batch(torch.arange(3)))
+    with torch.inference_mode():
+        made.vectors({name: value.clone() for name, value in shared.items()}, batch(torch.arange(9).view(3, 3)))
+    assert sum(read) == ITEMS, "other tensors of the same values are the same encoder"
+    shared["lora.0.value.b"].fill_(0.5)  # in place: the values count, not the object
+    assert not torch.equal(made.vectors(shared, batch(torch.arange(3))), first)
+    assert sum(read) == 2 * ITEMS
+    after = made.read(shared, batch(torch.arange(3)))
+    (after * shared["lora.0.value.b"].sum().requires_grad_()).sum().backward()  # may be saved for a backward pass
+
+
+def test_titles_are_read_as_the_catalogue_is_encoded() -> None:
+    from cloud.encode import encode
+    from cloud.settings import EncodeSettings
+
+    texts = ["bar cen", "", "  dist fol gur ", "kan"]
+    for pooling in ("mean", "cls"):
+        reader = Reader.open(student(), texts, pooling, 16)  # type: ignore[arg-type]
+        assert reader.tokens.dtype == torch.int32
+        assert bool((reader.tokens[1] == 0).all())
+        with torch.no_grad():
+            found = reader.bert(reader.tokens, {}, 1.0)
+        expected = encode(student(), texts, EncodeSettings(pooling=pooling, max_tokens=16))
+        torch.testing.assert_close(found, torch.from_numpy(expected), atol=1e-5, rtol=0)
+    assert Reader.open(student(), texts, "mean", 4).tokens.shape == (4, 4)
+    with pytest.raises(InputError, match="32 positions"):
+        Reader.open(student(), texts, "mean", 33)
+    with pytest.raises(InputError, match="no item has one"):
+        Reader.open(student(), ["", " "], "mean", 8)
+
+
+def test_what_a_round_costs_by_hand() -> None:
+    made = program()
+    train = Ragged.from_lists([range(3), range(10)])
+    sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=4, batch_size=8, seed=0)
+    phases = [phase for phase in made.phases if phase.when == "round"]
+    found = round_work(made, phases, sampler, np.array([0, 1]), np.array([True, False]))
+    lora = 2 * 2 * (16 * 2 + 2 * 16)  # layers x modules x (A and B)
+    adapter, head, user = 16 * 18 + 18 + 18 * 8 + 8, 8 * 8 + 8, 8
+    frozen = made.bert.parameters
+    assert frozen == 50 * 16 + 12 * 16 + 2 * 16 + 2 * 16 + 2 * (4 * (16 * 16 + 16) + 2 * 16 * 24 + 24 + 16 + 4 * 16)
+    assert found.passes == 2.0
+    assert found.flops_per_example == (transformer_forward_flops(2, 16, 24, 6) + 2 * 6 * lora + 2 * (adapter + user))
+    assert found.trained_parameters.tolist() == [lora + adapter + user] * 2
+    assert found.resident_parameters == lora + adapter + head + user + frozen + ITEMS * 6
+    assert found.bytes_up == 4 * (lora + adapter)
+    assert found.bytes_down.tolist() == [4 * (lora + adapter + frozen + ITEMS * 6), 4 * (lora + adapter)]
+    kept = transformer_activation_bytes(2, 16, 2, 8, 6)
+    assert (np.asarray(found.activation_bytes) > kept).all()
+    assert (np.asarray(found.activation_bytes) < 2 * kept).all()
+    assert found.width == 18
+
+
+def test_few_examples_and_a_past_change_what_is_kept() -> None:
+    made = program(user_encoder="mean")
+    train = Ragged.from_lists([range(1), range(10)])
+    sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=1, batch_size=8, seed=0)
+    phases = [phase for phase in made.phases if phase.when == "round"]
+    found = round_work(made, phases, sampler, np.array([0, 1]), np.array([False, False]))
+    few, many = np.asarray(found.activation_bytes)
+    assert many - few == pytest.approx(float(reading_bytes(made, 8 + 10) - reading_bytes(made, 2 + 1)))
+
+
+def test_a_shard_is_as_large_as_its_activations_allow() -> None:
+    made, plain = program(), TransFR(program().settings, program().text, 1)
+    sizes = [default_shard_size(made, 32, memory_mb) for memory_mb in (16, 32)]
+    assert 1 < sizes[0] < sizes[1] == pytest.approx(2 * sizes[0], abs=2)
+    assert sizes[0] < default_shard_size(plain, 32, 16)
+    assert default_shard_size(program(user_encoder="mean"), 32, 16) < sizes[0]
+    assert default_shard_size(made, 10**5, 16) == 1
+
+
+def test_newcomers_fetch_the_encoder_once() -> None:
+    made = program()
+    assert frozen_bytes(made) == 4 * (made.bert.parameters + ITEMS * 6)
+    assert frozen_bytes(TransFR(made.settings, made.text, 1)) == 2 * ITEMS * berts.WIDTH
+
+
+def test_lora_has_defaults_of_its_own_that_give_way() -> None:
+    assert (load_experiment().local_epochs, load_experiment().batch_size) == (30, 256)
+    lora = load_experiment(overrides=["model.client=lora"])
+    assert (lora.local_epochs, lora.batch_size, lora.rounds) == (2, 32, 10)
+    chosen = load_experiment(overrides=["model.client=lora", "local_epochs=7"])
+    assert (chosen.local_epochs, chosen.batch_size) == (7, 32)
+    with pytest.raises(InputError, match="client"):
+        load_experiment(overrides=["model.client=qlora"])
+    with pytest.raises(InputError, match="once"):
+        load_experiment(overrides=["model.lora_targets=[query, query]"])
