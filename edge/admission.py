@@ -18,6 +18,7 @@ from privacy.errors import InputError
 
 MANIFEST_LIMIT = 4 << 20  # bytes
 TOTAL_LIMIT = 4 << 30  # bytes of all listed files
+ALWAYS = datetime.min.replace(tzinfo=UTC)  # before every expiry: for looking at a bundle, not for using it
 
 
 @dataclass(frozen=True)

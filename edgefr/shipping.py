@@ -65,11 +65,13 @@ def _pour(source: Path, into: BinaryIO) -> None:
         shutil.copyfileobj(file, into)
 
 
-def export_run(run: Run, out: Path | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:
+def export_run(
+    run: Run, out: Path | None = None, progress: Progress | None = None, expires_days: int | None = None
+) -> list[dict[str, Any]]:
     """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class.
 
-    A class that lies there already with the same content is kept. Raises `InputError` for a run that is not whole, a
-    folder in the way, and a full disk.
+    A class that lies there already with the same content is kept. Devices refuse the bundles `expires_days` after the
+    run was made (None: never). Raises `InputError` for a run that is not whole, a folder in the way, and a full disk.
 
     Example: ``edgefr.export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
@@ -119,6 +121,7 @@ def export_run(run: Run, out: Path | None = None, progress: Progress | None = No
         },
         seed=experiment.seed,
         offered=pool.tolist() if len(pool) < len(names["items"]) else None,
+        expires_days=expires_days,
         progress=progress,
     )
 

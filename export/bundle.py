@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,20 @@ from pydantic import JsonValue as Json
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from edge.admission import ALWAYS
 from edge.bundle import open_bundle
 from edge.manifest import Pooling
 from edge.recommender import Recommender
 from export.clients import Rows, Users, check
-from export.folder import Kit, Plan, beside, fill, place
+from export.folder import Kit, Plan, fill, place
 from export.parity import Reference, compare
 from export.parts import Stage, item_tables, stage_catalogue, stage_encoder, stage_scoring, stage_tables
 from export.variants import TABLES_ONLY, WITH_ENCODER, ClassLimits, choose, memory_mb
 from privacy.errors import InputError, unknown
+from privacy.files import beside
 
 Progress = Callable[[str, int, int, str], None] | None
+LONGEST = 36_500  # days: nobody means more
 
 
 def export_bundles(
@@ -45,6 +48,7 @@ def export_bundles(
     provenance: Mapping[str, Any],
     seed: int = 0,
     offered: Sequence[int] | None = None,
+    expires_days: int | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
@@ -54,7 +58,8 @@ def export_bundles(
     whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on
     which class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id.
     `seed` makes the private tensors a new device starts from. `offered` are the items that may be recommended
-    (None: all), where others are in the catalogue only because they are in users' histories.
+    (None: all), where others are in the catalogue only because they are in users' histories. Devices refuse the
+    bundles `expires_days` after `created` (None: never).
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "i8" or None), memory_mb (estimate), fits,
     parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: was there).
@@ -64,7 +69,7 @@ def export_bundles(
     out, everyone = Path(out), Users(list(users), private, history, seen)
     _check_targets(out, classes, users_of, len(users))
     check(program, everyone, shared, len(item_ids))
-    serial, origin = _seconds(created), _plain(provenance)
+    serial, origin, expires = _seconds(created), _plain(provenance), _expiry(created, expires_days)
     tell = progress or (lambda stage, done, total, note: None)
     with beside(out / "parts") as scratch:
         stage, parts = Stage(scratch), None
@@ -76,7 +81,7 @@ def export_bundles(
             _check_width(program, parts.width, Path(encoder))
         tell("export", 0, len(classes), "tracing the score graph")
         stage_scoring(stage, program, shared, everyone, seed)
-        kit = Kit(program, everyone, stage, tables, parts, len(item_ids), created, serial, origin)
+        kit = Kit(program, everyone, stage, tables, parts, len(item_ids), created, serial, origin, expires)
         reference, rows = Reference(program, shared, everyone), []
         for done, plan in enumerate(_plans(kit, classes, users_of)):
             tell("export", done, len(classes), plan.device_class)
@@ -144,7 +149,7 @@ def _check_targets(
             raise InputError(f"device class '{name}' cannot name a folder; use letters, digits, '_', '-' and '.'")
         if (out / name).exists():
             try:
-                open_bundle(out / name)
+                open_bundle(out / name, now=ALWAYS)
             except InputError as error:
                 raise InputError(f"{out / name} is in the way: {error}") from error
 
@@ -157,9 +162,28 @@ def _check_width(program: Any, width: int, folder: Path) -> None:
 
 def _seconds(created: str) -> int:
     """`created` in seconds since 1970: the manifest's serial."""
+    return int(_moment(created).timestamp())
+
+
+def _expiry(created: str, days: int | None) -> str | None:
+    """`days` after `created`, ISO 8601, which must not be past yet."""
+    if days is None:
+        return None
+    if not 1 <= days <= LONGEST:
+        raise InputError(f"expires_days must be from 1 to {LONGEST:,}, got {days}")
+    end = _moment(created) + timedelta(days=days)
+    if end <= datetime.now(UTC):
+        raise InputError(
+            f"made {created}, with expires_days={days} the bundles expired on {end.isoformat()}; give more"
+        )
+    return end.isoformat()
+
+
+def _moment(created: str) -> datetime:
+    """`created` as a time, in UTC when it does not say."""
     try:
         moment = datetime.fromisoformat(created)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(
             f"created must be an ISO 8601 time such as 2026-11-21T10:00:00+00:00, got {created!r}"

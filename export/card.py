@@ -17,7 +17,7 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
     lines = [
         f"# {manifest.method} for {manifest.device_class}",
         "",
-        f"Made {manifest.created}. Recommends from {items:,} items with onnxruntime on the CPU.",
+        f"Made {manifest.created}, {_until(manifest)}. Recommends from {items:,} items with onnxruntime on the CPU.",
         "",
         "## Contents",
         f"- Item vectors: {tables or 'none'}.",
@@ -34,7 +34,8 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         "folder if the users are real.",
         "",
         "## Checks",
-        "`manifest.json` has the size and sha256 of every file. That finds damage; it is not a signature.",
+        "`manifest.json` has the size and sha256 of every file. That finds damage; who made it says the signature in "
+        "`manifest.sig.json`, where there is one.",
         "",
         "## Provenance",
         "```json",
@@ -42,6 +43,10 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _until(manifest: Manifest) -> str:
+    return f"refused by devices from {manifest.expires}" if manifest.expires else "without an expiry date"
 
 
 def _encoder_line(config: Config, sizes: Sizes, cosine: float | None) -> str:

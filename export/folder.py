@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from edge.admission import ALWAYS
 from edge.bundle import open_bundle
 from edge.manifest import (
     MANIFEST,
@@ -29,11 +27,11 @@ from edge.manifest import (
 )
 from export.card import model_card
 from export.clients import Users
-from export.trace import IR, OPSET
 from export.parts import IDS, INIT, SCORE, SHARED, EncoderParts, Stage
+from export.trace import IR, OPSET
 from export.variants import Size, Variant
 from privacy.errors import InputError
-from privacy.files import write_atomic
+from privacy.files import settle, write_atomic
 
 MIN_ORT = "1.17"  # oldest release the graphs were tried with
 USERS, PRIVATE = "private/users.json", "private/users.safetensors"
@@ -52,6 +50,7 @@ class Kit:
     created: str
     serial: int
     provenance: dict[str, Any]
+    expires: str | None = None
 
     def paths(self, variant: Variant) -> list[str]:
         """Staged files of a variant."""
@@ -90,20 +89,6 @@ class Plan:
     encoder_in: list[str]
 
 
-@contextmanager
-def beside(target: Path) -> Iterator[Path]:
-    """A new folder beside `target` to build it in; gone at the end unless it was renamed."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     """Write all files of one bundle, the manifest last."""
     from safetensors.numpy import save
@@ -138,17 +123,13 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
 def place(folder: Path, target: Path, bundle_id: str) -> bool:
     """Rename a finished bundle into place. False if it was there already; `InputError` if another was."""
     if target.exists():
-        there = open_bundle(target).manifest.bundle_id
+        there = open_bundle(target, now=ALWAYS).manifest.bundle_id
         if there != bundle_id:
             raise InputError(
                 f"{target} holds another bundle ({there[:12]}, not {bundle_id[:12]}); choose another folder"
             )
         return False
-    try:
-        os.chmod(folder, 0o755)
-        os.rename(folder, target)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
+    settle(folder, target)
     return True
 
 
@@ -160,6 +141,7 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
         bundle_id="0" * 64,
         serial=kit.serial,
         created=kit.created,
+        expires=kit.expires,
         method=kit.program.name,
         device_class=plan.device_class,
         variant=plan.variant.name,

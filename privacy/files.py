@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,6 +46,32 @@ def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], o
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
     return path
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A new folder beside `target` to build it in; gone at the end unless it was renamed.
+
+    Raises `InputError` when it cannot be made.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def settle(folder: Path, target: Path) -> None:
+    """Rename a finished folder of `beside` into place, where nothing may be. Raises `InputError`."""
+    try:
+        os.chmod(folder, 0o755)
+        os.rename(folder, target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
 
 
 def write_json(path: str | Path, value: Any) -> Path:

@@ -1,6 +1,7 @@
 """Exporting as used: which variant each class gets, what is written, how it compares, what is refused."""
 
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,21 @@ def test_exporting_again_gives_the_same_bundle_and_changes_nothing(tmp_path: Pat
     assert times(tmp_path) == before
 
 
+def test_bundles_expire_when_asked_to(tmp_path: Path) -> None:
+    arguments = worlds.arguments("fedmf", tmp_path / "a") | {
+        "classes": {"laptop": ClassLimits(8000, 20)},
+        "users_of": {},
+    }
+    days = 36_000  # the world's run was made in 2026
+    export_bundles(**arguments, expires_days=days)
+    manifest = open_bundle(tmp_path / "a" / "laptop").manifest
+    assert manifest.expires == "2125-06-15T10:00:00+00:00"
+    assert "refused by devices from 2125-06-15" in (tmp_path / "a" / "laptop" / "MODEL_CARD.md").read_text()
+    with pytest.raises(InputError, match="expired on 2125-06-15"):
+        open_bundle(tmp_path / "a" / "laptop", now=datetime(2125, 6, 16))
+    assert export_bundles(**arguments, expires_days=days)[0]["written"] is False
+
+
 def test_a_client_without_a_head_is_exported_without_one(tmp_path: Path) -> None:
     arguments = worlds.arguments("transfr", tmp_path) | {
         "encoder": None,
@@ -138,12 +154,12 @@ def test_a_class_without_users_serves_new_devices(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import export.folder
+    import privacy.files
 
     def full(folder: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(export.folder.os, "rename", full)
+    monkeypatch.setattr(privacy.files.os, "rename", full)
     with pytest.raises(InputError, match=r"cannot write .*laptop: No space left on device; nothing was changed"):
         export_bundles(**worlds.arguments("fedmf", tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -165,6 +181,8 @@ def diverged(arguments: dict) -> dict:
         (lambda a: {"item_ids": ["i0"] * worlds.ITEMS}, "item ids repeat"),
         (lambda a: {"titles": ["x"]}, "60 ids, 1 titles"),
         (lambda a: {"users": ["u0"] * worlds.USERS}, "user ids repeat"),
+        (lambda a: {"expires_days": 0}, "expires_days must be from 1 to 36,500, got 0"),
+        (lambda a: {"created": "2020-01-01", "expires_days": 30}, "expired on 2020-01-31T00:00:00.00:00; give more"),
         (lambda a: {"created": "yesterday"}, "ISO 8601.*'yesterday'"),
         (lambda a: {"provenance": {"made": object()}}, "provenance 'made' is not plain JSON"),
         (lambda a: {"shared": {}}, "shared tensor 'item' is missing"),
