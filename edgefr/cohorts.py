@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from edge.sampling import Sampler
-from edgefr.engine.federation import Federation
+from edgefr.engine.federation import Cohort, Federation, Group
 from edgefr.engine.footprint import round_work
 from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
-from edgefr.fleet import Fleet
+from edgefr.fleet import Failure, Fleet, StepOutcome, Work
+from edgefr.methods.program import Tensors
 
 Log = Callable[[list[dict[str, Any]]], None]
 """Takes the events of a round as they happen."""
@@ -22,33 +24,84 @@ Log = Callable[[list[dict[str, Any]]], None]
 
 @dataclass
 class Cohorts:
-    """Invites clients round after round. `met` [clients]: who has fetched the frozen tables already."""
+    """Invites clients round after round. `met` [clients]: who has fetched the frozen tables already.
+
+    `broadcasts`: what clients that are at work started from, by version (policy async; empty for the others, whose
+    clients all start from the server's tensors as they are). `number`: the last round.
+    """
 
     experiment: Experiment
     federation: Federation
     fleet: Fleet
     log: Log
     met: npt.NDArray[np.bool_] = field(init=False)
+    broadcasts: dict[int, Tensors] = field(default_factory=dict)
+    number: int = 0
 
     def __post_init__(self) -> None:
         self.met = np.zeros(len(self.fleet.device_of), np.bool_)
 
-    def meet(self, number: int, population: Clients, sampler: Sampler) -> Clients:
-        """Invite a cohort of `population` to round `number`; returns those who contribute."""
+    def meet(self, number: int, population: Clients, sampler: Sampler) -> Cohort:
+        """Invite clients of `population` to round `number`; returns those who contribute to its aggregate."""
+        self.number = number
         wanted = self.experiment.cohort_size(len(population))
+        if self.fleet.spec.rounds.policy == "async":
+            return self._step(number, population, sampler, wanted)
         invited = self.federation.cohort(number, population, self.fleet.over_selected(wanted))
-        phases = self.federation.phases("round")
-        work = round_work(self.federation.program, phases, sampler, invited, ~self.met[invited])
-        outcome = self.fleet.round(number, invited, work)
-        self.met[invited] = True
+        outcome = self.fleet.round(number, invited, self._work(invited, sampler))
+        self.met[invited[outcome.fetched]] = True
+        self._count_thrown_away(invited, outcome.failure)
         self.log(outcome.events)
         return invited[outcome.contributed]
 
+    def adjourn(self) -> None:
+        """No round follows, or one with other data: clients still at work (policy async) are told to stop."""
+        outcome = self.fleet.adjourn(self.number)
+        self._settle(outcome)
+
+    def _step(self, number: int, population: Clients, sampler: Sampler, wanted: int) -> list[Group]:
+        """Policy async: the clients whose updates make this round's aggregate, by the round they started in."""
+        self.broadcasts.setdefault(self.fleet.version, dict(self.federation.shared))
+        order = self.federation.order(number, population)
+        outcome = self.fleet.step(number, order, lambda some: self._work(some, sampler), wanted)
+        weights = (1.0 + outcome.staleness) ** -self.fleet.spec.rounds.staleness_power  # FedBuff §5.1: s(t)
+        groups = []
+        for began in np.unique(outcome.rounds).tolist():
+            mine = np.flatnonzero(outcome.rounds == began)
+            shared = self.broadcasts[int(outcome.versions[mine[0]])]
+            groups.append(Group(outcome.clients[mine], began, shared, float(weights[mine[0]])))
+        self._settle(outcome)
+        return groups
+
+    def _settle(self, outcome: StepOutcome) -> None:
+        """Put the outcome of a round on record, and forget the broadcasts that nobody works from."""
+        self.met[outcome.left[outcome.fetched]] = True
+        self._count_thrown_away(outcome.left, outcome.failure)
+        self.broadcasts = {v: kept for v, kept in self.broadcasts.items() if v in self.fleet.versions}
+        if outcome.events:
+            self.log(outcome.events)
+
+    def _work(self, invited: Clients, sampler: Sampler) -> Work:
+        phases = self.federation.phases("round")
+        return round_work(self.federation.program, phases, sampler, invited, ~self.met[invited])
+
+    def _count_thrown_away(self, clients: Clients, failure: npt.NDArray[np.uint8]) -> None:
+        """An upload that the server threw away was seen by it: where it is the adversary, that was a release too."""
+        if self.federation.plan.where == "each upload":
+            seen = np.isin(failure, [Failure.VOID, Failure.STALE])
+            self.federation.counters.participation[clients[seen]] += 1
+
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs: who has met the server, the fleet and its clock."""
-        return {"met": self.met, "fleet": self.fleet.state_dict()}
+        """What a checkpoint needs: who has met the server, the fleet and its clock, broadcasts in use."""
+        broadcasts = {str(version): kept for version, kept in self.broadcasts.items()}
+        return {"met": self.met, "fleet": self.fleet.state_dict(), "broadcasts": broadcasts, "number": self.number}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()`."""
         self.met = state["met"].copy()
         self.fleet.load_state_dict(state["fleet"])
+        self.number, on = state["number"], self.federation.device
+        self.broadcasts = {
+            int(version): {name: torch.from_numpy(value).to(on) for name, value in kept.items()}
+            for version, kept in state["broadcasts"].items()
+        }

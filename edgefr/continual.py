@@ -83,7 +83,7 @@ class Continual:
         """Everything as it is before the first round. `experiment.engine.shard_size` must be set."""
         base = prepared.blocks[0]
         rounds = experiment.rounds * len(prepared.blocks)
-        federation = federate(experiment, prepared, len(base.users("train")), rounds, device)
+        federation = federate(experiment, prepared, devices, len(base.users("train")), rounds, device)
         fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
         cohorts = Cohorts(experiment, federation, fleet, log)
         measured = BlockMeasurements(experiment.evaluation, experiment.seed, len(prepared.dataset.catalogue), device)
@@ -220,6 +220,7 @@ class Continual:
     def _end(self) -> None:
         """Test the best round on every block so far, let clients remember, and step to the next block."""
         at, f, blocks = self.position, self.federation, self.prepared.blocks
+        self.cohorts.adjourn()
         if not self.best:  # no round could be measured
             self.best, at.best_round = self._snapshot(), at.round
         shared, private = self._part("shared"), self._part("private")

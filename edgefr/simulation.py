@@ -65,10 +65,15 @@ def crew_of(engine: EngineSection) -> Crew:
 
 
 def federate(
-    experiment: Experiment, prepared: Prepared, population: int, rounds: int, device: torch.device
+    experiment: Experiment, prepared: Prepared, devices: FleetFile, population: int, rounds: int, device: torch.device
 ) -> Federation:
-    """The server and its clients before round 1; privacy is planned for `rounds` rounds of a `population`."""
+    """The server and its clients before round 1; privacy is planned for `rounds` rounds of a `population`.
+
+    That holds for asynchronous rounds too: a client uploads once per round at most, an old update weighs no more than
+    a new one, and the broadcast it started from was public before.
+    """
     assert experiment.engine.shard_size is not None
+    cohort = min(devices.rounds.buffer or experiment.cohort_size(population), population)
     return Federation(
         build_program(experiment, prepared),
         clients=len(prepared.dataset.users),
@@ -79,7 +84,7 @@ def federate(
         plan=plan(
             experiment.privacy,
             max(rounds, 1),
-            experiment.cohort_size(population),
+            cohort,
             population,
             experiment.aggregation.weights,
         ),
@@ -109,7 +114,7 @@ class Simulation:
         """Everything as it is before round 1. `experiment.engine.shard_size` must be set; `log` takes the events."""
         split = prepared.train_split
         population = np.flatnonzero(split.train.counts)
-        federation = federate(experiment, prepared, len(population), experiment.rounds, device)
+        federation = federate(experiment, prepared, devices, len(population), experiment.rounds, device)
         fleet = Fleet(devices, prepared.dataset.offsets[1:] - prepared.dataset.offsets[:-1], experiment.seed)
         cohorts = Cohorts(experiment, federation, fleet, log)
         measured = Measurements(experiment.evaluation, experiment.seed, len(prepared.dataset.catalogue.ids), device)
@@ -150,6 +155,7 @@ class Simulation:
                 progress("rounds", self.round, self.experiment.rounds, f"{speed:,.0f} clients/s{note}")
             if boundary is not None:
                 boundary(self.round)
+        self.cohorts.adjourn()
 
     @property
     def clients(self) -> Clients:

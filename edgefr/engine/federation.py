@@ -2,6 +2,9 @@
 
     cohort → shards → updates → releases → one streaming sum → (noise) → shared tensors → (temporal mean)
 
+Where rounds wait for no one a cohort is several groups, one per round its clients started in: each group trains from
+the broadcast of its start, and its updates count less the older that is (FedBuff, Nguyen et al. 2022).
+
 A robust rule (`cloud.rules`) takes the place of the sum: it sees every release, so the cohort's updates are all held
 until the round ends.
 
@@ -13,7 +16,7 @@ averaging and other rules (`cloud`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,8 +34,8 @@ from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.release import Release, Terms
-from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
-from edgefr.methods.program import LocalProgram, Phase
+from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
+from edgefr.methods.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.mechanism import noise_of_sum
@@ -60,6 +63,24 @@ class Counters:
     clipped: int = 0
     norms: list[npt.NDArray[np.float64]] = field(default_factory=list)
     participation: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clients of a cohort that started in round `number` from the broadcast `shared`.
+
+    `weight` in (0, 1] multiplies their updates, but not what the sum is divided by: an old update moves the model less
+    (FedBuff, Nguyen et al. 2022, §3), and no update more than its clip lets it.
+    """
+
+    clients: Clients
+    number: int
+    shared: Tensors
+    weight: float = 1.0
+
+
+Cohort = Clients | Sequence[Group]
+"""Who takes part in an aggregate: clients that all start from the present broadcast, or groups."""
 
 
 def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
@@ -116,41 +137,48 @@ class Federation:
         """The clients invited to a round: `size` of the population without replacement, keyed by round."""
         return keyed.choose(keyed.key(self.seed, "cohort", number), population, size)
 
+    def order(self, number: int, population: Clients) -> Clients:
+        """The population in the order in which a round asks it: any first `size` are the round's `cohort` of that."""
+        return population[np.argsort(keyed.fold(keyed.key(self.seed, "cohort", number), population), kind="stable")]
+
     def shards(self, clients: Clients, activity: npt.NDArray[np.int64]) -> list[Clients]:
         """Clients by falling activity, cut into shards: similar sizes share a call, so little is padded."""
         order = clients[np.lexsort((clients, -activity[clients]))]
         return [order[at : at + self.shard_size] for at in range(0, len(order), self.shard_size)]
 
     @one_thread()
-    def round(self, number: int, cohort: Clients, sampler: Sampler, context: Ragged) -> None:
-        """Train `cohort` and move the shared tensors by its aggregate (TransFR Eq. 5, Algorithm 1; F3CRec Eq. 7)."""
+    def round(self, number: int, cohort: Cohort, sampler: Sampler, context: Ragged) -> None:
+        """Train `cohort` and move the shared tensors by its aggregate (TransFR Eq. 5, Algorithm 1; F3CRec Eq. 7).
+
+        A client is in one group of the cohort at most.
+        """
         self.crew.start()
         started = time.perf_counter()
+        groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
         phases = self.phases("round")
-        work = LocalWork(self.program, phases, sampler, context, number, self.device, self.memory)
         changed = trained(self.program, phases, "shared")
         total = Accumulator({name: self.shared[name] for name in changed}, self.device)
         each: list[Uploads] = []
-        shards = self.shards(cohort, sampler.train.counts)
-        for shard, part in zip(
-            shards, self.crew.releases(work, self.terms, self.shared, self.private, shards), strict=True
-        ):
-            self._take(shard, part, total)
-            if part.each is not None:
-                rows = {name: (u.rows, u.client, u.values) for name, u in part.each.rows.items()}
-                each.append(Uploads(part.each.dense, rows, part.clients))
-        self._noise(number, total, len(cohort))
+        for group in groups:
+            work = LocalWork(self.program, phases, sampler, context, group.number, self.device, self.memory)
+            shards = self.shards(group.clients, sampler.train.counts)
+            releases = self.crew.releases(work, self.terms, group.shared, self.private, shards)
+            for shard, part in zip(shards, releases, strict=True):
+                self._take(shard, part, total, group.weight)
+                if part.each is not None:
+                    each.append(_uploads(part.each, part.clients, group.weight))
+            self.counters.participation[group.clients] += 1
+            self.counters.clients += len(group.clients)
+        self._noise(number, total, groups)
         self._move(changed, total, each)
-        self.counters.participation[cohort] += 1
-        self.counters.clients += len(cohort)
         self.counters.seconds += time.perf_counter() - started
 
-    def _take(self, shard: Clients, part: Release, total: Accumulator) -> None:
-        """Add a shard's partial sum to the total and put its private tensors back."""
+    def _take(self, shard: Clients, part: Release, total: Accumulator, weight: float) -> None:
+        """Add a shard's partial sum times `weight` to the total and put its private tensors back."""
         for name, value in part.dense.items():
-            total.add_dense(name, value)
+            total.add_dense(name, value * weight)
         for name, (rows, values) in part.rows.items():
-            total.add_rows(name, rows, values)
+            total.add_rows(name, rows, values * weight)
         total.add_weight(part.weight, part.clients)
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
@@ -210,13 +238,25 @@ class Federation:
             self.previous[name] = (table, known)
         self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
 
-    def _noise(self, number: int, total: Accumulator, uploads: int) -> None:
-        """Noise of a round. Only the sum is visible here, so the law of the sum is drawn once, for every coordinate."""
+    def _noise(self, number: int, total: Accumulator, groups: Sequence[Group]) -> None:
+        """Noise of a round. Only the sum is visible here, so the law of the sum is drawn once, for every coordinate.
+
+        Noise on each upload is weighted like the upload; noise on the sum is not, since a client's part of it is
+        bounded by the clip whatever its weight.
+        """
         noise = self.plan.noise
+        uploads = [(len(group.clients), group.weight) for group in groups if len(group.clients)]
         if noise is None or not uploads:
             return
-        draws = uploads if self.plan.where == "each upload" else 1
+        draws = uploads if self.plan.where == "each upload" else [(1, 1.0)]
         for name in trained(self.program, self.phases("round"), "shared"):
             generator = keyed.generator(self.seed, f"noise {name}", number)
             shape = self.program.specs[name].shape
-            total.noise(name, noise_of_sum(noise.kind, noise.scale, draws, shape, generator))
+            for count, weight in draws:
+                total.noise(name, noise_of_sum(noise.kind, noise.scale * weight, count, shape, generator))
+
+
+def _uploads(updates: Updates, clients: int, weight: float) -> Uploads:
+    """Every update of a shard as a robust rule sees it, times its weight."""
+    rows = {name: (u.rows, u.client, u.values * weight) for name, u in updates.rows.items()}
+    return Uploads({name: value * weight for name, value in updates.dense.items()}, rows, clients)

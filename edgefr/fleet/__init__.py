@@ -5,9 +5,11 @@ reachable, what a round takes on it, who is still there when the round closes. D
 what is trained.
 """
 
-from edgefr.fleet.clock import Failure, Fleet, RoundOutcome
+from edgefr.fleet.buffered import StepOutcome
+from edgefr.fleet.clock import Fleet, RoundOutcome
+from edgefr.fleet.devices import Failure
 from edgefr.fleet.spec import FleetFile, load_fleet
 from edgefr.fleet.table import table
 from edgefr.fleet.work import Work
 
-__all__ = ["Failure", "Fleet", "FleetFile", "RoundOutcome", "Work", "load_fleet", "table"]
+__all__ = ["Failure", "Fleet", "FleetFile", "RoundOutcome", "StepOutcome", "Work", "load_fleet", "table"]

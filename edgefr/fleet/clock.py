@@ -1,57 +1,38 @@
 """The fleet in virtual time: who of a cohort contributes to a round, when the round closes, what it cost."""
 
+from __future__ import annotations
+
 import math
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.fleet.clients import draw
+from edgefr.fleet.buffered import Ask, Buffered, StepOutcome
+from edgefr.fleet.crowd import rows
+from edgefr.fleet.devices import REFUSALS, Codes, Devices, Failure, Flags, Floats, Ids, lost_in
 from edgefr.fleet.events import Played, log, play
-from edgefr.fleet.plan import Figures, Plan, make_plan
-from edgefr.fleet.presence import Charge, Presence
+from edgefr.fleet.plan import Plan
 from edgefr.fleet.spec import FleetFile
 from edgefr.fleet.summary import summarise
-from edgefr.fleet.tally import Tally
 from edgefr.fleet.work import Work
-from privacy import keyed
 from privacy.errors import InputError
 
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.uint8]
 LOGGED_COHORT = 1000  # larger cohorts leave one event per round, with counts, in place of one per client and stage
-
-
-class Failure(IntEnum):
-    """How an invitation ended; only OK contributes."""
-
-    OK = 0
-    MEMORY = 1  # training does not fit in what the device gives an app
-    UNAVAILABLE = 2  # off the network when invited
-    DOWNLOAD = 3  # lost while downloading
-    CLIENT = 4  # lost while computing
-    UPLOAD = 5  # lost while uploading
-    DEADLINE = 6  # still at work at the deadline
-    NOT_NEEDED = 7  # still at work when enough others had uploaded (first_k)
-    BATTERY = 8  # refused: the round would leave too little charge
-    VOID = 9  # uploaded, but too few others did and the round was thrown away
-
-
-_REFUSALS = (Failure.MEMORY, Failure.UNAVAILABLE, Failure.BATTERY)
-_LOST_IN = np.array([Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD], dtype=np.uint8)
 
 
 @dataclass(frozen=True)
 class RoundOutcome:
     """What came of a round, [C] in cohort order. `seconds`: from its start until the client left it.
 
-    `failure` holds `Failure` codes; `started` and `ended` are virtual seconds; `events` can be written as
-    JSON lines.
+    `failure` holds `Failure` codes; `fetched`: who had downloaded everything; `started` and `ended` are virtual
+    seconds; `events` can be written as JSON lines.
     """
 
-    contributed: npt.NDArray[np.bool_]
+    contributed: Flags
+    fetched: Flags
     failure: Codes
     seconds: Floats
     energy_j: Floats
@@ -81,13 +62,9 @@ class Fleet:
             raise InputError("a fleet needs at least one client, with a finite number of interactions each")
         self.spec = spec
         self.classes = [name for name in spec.devices if spec.fleet.share.get(name, 0.0) > 0]
-        self._seed = seed
-        self._clients = draw(spec, self.classes, activity, seed)
-        self.device_of = self._clients.device
-        self._figures = Figures(spec, self.classes)
-        self._presence = Presence(spec.fleet.availability, len(activity), seed)
-        self._charge = Charge(spec.fleet.battery, self._figures.battery_j[self.device_of], seed)
-        self._tally = Tally(len(self.classes), len(Failure))
+        self._devices = Devices(spec, self.classes, activity, seed)
+        self.device_of = self._devices.device_of
+        self._buffered = Buffered(spec.rounds, self._devices)
         self.now = 0.0  # virtual seconds
         self._rounds = self._void = self._seq = 0
 
@@ -95,26 +72,24 @@ class Fleet:
         """How many clients to invite so that about `wanted` contribute."""
         return math.ceil(wanted * self.spec.rounds.over_select - 1e-9)
 
-    def online(self, clients: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def online(self, clients: npt.ArrayLike) -> Flags:
         """Which of `clients` can be reached now. [C]"""
-        return self._presence.online_until(self._checked(clients), self.now) > self.now
+        return self._devices.presence.online_until(self._checked(clients), self.now) > self.now
 
     def round(self, number: int, cohort: npt.ArrayLike, work: Work) -> RoundOutcome:
         """Simulate round `number` with the invited `cohort` [C]; the clock moves to its end.
 
         A lost connection is noticed when it happens, and a client that refuses says so at once. The round
-        closes by the policy of the file. Raises `InputError` for clients that do not exist or are invited
-        twice.
+        closes by the policy of the file (deadline or first_k). Raises `InputError` for clients that do not exist or
+        are invited twice.
         """
         ids = self._checked(cohort)
         started, rules = self.now, self.spec.rounds
         wanted = math.floor(len(ids) / rules.over_select + 1e-9)
         at_least = math.ceil(wanted * rules.min_fraction - 1e-9)
-        plan = make_plan(self._figures, self._clients, ids, work, self._seed, number)
-        until = self._presence.online_until(ids, started)
-        failure = self._refusals(ids, plan, until)
+        plan, walks = self._devices.plan(number, ids, work)
+        failure, stops = self._devices.asked(ids, plan, walks, started)
         working = failure == Failure.OK
-        stops = np.minimum(until - started, self._dropouts(number, ids, plan))
         enough = max(wanted, 1) if rules.policy == "first_k" else None
         played = play(plan.ends, stops, working, rules.deadline_s, enough, at_least)
 
@@ -128,24 +103,58 @@ class Fleet:
         self._rounds += 1
         self._void += void
         happened = log(plan.ends, stops, played, working) if len(ids) <= LOGGED_COHORT else []
-        events = self._events(number, ids, started, failure, happened)
-        return RoundOutcome(failure == Failure.OK, failure, seconds, joules, started, self.now, events)
+        events = self._numbered(number, self._events(ids, started, failure, happened))
+        fetched = working & (seconds >= plan.ends[:, 0])
+        return RoundOutcome(failure == Failure.OK, fetched, failure, seconds, joules, started, self.now, events)
+
+    def step(self, number: int, order: npt.ArrayLike, ask: Ask, wanted: int) -> StepOutcome:
+        """Simulate round `number` of policy async: until a buffer of updates has arrived. The clock moves to then.
+
+        Clients are asked in the given `order` [P], each once a round, while fewer are at work than may be; `ask` tells
+        the work of some. Whoever is still at work stays so in the next round. The buffer holds `wanted` updates unless
+        the file says otherwise; neither it nor the number at work exceeds that of the clients.
+        """
+        ids, rules = self._checked(order), self.spec.rounds
+        buffer = min(rules.buffer or wanted, len(ids))
+        hands = min(rules.concurrency or self.over_selected(buffer), len(ids))
+        out = self._buffered.step(number, self.now, ids, ask, buffer, hands, hands <= LOGGED_COHORT)
+        self.now = out.ended
+        self._rounds += 1
+        self._void += not len(out.clients)
+        return self._closed(number, out)
+
+    def adjourn(self, number: int) -> StepOutcome:
+        """After round `number` of policy async, all that are at work are told to stop, and waiting updates are void.
+
+        With other policies nobody is at work between rounds, and nothing happens.
+        """
+        logged = self._buffered.crowd.at_work <= LOGGED_COHORT
+        out = self._buffered.adjourn(number, self.now, logged)
+        return self._closed(number, out) if len(out.left) else out
+
+    @property
+    def version(self) -> int:
+        """Policy async: aggregates made so far."""
+        return self._buffered.crowd.version
+
+    @property
+    def versions(self) -> set[int]:
+        """Policy async: the versions that clients at work and waiting updates started from."""
+        return self._buffered.crowd.versions
 
     def summary(self) -> dict[str, Any]:
         """What the rounds so far took, in all and by device class, for `summary.json`."""
         clients = np.bincount(self.device_of, minlength=len(self.classes))
         kinds = [kind.name.lower() for kind in Failure]
-        head = {"virtual_hours": self.now / 3600, "rounds": self._rounds, "void_rounds": self._void}
-        return head | summarise(self.spec, self.classes, clients, self._tally, kinds)
+        head: dict[str, Any] = {"virtual_hours": self.now / 3600, "rounds": self._rounds, "void_rounds": self._void}
+        if self.spec.rounds.policy == "async":
+            head["staleness"] = _staleness(self._buffered.staleness)
+        return head | summarise(self.spec, self.classes, clients, self._devices.tally, kinds)
 
     def state_dict(self) -> dict[str, Any]:
         """Arrays and numbers to go on from; what was drawn once is drawn again from the seed."""
-        return {
-            "clock": {"now": self.now, "rounds": self._rounds, "void": self._void, "seq": self._seq},
-            "presence": self._presence.state_dict(),
-            "charge": self._charge.state_dict(),
-            "tally": self._tally.state_dict(),
-        }
+        clock = {"now": self.now, "rounds": self._rounds, "void": self._void, "seq": self._seq}
+        return {"clock": clock, **self._devices.state_dict(), "buffered": self._buffered.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of a fleet made from the same file, activity and seed."""
@@ -154,11 +163,10 @@ class Fleet:
         clock = state["clock"]
         self.now, self._seq = float(clock["now"]), int(clock["seq"])
         self._rounds, self._void = int(clock["rounds"]), int(clock["void"])
-        self._presence.load_state_dict(state["presence"])
-        self._charge.load_state_dict(state["charge"])
-        self._tally.load_state_dict(state["tally"])
+        self._devices.load_state_dict(state)
+        self._buffered.load_state_dict(state["buffered"])
 
-    def _checked(self, cohort: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def _checked(self, cohort: npt.ArrayLike) -> Ids:
         ids = np.asarray(cohort, dtype=np.int64)
         count = len(self.device_of)
         if ids.ndim != 1 or (len(ids) and (ids.min() < 0 or ids.max() >= count)):
@@ -167,70 +175,59 @@ class Fleet:
             raise InputError("a cohort lists each client once")
         return ids
 
-    def _refusals(self, ids: npt.NDArray[np.int64], plan: Plan, until: Floats) -> Codes:
-        """Who does not start, and why. [C]"""
-        joules = plan.spent(plan.ends[:, 2])[0]
-        failure = np.zeros(len(ids), dtype=np.uint8)
-        failure[~self._charge.allows(ids, self.now, joules)] = Failure.BATTERY
-        failure[until <= self.now] = Failure.UNAVAILABLE
-        failure[~plan.fits] = Failure.MEMORY
-        return failure
-
-    def _dropouts(self, number: int, ids: npt.NDArray[np.int64], plan: Plan) -> Floats:
-        """When each client walks away, s from the start: at a random point of its round, or never. [C]"""
-        keys = keyed.fold(keyed.key(self._seed, "dropout", number), ids)
-        leaves = keyed.uniform(keys, 0) < self.spec.fleet.dropout
-        return np.where(leaves, keyed.uniform(keys, 1) * plan.ends[:, 2], np.inf)
-
-    def _account(
-        self,
-        ids: npt.NDArray[np.int64],
-        plan: Plan,
-        working: npt.NDArray[np.bool_],
-        seconds: Floats,
-        failure: Codes,
-    ) -> Floats:
+    def _account(self, ids: Ids, plan: Plan, working: Flags, seconds: Floats, failure: Codes) -> Floats:
         """Charge batteries and tallies for `seconds` of the plan; returns joules [C]."""
-        joules, down, up = plan.spent(seconds)
-        device = self.device_of[ids]
-        self._charge.spend(ids[working], self.now, joules[working])
-        self._tally.outcome(device, failure)
-        self._tally.add("memory_mb", device, plan.memory_mb)
-        for name, values in (
-            ("seconds", seconds),
-            ("energy_j", joules),
-            ("bytes_down", down),
-            ("bytes_up", up),
-        ):
-            self._tally.add(name, device[working], values[working])
+        devices = self._devices
+        joules = plan.spent(seconds)[0]
+        devices.charge.spend(ids[working], self.now, joules[working])
+        devices.tally.outcome(self.device_of[ids], failure)
+        devices.tally.add("memory_mb", self.device_of[ids], plan.memory_mb)
+        if working.any():
+            devices.account(ids[working], rows(plan, working), seconds[working])
         return joules
 
     def _events(
-        self,
-        number: int,
-        ids: npt.NDArray[np.int64],
-        started: float,
-        failure: Codes,
-        happened: list[tuple[float, int, str]],
+        self, ids: Ids, started: float, failure: Codes, happened: list[tuple[float, int, str]]
     ) -> list[dict[str, Any]]:
         """The round's log: what happened to each client (up to `LOGGED_COHORT`), and how it closed."""
-        rows: list[dict[str, Any]] = [{"time": started, "kind": "started", "invited": len(ids)}]
+        found: list[dict[str, Any]] = [{"time": started, "kind": "started", "invited": len(ids)}]
         if len(ids) <= LOGGED_COHORT:
-            for code in _REFUSALS:
+            for code in REFUSALS:
                 refusal = {"time": started, "kind": "refused", "why": code.name.lower()}
-                rows += [refusal | {"client": client} for client in ids[failure == code].tolist()]
-        rows += [{"time": started + t, "client": int(ids[i]), "kind": kind} for t, i, kind in happened]
-        counts = np.bincount(failure, minlength=len(Failure))
-        ended = {kind.name.lower(): int(counts[kind]) for kind in Failure if counts[kind]}
-        rows.append({"time": self.now, "kind": "closed", "outcomes": ended})
+                found += [refusal | {"client": client} for client in ids[failure == code].tolist()]
+        found += [{"time": started + t, "client": int(ids[i]), "kind": kind} for t, i, kind in happened]
+        return [*found, {"time": self.now, "kind": "closed", "outcomes": _counts(failure)}]
+
+    def _closed(self, number: int, out: StepOutcome) -> StepOutcome:
+        """The same outcome with its log complete."""
+        closed = {"time": out.ended, "kind": "closed", "version": self.version, "outcomes": _counts(out.failure)}
+        return replace(out, events=self._numbered(number, [*out.events, closed]))
+
+    def _numbered(self, number: int, happened: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Events as they are written: with a running number and the round they belong to."""
+        first, self._seq = self._seq, self._seq + len(happened)
         head = {"round": number, "client": None}
-        first, self._seq = self._seq, self._seq + len(rows)
-        return [{"time": row["time"], "seq": first + i} | head | row for i, row in enumerate(rows)]
+        return [{"time": row["time"], "seq": first + i} | head | row for i, row in enumerate(happened)]
 
 
-def _failures(failure: Codes, working: npt.NDArray[np.bool_], played: Played, plan: Plan, stops: Floats) -> Codes:
+def _failures(failure: Codes, working: Flags, played: Played, plan: Plan, stops: Floats) -> Codes:
     """Outcome codes [C] of those who started, beside the refusals."""
-    stage = np.minimum((plan.ends <= stops[:, None]).sum(axis=1), 2)
     late = Failure.NOT_NEEDED if played.full else Failure.DEADLINE
     out = np.where(working & ~played.uploaded, np.uint8(late), failure)
-    return np.where(played.lost, _LOST_IN[stage], out)
+    return np.where(played.lost, lost_in(plan.ends, stops), out)
+
+
+def _counts(failure: Codes) -> dict[str, int]:
+    """Outcomes by name, those that happened."""
+    counts = np.bincount(failure, minlength=len(Failure))
+    return {kind.name.lower(): int(counts[kind]) for kind in Failure if counts[kind]}
+
+
+def _staleness(counts: npt.NDArray[np.int64]) -> dict[str, float | None]:
+    """Mean, median, 90th percentile and largest age of aggregated updates; `counts` [ages]. None: there were none."""
+    total = int(counts.sum())
+    if not total:
+        return dict.fromkeys(("mean", "p50", "p90", "max"))
+    ages, reached = np.arange(len(counts)), np.cumsum(counts)
+    p50, p90 = (int(np.searchsorted(reached, math.ceil(q * total))) for q in (0.5, 0.9))
+    return {"mean": float(ages @ counts / total), "p50": p50, "p90": p90, "max": int(ages[counts > 0].max())}

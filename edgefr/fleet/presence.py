@@ -90,8 +90,8 @@ class Charge:
             return np.ones(len(clients), dtype=bool)
         return self.level(clients, now) - joules / self._capacity[clients] >= self._rule.min_soc
 
-    def spend(self, clients: Ids, now: float, joules: Floats) -> None:
-        """Take `joules` [C] from the clients' present charge."""
+    def spend(self, clients: Ids, now: float | Floats, joules: Floats) -> None:
+        """Take `joules` [C] from the charge that the clients have `now` (one time, or each its own [C])."""
         day = np.floor_divide(now - self._full_at[clients], _DAY).astype(np.int32)
         before = np.where(self._day[clients] == day, self._spent[clients], 0.0)
         self._spent[clients] = before + joules / self._capacity[clients]

@@ -205,19 +205,40 @@ class FleetSection(_Section):
 class Rounds(_Section):
     """The round policy: whom the server waits for."""
 
-    policy: Literal["deadline", "first_k"] = Field(
+    policy: Literal["deadline", "first_k", "async"] = Field(
         "deadline",
-        description="wait for everyone until the deadline, or only for the first as many as wanted",
+        description="wait for everyone until the deadline, only for the first as many as wanted, or for no one: "
+        "async takes whatever fills the buffer, from whichever round it is",
     )
     deadline_s: Annotated[float, Field(gt=0, le=604800, **_NUMBER)] = Field(
-        600.0, description="seconds after which a round is closed; at most a week"
+        600.0, description="seconds after which a round (async: a client's work) is given up; at most a week"
     )
     over_select: Annotated[float, Field(ge=1, le=10, **_NUMBER)] = Field(
-        1.3, description="clients invited for each client wanted"
+        1.3, description="clients invited (async: at work at any time, unless concurrency says so) per client wanted"
     )
     min_fraction: Fraction = Field(
         0.8, description="a round with fewer uploads than this share of those wanted is void"
     )
+    buffer: Count | None = Field(
+        None, description="async: updates that make an aggregate; null for clients_per_round of the experiment"
+    )
+    concurrency: Count | None = Field(
+        None, description="async: clients at work at any time; null for over_select x buffer"
+    )
+    staleness_power: Annotated[float, Field(ge=0, le=10, **_NUMBER)] = Field(
+        0.5, description="async: an update that is t aggregates old counts (1 + t)^-power; 0 for no discount"
+    )
+    max_staleness: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
+        10, description="async: updates older than so many aggregates are thrown away"
+    )
+
+    @model_validator(mode="after")
+    def _for_async(self) -> "Rounds":
+        for name in ("buffer", "concurrency"):
+            if self.policy != "async" and getattr(self, name) is not None:
+                problem = f"only policy async uses it; set policy: async, or leave {name} out"
+                raise PydanticCustomError("rounds", "{problem}", {"problem": problem, "at": (name,)})
+        return self
 
 
 class FleetFile(_Section):

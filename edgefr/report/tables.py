@@ -96,7 +96,11 @@ def fleet_table(fleet: dict[str, Any]) -> Sheet:
     """Per device class: who took part, who did not and why, and what a round cost (median, p90)."""
     known = "known from\ntime, energy, RAM"
     rows = [_fleet_row(name, row) | {known: _evidence(row["evidence"])} for name, row in fleet["classes"].items()]
-    policy = {"deadline": "each to its deadline", "first_k": "each to the first uploads wanted"}[fleet["policy"]]
+    policy = {
+        "deadline": "each to its deadline",
+        "first_k": "each to the first uploads wanted",
+        "async": "each to a full buffer of uploads, whatever they started from",
+    }[fleet["policy"]]
     return Sheet(
         f"fleet: {count(fleet['rounds'], 'round')} in {_virtual(fleet['virtual_hours'])}, {policy}",
         [*rows, _fleet_row("all", fleet) | {known: ""}],

@@ -154,7 +154,7 @@ def test_clients_leave_when_their_spell_on_ends_in_later_rounds_too():
     spec = shipped({**CALM, "availability": rule}, {"deadline_s": 86400, "min_fraction": 0.0})
     fleet, everyone = Fleet(spec, np.ones(500), seed=0), np.arange(500)
     fleet.round(0, np.array([], dtype=int), work(steps=np.array([], dtype=int)))
-    until = fleet._presence.online_until(everyone, fleet.now)
+    until = fleet._devices.presence.online_until(everyone, fleet.now)
     out = fleet.round(1, everyone, work(steps=400_000))
     lost = np.isin(out.failure, [Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD])
     assert lost.sum() > 50
@@ -173,7 +173,7 @@ def test_a_flat_battery_refuses():
     refused = np.array([(f == Failure.BATTERY).sum() for f in failures])
     assert refused[-1] > 0
     assert (np.diff(refused[: int(np.argmax(refused)) + 1]) >= 0).all()
-    assert fleet._charge.level(np.arange(20), fleet.now).min() >= 0.2 - 1e-9
+    assert fleet._devices.charge.level(np.arange(20), fleet.now).min() >= 0.2 - 1e-9
 
 
 def test_a_round_with_too_few_uploads_is_void():

@@ -96,7 +96,7 @@ CHANGES = [
     (
         "policy: deadline ",
         "policy: fastest ",
-        "rounds.policy: it should be 'deadline' or 'first_k'; got 'fastest'",
+        "rounds.policy: it should be 'deadline', 'first_k' or 'async'; got 'fastest'",
     ),
     ("dropout: 0.1 ", "drop_out: 0.1 ", "fleet.drop_out: unknown key 'drop_out'; did you mean 'dropout'"),
     ("mean_off_h: 1.0", "mean_of_h: 1.0", "unknown key 'mean_of_h'; did you mean 'mean_off_h'"),

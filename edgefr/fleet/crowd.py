@@ -1,0 +1,172 @@
+"""Who is asked next, who is at work since when, and whose uploads wait, where rounds do not wait for anyone.
+
+    order of the round → `Queue` → at work (a heap of when each leaves) → upload waits → aggregate
+
+Owns: these three sets. Does not own: what happens to a client (`devices`), when a round ends (`buffered`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.fleet.plan import Plan
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+PLANNED_AHEAD = 64  # clients whose work is planned in one call, so that asking one at a time stays cheap
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's work from being asked to leaving: `seconds` after `started` (virtual s), with outcome `failure`.
+
+    `round`: in which it was asked, `version`: aggregates made by then, `serial`: its place among all tasks; `plan` has
+    one row.
+    """
+
+    client: int
+    round: int
+    version: int
+    serial: int
+    started: float
+    seconds: float
+    failure: int
+    plan: Plan
+
+    @property
+    def leaves(self) -> float:
+        """Virtual seconds at which the client leaves."""
+        return self.started + self.seconds
+
+
+def rows(plan: Plan, index: npt.ArrayLike) -> Plan:
+    """Some clients of a plan: rows `index`."""
+    where = np.asarray(index)
+    return Plan(**{f.name: getattr(plan, f.name)[where] for f in fields(Plan)})
+
+
+def stacked(plans: Sequence[Plan]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of many plans, one after the other."""
+    return {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(Plan)}
+
+
+class Queue:
+    """The clients of a round in the order in which they are asked, each once, with their plans and dropouts.
+
+    `plan(ids)` gives a plan and when each walks away, s from its start. It is called for `PLANNED_AHEAD` clients at
+    least.
+    """
+
+    def __init__(self, order: Ids, plan: Callable[[Ids], tuple[Plan, Floats]]) -> None:
+        self._order, self._plan = order, plan
+        self._next = 0  # place in the order of the first client that is not planned
+        self._ids, self._at = order[:0], 0
+        self._planned: tuple[Plan, Floats] | None = None
+
+    def take(self, count: int, able: Callable[[Ids], npt.NDArray[np.bool_]]) -> tuple[Ids, Plan, Floats] | None:
+        """The next `count` clients that are `able` to be asked, or fewer; None when nobody is left."""
+        while True:
+            if self._at == len(self._ids) and not self._fill(count, able):
+                return None
+            assert self._planned is not None
+            index = np.arange(self._at, min(self._at + count, len(self._ids)))
+            self._at = int(index[-1]) + 1
+            index = index[able(self._ids[index])]
+            if len(index):
+                return self._ids[index], rows(self._planned[0], index), self._planned[1][index]
+
+    def _fill(self, count: int, able: Callable[[Ids], npt.NDArray[np.bool_]]) -> bool:
+        """Plan the next clients; whether there were any."""
+        while self._next < len(self._order):
+            some = self._order[self._next : self._next + max(count, PLANNED_AHEAD)]
+            self._next += len(some)
+            some = some[able(some)]
+            if len(some):
+                self._ids, self._at, self._planned = some, 0, self._plan(some)
+                return True
+        return False
+
+
+@dataclass
+class Crowd:
+    """Clients at work, and uploads that wait for enough others. `version` counts aggregates."""
+
+    version: int = 0
+    serial: int = 0
+    waiting: list[Task] = field(default_factory=list)
+    _tasks: dict[int, Task] = field(default_factory=dict)
+    _heap: list[tuple[float, int, int]] = field(default_factory=list)
+
+    @property
+    def at_work(self) -> int:
+        """How many clients are at work."""
+        return len(self._tasks)
+
+    @property
+    def versions(self) -> set[int]:
+        """The versions that clients at work and waiting uploads started from."""
+        return {task.version for task in (*self._tasks.values(), *self.waiting)}
+
+    @property
+    def next(self) -> float | None:
+        """When the next client leaves, virtual s; None: nobody is at work."""
+        return self._heap[0][0] if self._heap else None
+
+    def busy(self) -> Ids:
+        """Clients that cannot be asked: at work, or with an upload that waits."""
+        return np.array([*self._tasks, *(task.client for task in self.waiting)], dtype=np.int64)
+
+    def enter(self, task: Task) -> None:
+        """A client starts its work."""
+        self._tasks[task.client] = task
+        heapq.heappush(self._heap, (task.leaves, task.serial, task.client))
+
+    def leave(self) -> Task:
+        """The client that leaves next; of those that leave together the one that was asked first."""
+        return self._tasks.pop(heapq.heappop(self._heap)[2])
+
+    def aggregate(self, most: int) -> list[Task]:
+        """Take the first `most` uploads that wait; they make a new version. The next task counts from it."""
+        taken, self.waiting = self.waiting[:most], self.waiting[most:]
+        self.version += 1
+        return taken
+
+    def dismiss(self) -> tuple[list[Task], list[Task]]:
+        """Everybody at work in order of their start, and all that wait; nobody is left."""
+        working = sorted(self._tasks.values(), key=lambda task: task.serial)
+        waiting = self.waiting
+        self.waiting, self._tasks, self._heap = [], {}, []
+        return working, waiting
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs."""
+        tasks = [*self.waiting, *sorted(self._tasks.values(), key=lambda task: task.serial)]
+        numbers = {"version": self.version, "serial": self.serial, "waiting": len(self.waiting)}
+        if not tasks:
+            return numbers
+        columns = {
+            name: np.array([getattr(task, name) for task in tasks])
+            for name in ("client", "round", "version", "serial", "started", "seconds", "failure")
+        }
+        return {**numbers, "tasks": columns, "plan": stacked([task.plan for task in tasks])}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        self.dismiss()
+        self.version, self.serial = int(state["version"]), int(state["serial"])
+        if "tasks" not in state:
+            return
+        plan, columns = Plan(**state["plan"]), state["tasks"]
+        for row in range(len(columns["client"])):
+            values = {name: column[row].item() for name, column in columns.items()}
+            task = Task(**values, plan=rows(plan, [row]))
+            if row < state["waiting"]:
+                self.waiting.append(task)
+            else:
+                self.enter(task)

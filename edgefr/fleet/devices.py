@@ -1,0 +1,109 @@
+"""The fleet's devices when they are asked to take part: what it would take, who refuses, who walks away, what it costs.
+
+Owns: what is drawn once and kept (devices, speeds, networks), charge and availability, counts. Does not own: rounds,
+or for whom the server waits (`clock`, `buffered`).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.fleet.clients import draw
+from edgefr.fleet.plan import Figures, Plan, make_plan
+from edgefr.fleet.presence import Charge, Presence
+from edgefr.fleet.spec import FleetFile
+from edgefr.fleet.tally import Tally
+from edgefr.fleet.work import Work
+from privacy import keyed
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.uint8]
+
+
+class Failure(IntEnum):
+    """How an invitation ended; only OK contributes."""
+
+    OK = 0
+    MEMORY = 1  # training does not fit in what the device gives an app
+    UNAVAILABLE = 2  # off the network when invited
+    DOWNLOAD = 3  # lost while downloading
+    CLIENT = 4  # lost while computing
+    UPLOAD = 5  # lost while uploading
+    DEADLINE = 6  # still at work at the deadline
+    NOT_NEEDED = 7  # still at work when enough others had uploaded (first_k), or when the rounds were over (async)
+    BATTERY = 8  # refused: the round would leave too little charge
+    VOID = 9  # uploaded, but too few others did and the round was thrown away
+    STALE = 10  # uploaded, but too many aggregates after it had started (async)
+
+
+REFUSALS = (Failure.MEMORY, Failure.UNAVAILABLE, Failure.BATTERY)
+_LOST_IN = np.array([Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD], dtype=np.uint8)
+
+
+class Devices:
+    """Devices of all clients and what they have spent. Everything drawn is a function of (`seed`, purpose, round,
+    client)."""
+
+    def __init__(self, spec: FleetFile, classes: list[str], activity: Floats, seed: int) -> None:
+        self._seed = seed
+        self._clients = draw(spec, classes, activity, seed)
+        self.device_of = self._clients.device
+        self._figures = Figures(spec, classes)
+        self.presence = Presence(spec.fleet.availability, len(activity), seed)
+        self.charge = Charge(spec.fleet.battery, self._figures.battery_j[self.device_of], seed)
+        self.tally = Tally(len(classes), len(Failure))
+        self._dropout = spec.fleet.dropout
+
+    def plan(self, number: int, ids: Ids, work: Work) -> tuple[Plan, Floats]:
+        """What round `number` would take on each client, and when it walks away, s from its start: at a random point
+        of its work, or never (inf). [C]"""
+        plan = make_plan(self._figures, self._clients, ids, work, self._seed, number)
+        keys = keyed.fold(keyed.key(self._seed, "dropout", number), ids)
+        leaves = keyed.uniform(keys, 0) < self._dropout
+        return plan, np.where(leaves, keyed.uniform(keys, 1) * plan.ends[:, 2], np.inf)
+
+    def asked(self, ids: Ids, plan: Plan, walks: Floats, now: float) -> tuple[Codes, Floats]:
+        """Who refuses at `now` and why (OK: starts), and when those who start are lost, s from then. [C]
+
+        A client has to be there for the whole of its work, not only when it ends.
+        """
+        until = self.presence.online_until(ids, now)
+        joules = plan.spent(plan.ends[:, 2])[0]
+        failure = np.zeros(len(ids), dtype=np.uint8)
+        failure[~self.charge.allows(ids, now, joules)] = Failure.BATTERY
+        failure[until <= now] = Failure.UNAVAILABLE
+        failure[~plan.fits] = Failure.MEMORY
+        return failure, np.minimum(until - now, walks)
+
+    def account(self, ids: Ids, plan: Plan, seconds: Floats) -> Floats:
+        """Count `seconds` of their plans [C] for clients that started; returns joules [C]."""
+        joules, down, up = plan.spent(seconds)
+        counted = {"seconds": seconds, "energy_j": joules, "bytes_down": down, "bytes_up": up}
+        for name, values in counted.items():
+            self.tally.add(name, self.device_of[ids], values)
+        return joules
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs; what was drawn once is drawn again from the seed."""
+        return {
+            "presence": self.presence.state_dict(),
+            "charge": self.charge.state_dict(),
+            "tally": self.tally.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        self.presence.load_state_dict(state["presence"])
+        self.charge.load_state_dict(state["charge"])
+        self.tally.load_state_dict(state["tally"])
+
+
+def lost_in(ends: Floats, stops: Floats) -> Codes:
+    """Failure codes [C] of clients that are lost `stops` s after their start: the stage that was under way."""
+    return _LOST_IN[np.minimum((ends <= stops[:, None]).sum(axis=1), 2)]
