@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export.trace import Shape, filled, gate, noise, trace
+from export.trace import Shape, constants_of, example_rows, filled, gate, hold, trace
 from privacy import keyed
 from privacy.errors import InputError, unknown
 
@@ -103,6 +103,7 @@ class _Scores(torch.nn.Module):
         given = dict(zip(self._inputs, inputs, strict=True))
         specs = self._program.specs
         tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors}
+        tensors |= {name: given[name] for name in constants_of(self._program)}
         history = None
         if self._program.needs_history:
             past = [(key, given[f"history.{name}"]) for name, key in self._keys.items()]
@@ -130,17 +131,23 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
         shapes |= {"label.history": ("h",), "weight.history": ("h",)}
     dense = {name: program.specs[name] for name in names if program.specs[name].kind == "dense"}
     shapes |= {f"{spec.place}.{name}": spec.shape for name, spec in dense.items()}
+    constants = constants_of(program)
+    shapes |= {name: tuple(constant.shape) for name, constant in constants.items()}
 
     def inputs(n: int, h: int) -> list[Tensor]:
         sizes = {"n": n, "h": h}
         numbers = {k: filled(shape, sizes) for k, shape in shapes.items()}
         constant = {"label.history": 1.0, "weight.history": 1 / h}
-        return [torch.full(s, constant[k]) if k in constant else noise(k, s) for k, s in numbers.items()]
+        given = {k: torch.full(numbers[k], value) for k, value in constant.items() if k in numbers} | constants
+        return [
+            given[k] if k in given else example_rows(k, program.frozen.get(k.partition(".")[2]), s)
+            for k, s in numbers.items()
+        ]
 
     module = _Scores(program, names, list(shapes))
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
     what = f"score graph of {program.name}"
-    model = trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False)
+    model = hold(trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False), constants)
     gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
     return model
 

@@ -116,7 +116,8 @@ def _config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} sets {(odd or ['bias'])[0]}, which is not plain LoRA; train one without it")
     rank, alpha, targets = (config.get(name) for name in ("r", "lora_alpha", "target_modules"))
     known = isinstance(targets, list) and targets and all(isinstance(target, str) for target in targets)
-    if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not math.isfinite(alpha) or not known:
+    number = isinstance(alpha, int | float) and math.isfinite(alpha)
+    if type(rank) is not int or rank < 1 or not number or not known:
         raise InputError(f"{path} needs a whole r, a finite lora_alpha and a list of target_modules")
     return config
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edge.optimiser import corrections
-from export.trace import filled, noise, open_session, refused
+from export.trace import constants_of, example_rows, filled, noise, open_session, refused
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-5  # largest allowed difference of a loss, a parameter or a moment; relative where they exceed 1
 STEPS = 51
-BATCHES, PASTS = (5, 1, 40, 17), (3, 1, 8)  # examples and past positives of the steps, in turn
+BATCHES, PASTS = (1, 40, 17, 5), (3, 1, 8)  # examples and past positives of the steps in turn, from the second on
 ITEMS = 64
 RATES = {"sgd": 0.1, "adam": 0.01}  # the learning rate is an input, so any will do
+GENTLE = 0.2  # of the rates, and of what changes it, where a language model is trained: it magnifies what rounds off
 Values = dict[str, Tensor]
 
 
@@ -69,18 +70,17 @@ def first_values(step: Step) -> Values:
         if name.endswith((".first", ".second")) and name.rpartition(".")[0] in step.moving():
             out[name] = torch.zeros(filled(shape, {"n": ITEMS}))
         elif role == "lr":
-            out[name] = torch.full(filled(shape, {}), RATES[step.phase.optimiser])
+            rate = RATES[step.phase.optimiser] * (GENTLE if constants_of(program) else 1.0)
+            out[name] = torch.full(filled(shape, {}), rate)
         elif name == "theta":
-            out[name] = torch.cat([noise(part, size).flatten() for part, size in step.layout.dense.items()])
+            calm = getattr(getattr(program, "transformer", None), "per_token", ())
+            parts = {part: noise(part, size) for part, size in step.layout.dense.items()}
+            out[name] = torch.cat([(GENTLE if n in calm else 1.0) * value.flatten() for n, value in parts.items()])
         elif role in ("shared", "private"):
             out[name] = noise(name, filled(shape, {}))
         elif role == "items":
-            frozen = program.frozen.get(rest)
-            if frozen is None or frozen.is_floating_point():
-                out[name] = noise(name, filled(shape, {"n": ITEMS}))
-            else:  # token numbers cannot be noise
-                out[name] = frozen.cpu()[torch.arange(ITEMS) % len(frozen)]
-    return out
+            out[name] = example_rows(name, program.frozen.get(rest), filled(shape, {"n": ITEMS}))
+    return out | constants_of(program)
 
 
 def inputs_of(step: Step, client: Values, number: int, size: int, past: int) -> tuple[Tensor, Values]:

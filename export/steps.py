@@ -29,7 +29,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from export.graphs import Gathered, table_widths
 from export.rehearsal import Rehearsal, first_values, inputs_of, rehearse
-from export.trace import Shape, trace
+from export.trace import Shape, constants_of, hold, trace
 from privacy.errors import InputError
 
 Optimisers = Mapping[str, Callable[..., None]]
@@ -96,7 +96,8 @@ class Step:
         if self.program.needs_history:
             out |= {f"history.{name}": ("h", width) for name, width in at.read.items()}
             out |= {"label.history": ("h",), "weight.history": ("h",)}
-        return out | {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}
+        out |= {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}
+        return out | {name: tuple(constant.shape) for name, constant in constants_of(self.program).items()}
 
     def moving(self) -> list[str]:
         """Inputs that a step changes."""
@@ -113,6 +114,7 @@ class Step:
         specs, at = self.program.specs, self.layout
         keys = {n: self.keys[n] for n in at.read if n in specs}
         tensors = {n: now[f"{specs[n].place}.{n}"] for n in at.given} | keys
+        tensors |= {name: now[name] for name in constants_of(self.program)}
         if at.dense:
             tensors |= at.split(now["theta"])
         past = None
@@ -159,7 +161,7 @@ def step_graph(program: Any, phase: Any, optimisers: Optimisers) -> tuple[Any, R
     # the gradient is traced first, with symbolic sizes: the exporter cannot see through torch.func
     traced = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller, Adam's epsilon among them
-    graph = trace(what, traced, example, shapes, step.outputs(), optimize=False)
+    graph = hold(trace(what, traced, example, shapes, step.outputs(), optimize=False), constants_of(program))
     return graph, rehearse(what, graph, step)
 
 

@@ -29,6 +29,13 @@ def noise(name: str, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(values.astype(np.float32).reshape(shape))
 
 
+def example_rows(name: str, table: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+    """Rows to try a graph with: noise, or the frozen table's own where they are token numbers."""
+    if table is None or table.is_floating_point():
+        return noise(name, shape)
+    return table.cpu()[torch.arange(shape[0]) % len(table)]
+
+
 def filled(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """A shape with numbers in place of its named dimensions."""
     return tuple(sizes[d] if isinstance(d, str) else d for d in shape)
@@ -116,6 +123,27 @@ def _strip(model: Any) -> Any:
     del graph.input[:]
     graph.input.extend(kept)
     model.ir_version = IR
+    return model
+
+
+def constants_of(program: Any) -> dict[str, Tensor]:
+    """Frozen tensors of a program that belong to no item (a language model's weights): its graphs hold them."""
+    return dict(getattr(program, "constants", {}))
+
+
+def hold(model: Any, constants: Mapping[str, Tensor]) -> Any:
+    """The graph with the inputs of these names as tensors of its own.
+
+    Traced as inputs, since real tensors among symbolic ones fix the sizes of the example.
+    """
+    from onnx import numpy_helper
+
+    inputs = {i.name for i in model.graph.input}
+    kept = [i for i in model.graph.input if i.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    held = [numpy_helper.from_array(v.cpu().numpy(), name) for name, v in constants.items() if name in inputs]
+    model.graph.initializer.extend(held)
     return model
 
 
