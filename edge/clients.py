@@ -36,6 +36,7 @@ class Clients:
         config, self._bundle = bundle.config, bundle
         self.ids = read_strings(bundle, config.users, "users")
         self._number = {user: number for number, user in enumerate(self.ids)}
+        self._clients = read_numbers(bundle, config.users, "numbers", len(self.ids))
         self._init = read_tensors(bundle, config.init)
         self._path = config.private
         try:
@@ -52,6 +53,14 @@ class Clients:
     def number(self, user: str) -> int:
         """Number of a user in this bundle; `InputError` with near names for one it does not have."""
         return named("user", user, self._number)
+
+    def client(self, user: int) -> int:
+        """The number that keys a user's draws in the run the bundle comes from."""
+        return self._clients[user]
+
+    def shared(self) -> dict[str, Floats]:
+        """The shared dense tensors."""
+        return read_tensors(self._bundle, self._bundle.config.shared)
 
     def private(self, user: int | None) -> dict[str, Floats]:
         """Private tensors of one user by name."""
@@ -108,4 +117,12 @@ def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) 
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of strings; export again")
     if count is not None and len(value) != count:
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' has {len(value)} entries instead of {count}")
+    return value
+
+
+def read_numbers(bundle: Bundle, path: str, key: str, count: int) -> list[int]:
+    """A list of `count` whole numbers of at least 0 under `key` in a JSON file; 0, 1, ... where there is none."""
+    value = json.loads(Path(bundle.file(path)).read_bytes()).get(key, list(range(count)))
+    if not isinstance(value, list) or len(value) != count or not all(type(n) is int and n >= 0 for n in value):
+        raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of {count} numbers; export again")
     return value

@@ -1,5 +1,6 @@
 """One ONNX graph in onnxruntime: CPU, one thread, tensors by name."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,11 @@ import numpy.typing as npt
 from privacy.errors import InputError
 
 THREADS = 1
-KINDS = {"tensor(float)": np.dtype(np.float32), "tensor(int64)": np.dtype(np.int64)}
+KINDS = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(int64)": np.dtype(np.int64),
+    "tensor(int32)": np.dtype(np.int32),
+}
 
 
 class Graph:
@@ -29,9 +34,15 @@ class Graph:
         self.path = path
         self.inputs: dict[str, list[int | str]] = {i.name: i.shape for i in self._session.get_inputs()}
         self._types = {i.name: KINDS.get(i.type) for i in self._session.get_inputs()}
+        self.outputs = [o.name for o in self._session.get_outputs()]
 
-    def run(self, feeds: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """The graph's one output for these inputs; `InputError` naming an input of wrong shape or type."""
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+        """The graph's first output for these inputs; `InputError` naming an input of wrong shape or type."""
+        output: npt.NDArray[np.float32] = self.run_all(feeds)[self.outputs[0]]
+        return output
+
+    def run_all(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """All outputs by name; as `run`."""
         for name, shape in self.inputs.items():
             if name not in feeds:
                 raise InputError(f"{self.path} needs input {name}, which the bundle does not have; export again")
@@ -39,5 +50,5 @@ class Graph:
             same = [want if isinstance(want, int) else got for want, got in zip(shape, array.shape, strict=False)]
             if array.ndim != len(shape) or list(array.shape) != same or array.dtype != self._types[name]:
                 raise InputError(f"{self.path}: {name} is {array.dtype} {list(array.shape)} instead of {shape}")
-        output: npt.NDArray[np.float32] = self._session.run(None, {name: feeds[name] for name in self.inputs})[0]
-        return output
+        results = self._session.run(None, {name: feeds[name] for name in self.inputs})
+        return dict(zip(self.outputs, results, strict=True))

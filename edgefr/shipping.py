@@ -15,15 +15,19 @@ import torch
 
 from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
+from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, load_fleet
+from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Progress
 from edgefr.run import Run
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
+from privacy.plan import plan
 
 if TYPE_CHECKING:
     from edgefr.continual import Continual
     from edgefr.simulation import Simulation
+    from export.learning import Lessons
 
 
 def save_model(run: Run, sim: Simulation | Continual) -> None:
@@ -122,7 +126,48 @@ def export_run(
         seed=experiment.seed,
         offered=pool.tolist() if len(pool) < len(names["items"]) else None,
         expires_days=expires_days,
+        numbers=users.tolist(),
+        lessons=lessons_of(experiment, len(users)),
         progress=progress,
+    )
+
+
+def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
+    """How the devices of a run learn; None where they cannot, for want of what the strategy remembers or pulls to."""
+    from edge.learning import ReleaseRecord, ReplayRecord
+    from edgefr.engine.optimisers import adam, sgd
+    from edgefr.methods.f3crec.memory import rule_of
+    from export.learning import Lessons
+
+    how, e = strategy(experiment.strategy), experiment
+    if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
+        return None
+    resolved = plan(e.privacy, max(e.rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
+    noise = resolved.noise if resolved.where == "each upload" else None
+    replay = None
+    if how.remembers == "best":
+        rule = rule_of(e.continual, how.replays, e.seed)
+        replay = ReplayRecord(
+            picks=how.replays,
+            list_size=rule.list_size,
+            shift_scale=rule.shift_scale,
+            weight=rule.weight,
+            reduction=rule.reduction,
+        )
+    return Lessons(
+        optimisers={"sgd": sgd, "adam": adam},
+        negatives=e.negatives,
+        batch_size=e.batch_size,
+        seed=e.seed,
+        round=e.rounds * (e.protocol.increments + 1 if isinstance(e.protocol, Blocks) else 1),
+        release=ReleaseRecord(
+            clip=resolved.clip,
+            norm=resolved.norm,
+            noise=noise.kind if noise else None,
+            scale=noise.scale if noise else 0.0,
+            weights=e.aggregation.weights,
+        ),
+        replay=replay,
     )
 
 

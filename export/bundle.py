@@ -18,6 +18,7 @@ from edge.manifest import Pooling
 from edge.recommender import Recommender
 from export.clients import Rows, Users, check
 from export.folder import Kit, Plan, fill, place
+from export.learning import Lessons, stage_learning
 from export.parity import Reference, compare
 from export.parts import Stage, item_tables, stage_catalogue, stage_encoder, stage_scoring, stage_tables
 from export.variants import TABLES_ONLY, WITH_ENCODER, ClassLimits, choose, memory_mb
@@ -49,6 +50,8 @@ def export_bundles(
     seed: int = 0,
     offered: Sequence[int] | None = None,
     expires_days: int | None = None,
+    numbers: Sequence[int] | None = None,
+    lessons: Lessons | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
@@ -59,14 +62,15 @@ def export_bundles(
     which class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id.
     `seed` makes the private tensors a new device starts from. `offered` are the items that may be recommended
     (None: all), where others are in the catalogue only because they are in users' histories. Devices refuse the
-    bundles `expires_days` after `created` (None: never).
+    bundles `expires_days` after `created` (None: never). `numbers` key the users' draws in the run (None: 0, 1, ...).
+    `lessons`: how devices learn (None: they only recommend).
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "i8" or None), memory_mb (estimate), fits,
     parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: was there).
     Raises `InputError` for parts that do not belong together, and for a folder that holds anything but the
     same bundle.
     """
-    out, everyone = Path(out), Users(list(users), private, history, seen)
+    out, everyone = Path(out), Users(list(users), private, history, seen, numbers)
     _check_targets(out, classes, users_of, len(users))
     check(program, everyone, shared, len(item_ids))
     serial, origin, expires = _seconds(created), _plain(provenance), _expiry(created, expires_days)
@@ -81,7 +85,10 @@ def export_bundles(
             _check_width(program, parts.width, Path(encoder))
         tell("export", 0, len(classes), "tracing the score graph")
         stage_scoring(stage, program, shared, everyone, seed)
-        kit = Kit(program, everyone, stage, tables, parts, len(item_ids), created, serial, origin, expires)
+        if lessons is not None:
+            tell("export", 0, len(classes), "tracing and rehearsing the training steps")
+        learning = None if lessons is None else stage_learning(stage, program, lessons)
+        kit = Kit(program, everyone, stage, tables, parts, len(item_ids), created, serial, origin, expires, learning)
         reference, rows = Reference(program, shared, everyone), []
         for done, plan in enumerate(_plans(kit, classes, users_of)):
             tell("export", done, len(classes), plan.device_class)

@@ -31,12 +31,17 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Users:
-    """All simulated users: ids, private tensors by name [U, ...], past positives, items to leave out."""
+    """All simulated users: ids, private tensors by name [U, ...], past positives, items to leave out, numbers."""
 
     ids: Sequence[str]
     private: Mapping[str, Tensor]
     history: Rows | None
     seen: Rows
+    numbers: Sequence[int] | None = None
+
+    def number(self, user: int) -> int:
+        """What keys one user's draws in the run."""
+        return user if self.numbers is None else int(self.numbers[user])
 
     def past(self, user: int) -> Ints:
         """Past positives of one user (none when the method reads none)."""

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from edge.admission import ALWAYS
 from edge.bundle import open_bundle
+from edge.learning import Learning
 from edge.manifest import (
     MANIFEST,
     SCHEMA,
@@ -27,6 +28,7 @@ from edge.manifest import (
 )
 from export.card import model_card
 from export.clients import Users
+from export.learning import paths as learning_paths
 from export.parts import IDS, INIT, SCORE, SHARED, EncoderParts, Stage
 from export.trace import IR, OPSET
 from export.variants import Size, Variant
@@ -51,6 +53,7 @@ class Kit:
     serial: int
     provenance: dict[str, Any]
     expires: str | None = None
+    learning: Learning | None = None
 
     def paths(self, variant: Variant) -> list[str]:
         """Staged files of a variant."""
@@ -61,7 +64,8 @@ class Kit:
                 self.encoder.records[variant.encoder].path,
                 self.encoder.records[variant.encoder].tokenizer,
             ]
-        return [SCORE, *encoder, *tables, IDS, SHARED, INIT]
+        learning = learning_paths(self.learning) if self.learning else []
+        return [SCORE, *learning, *encoder, *tables, IDS, SHARED, INIT]
 
     def size(self, variant: Variant) -> Size:
         """Bytes a device keeps; the simulated users' state is for replay and does not count."""
@@ -101,6 +105,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
         users=USERS,
         private=PRIVATE,
         init=INIT,
+        learning=kit.learning,
         encoder=kit.record(plan.variant),
         encoder_in=plan.encoder_in,
     )
@@ -108,7 +113,8 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     own = Stage(folder)
     own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
     own.add(PRIVATE, "private", save(kit.users.columns(plan.users)))
-    own.add(USERS, "private", json.dumps({"users": [kit.users.ids[u] for u in plan.users]}, ensure_ascii=False))
+    ids = {"users": [kit.users.ids[u] for u in plan.users], "numbers": [kit.users.number(u) for u in plan.users]}
+    own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
     own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, kit.cosine(plan.variant)))
     shared = [kit.stage.files[path] for path in kit.paths(plan.variant)]
     for entry in shared:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edge.recommender import Recommender, top
+from edge.catalogue import top
+from edge.recommender import Recommender
 from export.clients import Users, as_float32
 from export.graphs import Gathered
 

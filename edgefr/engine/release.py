@@ -12,11 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edge.release import LARGEST
 from edgefr.engine.work import Updates
 from privacy.clip import clip_factors
-
-LARGEST = 1e6
-"""Joint norm above which an update is not an update: such a client has diverged or is hostile, and is dropped."""
 
 RUN = 32
 """Clients' values of a row that are added in float32 before the sum goes on in float64."""

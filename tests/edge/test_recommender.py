@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import edge.recommender
+import edge.scorer
 from edge import Recommender
-from edge.recommender import top
+from edge.catalogue import top
 from privacy.errors import InputError
 from tests.edge.folders import edit_json, edit_tensors, resign
 from tests.export import worlds
@@ -42,7 +42,7 @@ def test_recommendations_are_the_best_items_not_seen(device: Recommender) -> Non
 
 def test_blocks_do_not_change_scores(device: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = device.scores("u0")
-    monkeypatch.setattr(edge.recommender, "BLOCK", 7)
+    monkeypatch.setattr(edge.scorer, "BLOCK", 7)
     np.testing.assert_allclose(device.scores("u0"), whole, atol=1e-6)
 
 

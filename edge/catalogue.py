@@ -1,0 +1,87 @@
+"""The catalogue of a bundle: ids, titles, which items may be recommended; from ids to numbers and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.bundle import Bundle
+from edge.clients import named, read_strings
+from privacy.errors import InputError
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+class Catalogue:
+    """The items of a bundle. `offered` bool [items]: may be recommended, and drawn as negatives in training."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        path, count = bundle.manifest.ids_file, bundle.manifest.item_count
+        self.ids = read_strings(bundle, path, "ids", count)
+        self.titles = read_strings(bundle, path, "titles", count)
+        self._number = {item: number for number, item in enumerate(self.ids)}
+        self.offered = np.ones(count, bool)
+        if "offered" in json.loads(Path(bundle.file(path)).read_bytes()):
+            self.offered[:] = False
+            self.offered[self.numbers(read_strings(bundle, path, "offered"))] = True
+
+    @property
+    def items(self) -> int:
+        """Number of items."""
+        return len(self.ids)
+
+    @property
+    def offered_items(self) -> Ints:
+        """Numbers of the offered items, ascending."""
+        return np.flatnonzero(self.offered)
+
+    def numbers(self, items: Iterable[str | int]) -> Ints:
+        """Numbers in the catalogue of items given by id or number. `InputError` for one that is not in it."""
+        if isinstance(items, str):
+            raise InputError(f"items must be a list of ids or numbers, got the text '{items}'; write ['{items}']")
+        out = []
+        for item in items:
+            if not isinstance(item, str | int | np.integer) or isinstance(item, bool):
+                raise InputError(f"an item is an id (text) or a number in the catalogue, got {item!r}")
+            number = named("item", item, self._number) if isinstance(item, str) else int(item)
+            if not 0 <= number < self.items:
+                raise InputError(f"item number {number} is outside the catalogue (0 to {self.items - 1})")
+            out.append(number)
+        return np.asarray(out, np.int64)
+
+    def best(self, scores: Floats, k: int, left_out: Ints) -> list[tuple[str, str, float]]:
+        """The k best offered items by `scores` [items] but those in `left_out`, as (id, title, score), best first.
+
+        Fewer come back when fewer are left. Raises `InputError` for k < 1, and when nothing is left.
+        """
+        if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
+            raise InputError(f"k must be a whole number of at least 1, got {k}")
+        left = self.offered.copy()
+        left[left_out] = False
+        candidates = np.flatnonzero(left)
+        if not len(candidates):
+            raise InputError(f"nothing to recommend: all {self.items:,} items are seen or excluded; exclude fewer")
+        return [self.named(i, float(scores[i])) for i in candidates[top(scores[candidates], int(k))].tolist()]
+
+    def named(self, item: int, value: float) -> tuple[str, str, float]:
+        """(id, title, value) of an item number."""
+        return self.ids[item], self.titles[item], value
+
+
+def top(scores: Floats, k: int) -> Ints:
+    """Positions of the k largest scores, best first, ties by position.
+
+    >>> top(np.array([1.0, 3.0, 3.0, 2.0], np.float32), 3).tolist()
+    [1, 2, 3]
+    """
+    if k < len(scores):
+        least = np.partition(scores, -k)[-k]
+        candidates = np.flatnonzero(scores >= least)
+    else:
+        candidates = np.arange(len(scores))
+    return candidates[np.argsort(-scores[candidates], kind="stable")][:k]

@@ -1,0 +1,395 @@
+"""A device: it learns from its own interactions, releases updates, takes the server's, and recommends. No torch.
+
+    with a bundle and a folder for its private state:
+    learn(interactions) -> Release     local work of a round; private tensors change, the update goes to the server
+    apply(delta)                       the server's new shared tensors
+    next_block()                       what was learned so far is remembered and replayed from now on (continual runs)
+    personalise()                      local training that never leaves the device
+    recommend(k), explain(item)
+
+Every call leaves a whole state behind or the one from before it. Owns: the order of these things and what state they
+change. Does not own: draws, steps, replay, clip, noise, files.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge import release as outgoing
+from edge.bundle import open_bundle
+from edge.catalogue import Catalogue, top
+from edge.clients import Clients
+from edge.delta import Delta
+from edge.graph import Graph
+from edge.learning import Learning
+from edge.limits import Limits
+from edge.ragged import Ragged
+from edge.release import Release
+from edge.replay import Replay, Rule, best, ranks
+from edge.sampling import Sampler
+from edge.scorer import Rows, Scorer
+from edge.signature import Trusted
+from edge.state import PREVIOUS, State, Store
+from edge.tables import open_table
+from edge.training import Material, train
+from privacy.errors import InputError
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+NEW_CLIENTS = 62  # bits of a new device's own number
+
+
+class Device:
+    """One device. `bundle`: a bundle folder; `state_dir`: where its private state lives, made when it is not there.
+
+    `user`: start as one of the bundle's simulated users (first use only); None: as a new device. `max_ram_mb` and
+    `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of which must have signed
+    the bundle. `noise`: where a run adds noise on the device, its source; None: the system's randomness.
+
+    Raises `InputError` for a bundle that is refused, and for a state of another bundle.
+
+    >>> device = Device("bundles/phone_sd680", "state")  # doctest: +SKIP
+    >>> release = device.learn(["318", "50"])  # doctest: +SKIP
+    >>> device.recommend(3)  # doctest: +SKIP
+    [('527', "Schindler's List (1993)", 4.81), ...]
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        state_dir: str | Path,
+        *,
+        user: str | None = None,
+        max_ram_mb: float | None = None,
+        max_seconds: float | None = None,
+        trusted: Trusted = None,
+        now: datetime | None = None,
+        noise: np.random.Generator | None = None,
+    ):
+        self.bundle = open_bundle(bundle, trusted=trusted, now=now)
+        self.store, self._noise = Store(state_dir), noise
+        self._limits = Limits(max_ram_mb, max_seconds)
+        self.catalogue = Catalogue(self.bundle)
+        self._static = {table.name: open_table(self.bundle, table).rows for table in self.bundle.config.tables}
+        self._graphs: dict[str, Graph] = {}
+        self._start(user)
+
+    @property
+    def learning(self) -> Learning:
+        """What the bundle says about learning; `InputError` when it can only recommend."""
+        if self.bundle.config.learning is None:
+            raise InputError(f"bundle {self.bundle.root} only recommends: it was exported without step graphs")
+        return self.bundle.config.learning
+
+    @property
+    def state(self) -> State:
+        """The state as it is on the disk; `InputError` when it belongs to another bundle."""
+        found = self.store.read()
+        own = self.bundle.manifest.bundle_id
+        if found.facts.get("bundle") != own:
+            other = str(found.facts.get("bundle"))[:12]
+            raise InputError(
+                f"{self.store.folder} is the state of bundle {other}, not of {own[:12]}: give another --state"
+            )
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """What the device knows of itself: plain numbers, nothing private but counts."""
+        state = self.state
+        return {
+            "bundle": state.facts["bundle"],
+            "variant": self.bundle.manifest.variant,
+            "user": state.facts["user"],
+            "round": state.facts["round"],
+            "block": state.facts["block"],
+            "interactions": len(state.tensors["items.own"]),
+            "earlier_interactions": len(state.tensors["items.past"]),
+            "remembered": int((state.tensors["memory.items"] >= 0).sum()) if "memory.items" in state.tensors else 0,
+            "releases": len(state.tensors["ledger.round"]),
+            "waiting_release": state.facts["learned"],
+            "state_bytes": sum(value.nbytes for value in state.tensors.values()),
+        }
+
+    # --- learning -------------------------------------------------------------------------------------------------
+
+    def learn(self, interactions: Iterable[str | int] = ()) -> Release:
+        """Add interactions (item ids or numbers), do the local work of the next round, and release the update.
+
+        Asked again before the server's next update, it hands out the same release: nothing is released twice. Raises
+        `InputError` for unknown items, when there is nothing to learn from, and for training that diverges.
+        """
+        learning = self.learning
+        with self.store.locked():
+            state = self.state
+            self._add(state, self.catalogue.numbers(interactions))
+            number = state.facts["round"] + 1
+            if state.facts["learned"] == number:
+                self.store.write(state)
+                return Release.of(state.facts["release"], state.part("outbox"))
+            made = self._local_work(learning, state, number)
+            state.facts |= {"learned": number, "release": made.facts()}
+            state.drop("outbox")
+            state.put("outbox", made.arrays())
+            self.store.write(state)
+            return made
+
+    def _local_work(self, learning: Learning, state: State, number: int) -> Release:
+        """Train a round; private tensors and the ledger in `state` are those after it."""
+        phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
+        replay = self._replay(learning, state, number)
+        material = self._material(learning, state, number, replay)
+        dense = state.part("shared") | state.part("private")
+        trained = train(phases, self._steps(learning, "round"), learning, dense, material, self._limits.start())
+        private = {name: trained.dense[name] for name in learning.trained("round", "private")}
+        if not all(np.isfinite(value).all() for value in private.values()):
+            raise InputError("training has diverged: values are not finite; nothing was changed")
+        state.put("private", private)
+        state.drop("personal")
+        generator = self._noise or np.random.default_rng(secrets.randbits(128))
+        tables = state.part("table")
+        made = outgoing.make(
+            learning,
+            self.bundle.manifest.bundle_id,
+            {name: value for name, value in dense.items()},
+            tables,
+            trained,
+            len(state.tensors["items.own"]),
+            number,
+            generator,
+        )
+        terms = learning.release
+        for column, value in (("round", number), ("clip", terms.clip or np.inf), ("scale", terms.scale)):
+            entries = state.tensors[f"ledger.{column}"]
+            state.tensors[f"ledger.{column}"] = np.append(entries, np.asarray(value, entries.dtype))
+        return made
+
+    def personalise(self) -> None:
+        """Local training after the rounds (the program's final phases); nothing leaves the device."""
+        learning = self.learning
+        with self.store.locked():
+            state = self.state
+            phases = [phase for phase in learning.phases if phase.when == "final" and phase.epochs]
+            if not phases:
+                raise InputError(f"{self.bundle.manifest.method} has no local training after the rounds")
+            material = self._material(learning, state, state.facts["round"] + 1, None)
+            dense = state.part("shared") | state.part("private")
+            trained = train(phases, self._steps(learning, "final"), learning, dense, material, self._limits.start())
+            state.drop("personal")
+            state.put("personal", state.part("private") | trained.dense)
+            self.store.write(state)
+
+    def apply(self, delta: Delta) -> None:
+        """Take the server's new shared tensors; the state before stays beside it until the next update.
+
+        Raises `InputError`, state unchanged, for a delta of another bundle, one that does not start where this device
+        is, tensors the bundle does not have, and values that are not finite.
+        """
+        learning = self.learning
+        with self.store.locked():
+            state = self.state
+            base = delta.from_round == learning.round  # from what the bundle brought: any device can take it
+            if delta.base_digest != self.bundle.manifest.bundle_id:
+                raise InputError(
+                    f"the update is of bundle {delta.base_digest[:12]}, not of this one; nothing was changed"
+                )
+            if delta.to_round <= state.facts["round"] or not (base or delta.from_round == state.facts["round"]):
+                raise InputError(
+                    f"the update goes from round {delta.from_round} to {delta.to_round}, but this device is at round "
+                    f"{state.facts['round']}; fetch the one that fits"
+                )
+            tables = self._tables(learning) if base else state.part("table")
+            self._check(learning, delta, tables)
+            for name, (items, values) in delta.rows.items():
+                tables[name] = tables[name].copy()
+                tables[name][items] = values
+            state.put("table", tables)
+            state.put("shared", delta.dense)
+            state.facts |= {"round": delta.to_round, "learned": None, "release": None}
+            state.drop("outbox")
+            self.store.write(state, keep_previous=True)
+
+    def undo(self) -> None:
+        """Go back to the state before the last update. Raises `InputError` when there is none."""
+        with self.store.locked():
+            self.store.write(self.store.read(PREVIOUS))
+
+    def next_block(self) -> None:
+        """End the block: its best items and the model's predictions are remembered (F3CRec Eq. 1), and replayed from
+        now on; its interactions are past. Raises `InputError` when the bundle does not replay."""
+        learning = self.learning
+        if learning.replay is None:
+            raise InputError(f"bundle {self.bundle.root} has no blocks: its strategy replays nothing")
+        with self.store.locked():
+            state = self.state
+            pool = self.catalogue.offered_items
+            columns, labels = best(self._round_scores(learning, state)[None, pool], learning.replay.list_size)
+            state.tensors["memory.items"] = pool[columns[0]].astype(np.int32)
+            state.tensors["memory.labels"] = labels[0]
+            state.tensors["items.past"] = np.concatenate([state.tensors["items.past"], state.tensors["items.own"]])
+            state.tensors["items.own"] = np.empty(0, np.int64)
+            state.facts["block"] += 1
+            self.store.write(state)
+
+    # --- recommending ---------------------------------------------------------------------------------------------
+
+    def scores(self) -> Floats:
+        """The device's own score (logit) of every item, float32 [items]."""
+        state = self.state
+        config = self.bundle.config
+        if "personal" in {name.partition(".")[0] for name in state.tensors} or config.learning is None:
+            private = state.part("personal") or state.part("private")
+            return self._scores(config.score, state, private)
+        return self._round_scores(config.learning, state)
+
+    def recommend(self, k: int, exclude: Iterable[str | int] = ()) -> list[tuple[str, str, float]]:
+        """The k best items the user has not had, as (id, title, score), best first; ties in the catalogue's order."""
+        state = self.state
+        had = np.concatenate([state.tensors[f"items.{name}"] for name in ("own", "past", "seen")])
+        return self.catalogue.best(self.scores(), k, np.concatenate([had, self.catalogue.numbers(exclude)]))
+
+    def explain(self, item: str | int, k: int = 3) -> list[tuple[str, str, float]]:
+        """Which of the user's own items are nearest to an item: (id, title, cosine of their rows), nearest first.
+
+        It compares rows of the model's item table: how alike the model takes the items to be, not a proof of cause.
+        """
+        state = self.state
+        number = self.catalogue.numbers([item])[0]
+        had = np.unique(np.concatenate([state.tensors["items.own"], state.tensors["items.past"]]))
+        had = had[had != number]
+        if not len(had):
+            raise InputError("nothing to explain from: the device has no other items of its user")
+        tables = self._rows(state)
+        name = next(iter(tables))
+        one, own = np.asarray(tables[name](np.array([number]))[0], float), np.asarray(tables[name](had), float)
+        norms = np.linalg.norm(own, axis=1) * np.linalg.norm(one)
+        alike = ((own @ one) / np.where(norms > 0, norms, 1)).astype(np.float32)
+        return [self.catalogue.named(int(had[place]), float(alike[place])) for place in top(alike, k)]
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _start(self, user: str | None) -> None:
+        """Read the state, or make the first one."""
+        if self.store.exists:
+            facts = self.state.facts
+            if user is not None and user != facts["user"]:
+                raise InputError(f"{self.store.folder} is the state of user {facts['user']!r}, not {user!r}")
+            return
+        clients, learning = Clients(self.bundle), self.bundle.config.learning
+        number = None if user is None else clients.number(user)
+        private = clients.private(number)
+        state = State(
+            {
+                "bundle": self.bundle.manifest.bundle_id,
+                "user": user,
+                "number": secrets.randbits(NEW_CLIENTS) if number is None else clients.client(number),
+                "round": learning.round if learning else 0,
+                "block": 0,
+                "learned": None,
+                "release": None,
+            }
+        )
+        none = np.empty(0, np.int64)
+        state.tensors |= {"items.own": none, "items.past": clients.items("history", number)}
+        state.tensors["items.seen"] = clients.items("seen", number)
+        state.tensors |= {"ledger.round": none, "ledger.clip": np.empty(0), "ledger.scale": np.empty(0)}
+        state.put("shared", clients.shared())
+        if learning is None:
+            state.put("private", private)
+        else:
+            state.put("table", self._tables(learning))
+            rounds = {
+                name for phase in learning.phases if phase.when == "round" for name in (*phase.dense, *phase.tables)
+            }
+            first = clients.private(None)
+            state.put("private", {n: v if n in rounds or n not in first else first[n] for n, v in private.items()})
+            if any(phase.when == "final" for phase in learning.phases) and user is not None:
+                state.put("personal", private)
+        with self.store.locked():
+            if not self.store.exists:
+                self.store.write(state)
+
+    def _add(self, state: State, items: Ints) -> None:
+        """New interactions among those of the block; what is there already changes nothing."""
+        own = state.tensors["items.own"]
+        known = set(own.tolist())
+        new = [item for item in dict.fromkeys(items.tolist()) if item not in known]
+        state.tensors["items.own"] = np.concatenate([own, np.array(new, np.int64)])
+
+    def _material(self, learning: Learning, state: State, number: int, replay: Replay | None) -> Material:
+        own = state.tensors["items.own"]
+        if not len(own):
+            raise InputError("nothing to learn from: this device has no interactions yet; give some to learn")
+        sampler = Sampler(
+            Ragged(own, np.array([0, len(own)])),
+            self.catalogue.offered_items,
+            self.catalogue.items,
+            learning.negatives,
+            learning.batch_size,
+            learning.seed,
+            np.array([state.facts["number"]]),
+        )
+        return Material(sampler, own, replay, self._rows(state), number)
+
+    def _replay(self, learning: Learning, state: State, number: int) -> Replay | None:
+        """What is replayed in a round, drawn by the rule that the simulator draws with."""
+        how = learning.replay
+        if how is None or "memory.items" not in state.tensors:
+            return None
+        rule = Rule(how.picks, how.list_size, how.shift_scale, how.weight, how.reduction, learning.seed)
+        lists, labels = state.tensors["memory.items"][None], state.tensors["memory.labels"][None]
+        now = None
+        if how.picks != "all":
+            pool = self.catalogue.offered_items
+            places = np.where(lists >= 0, np.searchsorted(pool, np.maximum(lists, 0)), -1)
+            now = ranks(self._round_scores(learning, state)[None, pool], places)
+        return rule.replay(lists, labels, rule.chosen(lists, now, np.array([state.facts["number"]]), number))
+
+    def _round_scores(self, learning: Learning, state: State) -> Floats:
+        """Scores by the tensors that rounds train."""
+        return self._scores(learning.score, state, state.part("private"))
+
+    def _scores(self, graph: str, state: State, private: Mapping[str, Floats]) -> Floats:
+        dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
+        dense |= {f"private.{name}": value for name, value in private.items()}
+        context = state.tensors["items.own"] if len(state.tensors["items.own"]) else state.tensors["items.past"]
+        return Scorer(self._graph(graph), self.catalogue.items).scores(dense, context, self._rows(state))
+
+    def _rows(self, state: State) -> dict[str, Rows]:
+        """Rows of every table: the device's own copy of those that are trained, the bundle's of the others."""
+        own = {name: value.__getitem__ for name, value in state.part("table").items()}
+        return {**self._static, **own}
+
+    def _tables(self, learning: Learning) -> dict[str, Floats]:
+        """The trained tables as the bundle brought them."""
+        return {
+            tensor.name: np.array(self._static[tensor.name](slice(None)), np.float32)
+            for tensor in learning.tensors
+            if tensor.kind == "rows" and tensor.place == "shared"
+        }
+
+    def _graph(self, path: str) -> Graph:
+        if path not in self._graphs:
+            self._graphs[path] = Graph(self.bundle.file(path))
+        return self._graphs[path]
+
+    def _steps(self, learning: Learning, when: Literal["round", "final"]) -> dict[str, Graph]:
+        return {
+            phase.name: self._graph(phase.graph) for phase in learning.phases if phase.when == when and phase.epochs
+        }
+
+    def _check(self, learning: Learning, delta: Delta, tables: Mapping[str, Floats]) -> None:
+        """That a delta changes what the bundle has, in its shapes."""
+        shapes = {t.name: tuple(t.shape) for t in learning.tensors if t.place == "shared" and t.kind == "dense"}
+        for name, value in delta.dense.items():
+            if shapes.get(name) != value.shape:
+                raise InputError(f"the update has {name} of shape {list(value.shape)}, the bundle {shapes.get(name)}")
+        for name, (items, values) in delta.rows.items():
+            if name not in tables or values.shape[1:] != tables[name].shape[1:] or (items >= len(tables[name])).any():
+                raise InputError(f"the update changes rows of {name} that the bundle does not have")

@@ -1,0 +1,183 @@
+"""What leaves the device in a round: one update, clipped jointly, with the device's own noise where a run asks for it.
+
+Owns: what an upload contains and how it is written. Does not own: training, clip and noise themselves (`privacy`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.learning import Learning, ReleaseRecord
+from edge.training import Trained
+from privacy.clip import clip_factors, joint_norms
+from privacy.errors import InputError
+from privacy.mechanism import noise_of_sum
+
+SCHEMA: Literal["edgefr.release/1"] = "edgefr.release/1"
+LARGEST = 1e6  # joint norm above which an update has diverged: it is not sent
+LIMIT = 1 << 30  # bytes of a release file
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Tensors = Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One client's upload of a round.
+
+    `update` is one array: the changes of all shared dense tensors that the round trains, one after another in the
+    program's order. `rows`: of each trained table the items whose row is sent, ascending, and its changes [n, width];
+    under the device's own noise all of the table. `examples`: the client's interactions, only where the server weighs
+    by them. `steps` of `planned` were taken. `dropped`: it had diverged, and nothing is in it.
+    """
+
+    bundle: str
+    round: int
+    update: Floats
+    rows: dict[str, tuple[Ints, Floats]]
+    examples: int | None
+    steps: int
+    planned: int
+    dropped: bool = False
+    clipped: bool = False
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by name, as they are stored."""
+        out: dict[str, npt.NDArray[Any]] = {"update": self.update}
+        for table, (items, values) in self.rows.items():
+            out |= {f"rows.{table}.items": items, f"rows.{table}.values": values}
+        return out
+
+    def facts(self) -> dict[str, Any]:
+        """All that is not an array."""
+        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped")
+        return {"schema": SCHEMA, **{name: getattr(self, name) for name in names}, "tables": list(self.rows)}
+
+    def to_bytes(self) -> bytes:
+        """As safetensors."""
+        from safetensors.numpy import save
+
+        return save(self.arrays(), {"release": json.dumps(self.facts())})
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Release:
+        """From `facts()` and `arrays()`; KeyError or TypeError for what they do not hold."""
+        rows = {table: (arrays[f"rows.{table}.items"], arrays[f"rows.{table}.values"]) for table in facts["tables"]}
+        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped")
+        return cls(update=arrays["update"], rows=rows, **{name: facts[name] for name in names})
+
+
+def make(
+    learning: Learning,
+    bundle: str,
+    before: Tensors,
+    tables: Tensors,
+    trained: Trained,
+    examples: int,
+    number: int,
+    generator: np.random.Generator,
+) -> Release:
+    """The release of round `number`: changes against the broadcast (`before`, whole `tables`), clipped, noised.
+
+    `generator` draws the device's own noise; it is not used where the run adds none or the server does.
+    """
+    shared = [name for name in learning.trained("round", "shared") if learning.tensor(name).kind == "dense"]
+    changes = [(trained.dense[name] - before[name]).reshape(-1) for name in shared]
+    update = np.concatenate([np.zeros(0, np.float32), *changes])
+    rows = {name: (items, values - tables[name][items]) for name, (items, values) in trained.rows.items()}
+    terms = learning.release
+    joint = joint_norms(
+        [part.reshape(1, -1) for part in (update, *(values for _, values in rows.values()))], terms.norm
+    )
+    sound = bool(joint[0] <= LARGEST)  # false for NaN
+    factor = 1.0 if terms.clip is None or not sound else float(clip_factors(joint, terms.clip)[0])
+    if not sound:
+        update, rows = np.zeros_like(update), {name: (items[:0], values[:0]) for name, (items, values) in rows.items()}
+    elif factor != 1.0:
+        update = update * np.float32(factor)
+        rows = {name: (items, values * np.float32(factor)) for name, (items, values) in rows.items()}
+    if terms.noise is not None:
+        update, rows = _noised(terms, update, rows, tables, generator)
+    count = examples if terms.weights == "size" else None
+    return Release(bundle, number, update, rows, count, trained.steps, trained.planned, not sound, factor != 1.0)
+
+
+def _noised(
+    terms: ReleaseRecord,
+    update: Floats,
+    rows: dict[str, tuple[Ints, Floats]],
+    tables: Tensors,
+    generator: np.random.Generator,
+) -> tuple[Floats, dict[str, tuple[Ints, Floats]]]:
+    """With noise on every coordinate, of touched rows and of all others: which rows changed is part of the release."""
+
+    def noise(shape: tuple[int, ...]) -> Floats:
+        assert terms.noise is not None
+        return noise_of_sum(terms.noise, terms.scale, 1, shape, generator).astype(np.float32)
+
+    whole = {}
+    for name, (items, values) in rows.items():
+        everywhere = noise(tables[name].shape)
+        everywhere[items] += values
+        whole[name] = (np.arange(len(everywhere)), everywhere)
+    return update + noise(update.shape), whole
+
+
+def read_release(content: bytes | Path, learning: Learning, bundle: str) -> Release:
+    """A device's upload, checked against what a device of this bundle may send.
+
+    Raises `InputError` for a file over 1 GiB, another format or bundle, tensors of other shapes or types, items that do
+    not ascend or are not in the catalogue, and values that are not finite.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if isinstance(content, Path):
+        if content.stat().st_size > LIMIT:
+            raise InputError(f"{content} is larger than {LIMIT >> 20} MiB: not a release")
+        content = content.read_bytes()
+    try:
+        size = int.from_bytes(content[:8], "little")
+        if size > 1 << 20:
+            raise ValueError("its header is larger than 1 MiB")
+        header = json.loads(content[8 : 8 + size])
+        facts = json.loads(header["__metadata__"]["release"])
+        if facts["schema"] != SCHEMA or facts["bundle"] != bundle:
+            raise ValueError(f"it is {facts['schema']} of bundle {str(facts['bundle'])[:12]}, not of {bundle[:12]}")
+        found = Release.of(facts, load(content))
+        _check(found, learning)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+        raise InputError(f"not a release of this bundle: {str(error) or type(error).__name__}") from error
+    return found
+
+
+def _check(found: Release, learning: Learning) -> None:
+    """ValueError that names what a device of this bundle cannot have sent."""
+    shared = {name: learning.tensor(name) for name in learning.trained("round", "shared")}
+    size = sum(int(np.prod(t.shape)) for t in shared.values() if t.kind == "dense")
+    whole = [found.round, found.steps, found.planned, *([] if found.examples is None else [found.examples])]
+    if not all(type(n) is int and n >= 0 for n in whole) or not all(
+        type(b) is bool for b in (found.dropped, found.clipped)
+    ):
+        raise ValueError("its counts are not whole numbers")
+    if found.update.dtype != np.float32 or found.update.shape != (size,):
+        raise ValueError(f"update is {found.update.dtype} {list(found.update.shape)} instead of float32 [{size}]")
+    tables = {name: tensor.shape for name, tensor in shared.items() if tensor.kind == "rows"}
+    if set(found.rows) != set(tables):
+        raise ValueError(f"it changes tables {sorted(found.rows)} instead of {sorted(tables)}")
+    for name, (items, values) in found.rows.items():
+        if items.dtype != np.int64 or items.ndim != 1 or values.dtype != np.float32:
+            raise ValueError(f"rows of {name} are {items.dtype} and {values.dtype}")
+        if values.shape != (len(items), tables[name][1]):
+            raise ValueError(f"rows of {name} are {list(values.shape)} for {len(items)} items")
+        if len(items) and not (items[0] >= 0 and items[-1] < tables[name][0] and (np.diff(items) > 0).all()):
+            raise ValueError(f"items of {name} do not ascend within the catalogue")
+    if not all(np.isfinite(array).all() for array in (found.update, *(values for _, values in found.rows.values()))):
+        raise ValueError("it has values that are not finite")

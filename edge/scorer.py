@@ -1,0 +1,68 @@
+"""One client's scores of the whole catalogue, from a score graph and the tables it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.graph import Graph
+from privacy.errors import InputError
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Rows = Callable[[Any], npt.NDArray[Any]]
+"""Rows of a table for a slice or an array of items."""
+
+BLOCK, LONG_BLOCK = 4096, 64
+"""Items scored in one call: bounds memory whatever the catalogue's size; few where each is a text to be read."""
+
+
+class Scorer:
+    """Scores with one graph; `tables` are read by name, `items` is the catalogue's size.
+
+    Raises `InputError` for a table that the graph reads and nobody has, and for scores that are not finite.
+    """
+
+    def __init__(self, graph: Graph, items: int) -> None:
+        self._graph, self._items = graph, items
+
+    def scores(self, dense: Mapping[str, Floats], context: Ints, tables: Mapping[str, Rows]) -> Floats:
+        """Scores (logits) of every item, float32 [items]. `dense`: "shared.X" and "private.X"."""
+        out = np.empty(self._items, np.float32)
+        feeds: dict[str, npt.NDArray[Any]] = {**dense, **history_feeds(self._graph, context, tables)}
+        wanted = _wanted(self._graph, "items")
+        sample = {name: read(self._graph, tables, name, slice(0, 1)) for name in wanted}
+        block = LONG_BLOCK if any(rows.dtype.kind == "i" for rows in sample.values()) else BLOCK
+        for start in range(0, self._items, block):
+            part = slice(start, min(start + block, self._items))
+            scored = self._graph.run(
+                feeds | {f"items.{name}": read(self._graph, tables, name, part) for name in wanted}
+            )
+            if scored.shape != out[part].shape:
+                raise InputError(f"{self._graph.path} gives {scored.shape} scores for {out[part].shape} items")
+            out[part] = scored
+        if not np.isfinite(out).all():
+            raise InputError(f"{self._graph.path} gives scores that are not finite; the exported model has diverged")
+        return out
+
+
+def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
+    """A graph's inputs about the client's past positives; nothing yet: one row of padding, labelled and weighted 0."""
+    rows = context if len(context) else np.zeros(1, np.int64)
+    label = np.full(len(rows), 1 if len(context) else 0, np.float32)
+    feeds: dict[str, npt.NDArray[Any]] = {"label.history": label, "weight.history": label / np.float32(len(rows))}
+    return feeds | {f"history.{name}": read(graph, tables, name, rows) for name in _wanted(graph, "history")}
+
+
+def read(graph: Graph, tables: Mapping[str, Rows], name: str, items: Any) -> npt.NDArray[Any]:
+    """Rows of a table; `InputError` when there is no such table."""
+    if name not in tables:
+        raise InputError(f"{graph.path} reads table '{name}', which the bundle does not have; export again")
+    return tables[name](items)
+
+
+def _wanted(graph: Graph, role: str) -> list[str]:
+    return [name.removeprefix(f"{role}.") for name in graph.inputs if name.startswith(f"{role}.")]

@@ -1,0 +1,143 @@
+"""A device's private state on its disk: one file, wholly there or not at all, whatever happens to the process.
+
+    state.safetensors      everything: tensors by name, and the facts as JSON in its header
+    previous.safetensors   the same before the last update of the server was applied
+    lock                   held by the one process that may change the state
+
+Owns: reading, writing, checking and locking these files. Does not own: what is in them (`edge.device`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+SCHEMA: Literal["edgefr.state/1"] = "edgefr.state/1"
+STATE, PREVIOUS, LOCK = "state.safetensors", "previous.safetensors", "lock"
+HEADER_LIMIT = 16 << 20  # bytes
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class State:
+    """What a device keeps: plain `facts` (JSON values) and `tensors` by name."""
+
+    facts: dict[str, Any]
+    tensors: dict[str, Array] = field(default_factory=dict)
+
+    def part(self, prefix: str) -> dict[str, Array]:
+        """The tensors whose names start with `prefix` and a dot, without it."""
+        return {n.removeprefix(f"{prefix}."): v for n, v in self.tensors.items() if n.startswith(f"{prefix}.")}
+
+    def put(self, prefix: str, tensors: Mapping[str, Array]) -> None:
+        """Put tensors under `prefix`; others there stay."""
+        self.tensors |= {f"{prefix}.{name}": value for name, value in tensors.items()}
+
+    def drop(self, prefix: str) -> None:
+        """Forget the tensors under `prefix`."""
+        self.tensors = {name: value for name, value in self.tensors.items() if not name.startswith(f"{prefix}.")}
+
+    def digest(self) -> str:
+        """sha256 over facts and tensors."""
+        whole = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode())
+        for name in sorted(self.tensors):
+            value = np.ascontiguousarray(self.tensors[name])
+            whole.update(f"{name} {value.dtype.str} {value.shape}".encode())
+            whole.update(value.tobytes())
+        return whole.hexdigest()
+
+
+class Store:
+    """The folder of one device's state.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = Store(folder)
+    ...     with store.locked():
+    ...         store.write(State({"round": 3}, {"private.user": np.zeros(2, np.float32)}))
+    ...     store.read().facts["round"]
+    3
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a state is there."""
+        return (self.folder / STATE).exists()
+
+    def read(self, name: str = STATE) -> State:
+        """The state; `InputError` when it is not one, or has been damaged."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        path = self.folder / name
+        try:
+            content = path.read_bytes()
+            size = int.from_bytes(content[:8], "little")
+            if size > HEADER_LIMIT:
+                raise ValueError("its header is too large")
+            header = json.loads(content[8 : 8 + size])["__metadata__"]
+            found = State(json.loads(header["facts"]), load(content))
+            if header["schema"] != SCHEMA:
+                raise ValueError(f"it is {header['schema']} instead of {SCHEMA}")
+            if found.digest() != header["sha256"]:
+                raise ValueError("its digest does not match")
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+            other = f"; {PREVIOUS} beside it is the state before the last update" if name == STATE else ""
+            raise InputError(f"{path} is not a device's state: {str(error) or type(error).__name__}{other}") from error
+        return found
+
+    def write(self, state: State, keep_previous: bool = False) -> None:
+        """Put `state` in place of what is there, at once; with `keep_previous` that stays as previous.safetensors."""
+        from safetensors.numpy import save
+
+        header = {"schema": SCHEMA, "facts": json.dumps(state.facts), "sha256": state.digest()}
+        content = save({name: np.ascontiguousarray(value) for name, value in state.tensors.items()}, header)
+        if keep_previous and self.exists:
+            write_atomic(self.folder / PREVIOUS, (self.folder / STATE).read_bytes(), mode=0o600)
+        write_atomic(self.folder / STATE, content, mode=0o600)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While inside, no other process changes this state; `InputError` when one is at it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise InputError(f"cannot use {self.folder} for state: {error.strerror or error}") from error
+        try:
+            _lock(handle, self.folder)
+            for left in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
+                left.unlink(missing_ok=True)
+            yield
+        finally:
+            with suppress(OSError):
+                os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    """Lock an open file; where the system has no such locks, nothing is locked."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise InputError(f"{folder} is in use by another process; wait for it, or give another --state") from error

@@ -1,0 +1,77 @@
+"""What lets a bundle learn: a step graph per phase, a score graph of what rounds train, and the rules of local work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edge.learning import Learning, PhaseRecord, ReleaseRecord, ReplayRecord, TensorRecord
+from export.graphs import score_graph
+from export.parts import Stage
+from export.steps import Optimisers, step_graph
+
+SCORE = "onnx/score.rounds.onnx"
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """How clients of a run learn. `round`: rounds behind the tensors; `optimisers`: the maths of their steps."""
+
+    optimisers: Optimisers
+    negatives: int
+    batch_size: int
+    seed: int
+    round: int
+    release: ReleaseRecord
+    replay: ReplayRecord | None = None
+
+
+def stage_learning(stage: Stage, program: Any, lessons: Lessons) -> Learning:
+    """Trace, gate and stage the step graphs of all phases that have anything to do.
+
+    Raises `InputError` naming phase, tensor and step when a graph does not train like torch: nothing is exported then.
+    """
+    phases = [phase for phase in program.phases if phase.epochs]
+    records = []
+    for number, phase in enumerate(phases):
+        graph, _ = step_graph(program, phase, lessons.optimisers)
+        path = f"onnx/step.{number}.onnx"
+        stage.add(path, "step", graph.SerializeToString(deterministic=True))
+        records.append(_record(program, phase, path))
+    used = {name for phase in phases if phase.when == "round" for name in phase.uses}
+    graph = score_graph(program, [name for name in program.specs if name in used])
+    stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
+    return Learning(
+        tensors=[
+            TensorRecord(name=name, shape=list(spec.shape), place=spec.place, kind=spec.kind)
+            for name, spec in program.specs.items()
+        ],
+        phases=records,
+        score=SCORE,
+        negatives=lessons.negatives,
+        batch_size=lessons.batch_size,
+        seed=lessons.seed,
+        round=lessons.round,
+        release=lessons.release,
+        replay=lessons.replay,
+    )
+
+
+def paths(learning: Learning) -> list[str]:
+    """The files that learning needs beside those of recommending."""
+    return [learning.score, *(phase.graph for phase in learning.phases)]
+
+
+def _record(program: Any, phase: Any, path: str) -> PhaseRecord:
+    trained = [name for name in program.specs if name in phase.trains]
+    return PhaseRecord(
+        name=phase.name,
+        graph=path,
+        purpose=phase.purpose,
+        when=phase.when,
+        epochs=phase.epochs,
+        optimiser=phase.optimiser,
+        dense=[name for name in trained if program.specs[name].kind == "dense"],
+        tables=[name for name in trained if program.specs[name].kind == "rows"],
+        lr={name: float(phase.lr[name]) for name in trained},
+    )

@@ -1,0 +1,62 @@
+"""Bundles of every shippable method of the table, and the devices that hold them."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from edge.learning import ReleaseRecord, ReplayRecord
+from edgefr.engine.optimisers import adam, sgd
+from export.bundle import export_bundles
+from export.learning import Lessons
+from export.variants import ClassLimits
+from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program
+
+SHIPPED = [variant for variant in VARIANTS if not variant.startswith("anchored")]
+CLASS, ROUND, SEED = "laptop", 2, 3
+PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="uniform")
+REPLAY = ReplayRecord(picks="adaptive", list_size=8, shift_scale=0.006, weight=0.5, reduction="mean")
+LESSONS = Lessons(
+    optimisers={"sgd": sgd, "adam": adam}, negatives=3, batch_size=16, seed=5, round=ROUND - 1, release=PLAIN
+)
+
+
+def user(client: int) -> str:
+    return f"u{client}"
+
+
+@cache
+def bundle(variant: str, replay: bool = False, **release: object) -> Path:
+    """The bundle of untrained tensors, whose devices draw as `programs.work` does. Read only."""
+    out = Path(tempfile.mkdtemp(prefix="device-"))
+    atexit.register(shutil.rmtree, out, ignore_errors=True)
+    local = program(variant)
+    train = interactions()
+    everyone = torch.arange(CLIENTS)
+    lessons = replace(LESSONS, release=PLAIN.model_copy(update=dict(release)), replay=REPLAY if replay else None)
+    export_bundles(
+        out=out,
+        program=local,
+        shared=local.init_shared(SEED),
+        private=local.init_private(SEED, everyone),
+        users=[user(client) for client in range(CLIENTS)],
+        history=train if local.needs_history else None,
+        seen=train,
+        item_ids=[f"i{n}" for n in range(ITEMS)],
+        titles=[f"item {n}" for n in range(ITEMS)],
+        encoder=None,
+        pooling="mean",
+        max_tokens=8,
+        classes={CLASS: ClassLimits(8000, 20)},
+        users_of={CLASS: list(range(CLIENTS))},
+        created="2026-11-21T10:00:00+00:00",
+        provenance={},
+        lessons=lessons,
+    )
+    return out / CLASS
