@@ -32,10 +32,10 @@ class Signature(Record):
     signature: str = Field(pattern="^[0-9a-f]{128}$", description="Ed25519 signature, hex")
 
 
-def beside(path: Path) -> Path:
+def place(path: Path) -> Path:
     """Where the signature of a file lies.
 
-    >>> beside(Path("update.safetensors")).name
+    >>> place(Path("update.safetensors")).name
     'update.safetensors.sig.json'
     """
     return path.with_name(path.name + ".sig.json")

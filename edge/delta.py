@@ -1,0 +1,224 @@
+"""The server's new values of shared tensors, tied to the bundle they belong to: written, read and checked.
+
+One safetensors file. Metadata: one key `delta`, whose JSON has `schema`, `base_digest` (the bundle's id), `from_round`,
+`to_round` and `kind`. Tensors, all of them optional:
+
+    dense.<name>            float32, a whole shared tensor
+    rows.<table>.items      int64 [n], ascending: rows of a shared table that changed
+    rows.<table>.values     float32 [n, width]: their new values
+
+Owns: the file. Does not own: what a device does with it (`edge.device`), signing (`export.sign`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from edge.admission import reason
+from edge.learning import Learning
+from edge.records import Record
+from edge.signature import LIMIT as SIGNATURE_LIMIT
+from edge.signature import Trusted, check, place
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+SCHEMA: Literal["edgefr.delta/1"] = "edgefr.delta/1"
+LIMIT = 1 << 30  # bytes of a file
+HEADER_LIMIT = 1 << 20  # bytes of its header
+NAME_LIMIT = 128  # characters of a tensor's name
+Round = Annotated[int, Field(ge=0)]
+
+
+class Facts(Record):
+    """The metadata of a delta."""
+
+    schema_: Literal["edgefr.delta/1"] = Field(default=SCHEMA, alias="schema", description="format of the file")
+    base_digest: str = Field(pattern="^[0-9a-f]{64}$", description="id of the bundle whose tensors it changes")
+    from_round: Round = Field(description="federated rounds behind what it starts from")
+    to_round: Round = Field(description="federated rounds behind its values")
+    kind: Literal["values"] = Field(default="values", description="values: new ones, in place of the old")
+
+    @model_validator(mode="after")
+    def _forward(self) -> Facts:
+        if self.to_round <= self.from_round:
+            raise ValueError(f"to_round {self.to_round} is not after from_round {self.from_round}")
+        return self
+
+
+@dataclass(frozen=True)
+class Delta:
+    """New values of shared tensors, from one round to another.
+
+    `dense`: by tensor. `rows`: by table its changed items, int64 [n] ascending, and their rows, float32 [n, width].
+    `signed_by`: id of the trusted key that signed the file; None when no trusted keys were given.
+    """
+
+    base_digest: str
+    from_round: int
+    to_round: int
+    dense: Mapping[str, Floats] = field(default_factory=dict)
+    rows: Mapping[str, tuple[Ints, Floats]] = field(default_factory=dict)
+    kind: Literal["values"] = "values"
+    signed_by: str | None = None
+
+
+def write_delta(path: str | Path, delta: Delta) -> Path:
+    """Write a delta, wholly or not at all; the same delta gives the same bytes.
+
+    Raises `InputError` for one that `read_delta` would refuse, and for a full disk.
+
+    >>> import tempfile
+    >>> change = Delta("0" * 64, 0, 3, rows={"item": (np.array([2, 5]), np.zeros((2, 4), np.float32))})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_delta(write_delta(f"{folder}/update.safetensors", change)).rows["item"][0].tolist()
+    [2, 5]
+    """
+    from safetensors.numpy import save
+
+    tensors: dict[str, npt.NDArray[Any]] = {f"dense.{name}": delta.dense[name] for name in sorted(delta.dense)}
+    for name in sorted(delta.rows):
+        tensors[f"rows.{name}.items"], tensors[f"rows.{name}.values"] = delta.rows[name]
+    tensors = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
+    try:
+        facts = Facts(
+            base_digest=delta.base_digest, from_round=delta.from_round, to_round=delta.to_round, kind=delta.kind
+        )
+        _parts(tensors)
+    except ValueError as error:
+        raise InputError(f"cannot write {path}: {reason(error)}; nothing was changed") from error
+    # one key: the order of several would change from write to write
+    return write_atomic(path, save(tensors, {"delta": facts.model_dump_json(by_alias=True)}))
+
+
+def read_delta(
+    path: str | Path, learning: Learning | None = None, *, trusted: Trusted = None, limit: int = LIMIT
+) -> Delta:
+    """Read and check a delta.
+
+    `learning`: the bundle's, whose shared tensors and shapes it must have; None: not compared. `trusted`: public key
+    files, one of which must have signed the file in <path>.sig.json. `limit`: bytes; a larger file is not read.
+
+    Raises `InputError` for a file that is too large, wrongly signed, not a delta, or has other tensors, types or
+    shapes, items that do not ascend, or values that are not finite.
+    """
+    from safetensors import SafetensorError
+
+    path = Path(path)
+    where = f"update {path}"
+    try:
+        content = _read(path, limit)
+        if content is None:
+            raise InputError(f"{where} is not there; check the path")
+        signed_by = check(where, content, _read(place(path), SIGNATURE_LIMIT), trusted)
+        facts, tensors = _open(content)
+        dense, rows = _parts(tensors)
+        if learning is not None:
+            _compare(dense, rows, learning)
+    except OSError as error:
+        raise InputError(f"cannot read {where}: {error.strerror or error}; check the path") from error
+    except InputError:
+        raise
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not a {SCHEMA} file ({reason(error)}); fetch it again") from error
+    return Delta(facts.base_digest, facts.from_round, facts.to_round, dense, rows, facts.kind, signed_by)
+
+
+def _read(path: Path, limit: int) -> bytes | None:
+    """A regular file's bytes, None when it is not there; `InputError`, unread, when it is larger than `limit`."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        if size > limit:
+            raise InputError(f"{path} has {size:,} bytes, more than {limit:,} allowed; it was not read")
+        file.seek(0)
+        return file.read(size)
+
+
+def _open(content: bytes) -> tuple[Facts, dict[str, npt.NDArray[Any]]]:
+    """Metadata and tensors of a safetensors file; ValueError or SafetensorError for anything else."""
+    from safetensors.numpy import load
+
+    size = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or size > min(HEADER_LIMIT, len(content) - 8):
+        raise ValueError(f"its header says it has {size:,} bytes, in a file of {len(content):,}")
+    header = json.loads(content[8 : 8 + size])
+    entries = list(header.values()) if isinstance(header, dict) else [None]
+    metadata = header.pop("__metadata__", None) if isinstance(header, dict) else None
+    if not all(isinstance(entry, dict) for entry in entries) or not isinstance(metadata, dict):
+        raise ValueError("its header has no metadata")
+    if list(metadata) != ["delta"] or not isinstance(metadata["delta"], str):
+        raise ValueError("its metadata is not a delta's")
+    facts = Facts.model_validate_json(metadata["delta"])
+    for name, entry in header.items():
+        if entry.get("dtype") not in ("F32", "I64"):
+            raise ValueError(f"{name[:NAME_LIMIT]!r} is {str(entry.get('dtype'))[:16]!r} instead of F32 or I64")
+    return facts, load(content)
+
+
+def _parts(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Floats], dict[str, tuple[Ints, Floats]]]:
+    """The tensors of a delta by what they are; ValueError naming one that it may not have."""
+    dense: dict[str, Floats] = {}
+    rows: dict[str, tuple[Ints, Floats]] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        if len(name) > NAME_LIMIT or not name.isprintable():
+            raise ValueError(f"tensor name {name[:NAME_LIMIT]!r} is too long or not plain")
+        kind, _, rest = name.partition(".")
+        table, _, part = rest.rpartition(".")
+        if kind == "dense" and rest:
+            _check_floats(name, tensor)
+            dense[rest] = tensor
+        elif kind == "rows" and table and part in ("items", "values"):
+            items, values = tensors.get(f"rows.{table}.items"), tensors.get(f"rows.{table}.values")
+            if items is None or values is None:
+                raise ValueError(f"it has {name!r} alone, of items and values")
+            rows[table] = items, values
+        else:
+            raise ValueError(f"it has {name!r}, which is no part of a delta")
+    for table, (items, values) in rows.items():
+        _check_rows(table, items, values)
+    return dense, rows
+
+
+def _check_rows(table: str, items: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+    _check_floats(f"rows.{table}.values", values)
+    if items.dtype != np.int64 or items.ndim != 1:
+        raise ValueError(f"rows.{table}.items is {items.dtype} {list(items.shape)} instead of int64 [n]")
+    if values.ndim != 2 or len(values) != len(items):
+        raise ValueError(f"rows.{table}.values is {list(values.shape)} instead of [{len(items)}, width]")
+    if (len(items) and items[0] < 0) or (items[1:] <= items[:-1]).any():
+        raise ValueError(f"rows.{table}.items do not ascend from 0 or more")
+
+
+def _check_floats(name: str, tensor: npt.NDArray[Any]) -> None:
+    if tensor.dtype != np.float32:
+        raise ValueError(f"{name} is {tensor.dtype} instead of float32")
+    if not np.isfinite(tensor).all():
+        raise ValueError(f"{name} has values that are not finite")
+
+
+def _compare(dense: Mapping[str, Floats], rows: Mapping[str, tuple[Ints, Floats]], learning: Learning) -> None:
+    """That every tensor is one of the bundle's shared ones, in its shape; ValueError naming the first that is not."""
+    shared = {(t.kind, t.name): t.shape for t in learning.tensors if t.place == "shared"}
+    for name, tensor in dense.items():
+        want = shared.get(("dense", name))
+        if want != list(tensor.shape):
+            raise ValueError(f"dense.{name} is {list(tensor.shape)}, the bundle has {want or 'none'}")
+    for name, (items, values) in rows.items():
+        table = shared.get(("rows", name))
+        if table is None or values.shape[1] != table[1] or (len(items) and items[-1] >= table[0]):
+            last = int(items[-1]) if len(items) else None
+            raise ValueError(
+                f"rows.{name} has width {values.shape[1]} up to item {last}, the bundle has {table or 'none'}"
+            )
