@@ -170,11 +170,12 @@ class Device:
             state.tensors[f"ledger.{column}"] = np.append(entries, np.asarray(value, entries.dtype))
         return made
 
-    def personalise(self) -> None:
+    def personalise(self, interactions: Iterable[str | int] = ()) -> None:
         """Local training after the rounds (the program's final phases); nothing leaves the device."""
         learning = self.learning
         with self.store.locked():
             state = self.state
+            self._add(state, self.catalogue.numbers(interactions))
             phases = [phase for phase in learning.phases if phase.when == "final" and phase.epochs]
             if not phases:
                 raise InputError(f"{self.bundle.manifest.method} has no local training after the rounds")

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from edgefr.cli.device import device
 from edgefr.cli.devices import devices
 from edgefr.cli.encoder import distill, pretrain
 from edgefr.cli.export import export
@@ -22,6 +23,7 @@ app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mod
 for command in (simulate, export, recommend, devices, distill, pretrain):
     app.command()(command)
 app.add_typer(reproduce)
+app.add_typer(device)
 
 # Typer brings its own click or depends on it, by version; its base error is reached without naming either.
 CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])

@@ -1,0 +1,145 @@
+"""`edgefr device`: one device from the shell. Nothing but what a device has; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edge.device import Device
+
+device = typer.Typer(name="device", help="One device: learn on it, recommend from it, look at its state. No torch.")
+
+BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle folder written by simulate or export.")]
+StateFolder = Annotated[Path, typer.Option("--state", help="Folder of the device's private state; made when missing.")]
+AsUser = Annotated[
+    str | None, typer.Option("--user", help="Start as one of the bundle's simulated users; none: as a new device.")
+]
+TrustedKeys = Annotated[
+    list[Path] | None, typer.Option("--key", help="Public key; the bundle must be signed by one. May be repeated.")
+]
+
+LINES = 1_000_000
+"""Longest file of interactions, lines."""
+
+
+@device.command()
+def learn(
+    bundle: BundleFolder,
+    state: StateFolder,
+    user: AsUser = None,
+    interactions: Annotated[
+        Path | None, typer.Option(help="New interactions: a text file with one item id per line.")
+    ] = None,
+    item: Annotated[list[str] | None, typer.Option(help="An item id; may be repeated.")] = None,
+    update: Annotated[Path | None, typer.Option(help="The server's update to apply first (a delta file).")] = None,
+    new_block: Annotated[
+        bool, typer.Option("--new-block", help="First end the block: what was learned is remembered and replayed.")
+    ] = False,
+    personalise: Annotated[
+        bool, typer.Option("--personalise", help="Local training after the rounds instead; nothing is released.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Where to write the release; none: it is kept in the state.")] = None,
+    max_ram_mb: Annotated[float | None, typer.Option(help="Stop training above this resident memory, MB.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop training after this long, seconds.")] = None,
+    key: TrustedKeys = None,
+) -> None:
+    """Learn from interactions: the local work of one round. What would be sent is the release; the rest stays here."""
+    from edge.delta import read_delta
+    from edge.device import Device
+    from privacy.files import write_atomic
+
+    one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key)
+    found = [*(item or []), *(read_interactions(interactions) if interactions else [])]
+    if update is not None:
+        one.apply(read_delta(update, one.learning, trusted=key))
+    if new_block:
+        one.next_block()
+    if personalise:
+        one.personalise(found)
+        Console().print("local training done; nothing leaves the device")
+        return
+    release = one.learn(found)
+    content = release.to_bytes()
+    if out is not None:
+        write_atomic(out, content, mode=0o600)
+    rows = {name: len(items) for name, (items, _) in release.rows.items()}
+    facts = {
+        "round": release.round,
+        "optimiser steps": f"{release.steps} of {release.planned}",
+        "values of the update": f"{release.update.size:,}",
+        "rows sent": ", ".join(f"{count:,} of {name}" for name, count in rows.items()) or "none",
+        "clipped": "yes" if release.clipped else "no",
+        "bytes": f"{len(content):,}",
+        "written to": str(out) if out is not None else f"{state} (give --out for a file)",
+    }
+    _print("release", facts)
+
+
+@device.command()
+def recommend(
+    bundle: BundleFolder,
+    state: StateFolder,
+    user: AsUser = None,
+    k: Annotated[int, typer.Option(min=1, help="How many items.")] = 10,
+    exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Beside each its nearest own item.")
+    ] = False,
+    key: TrustedKeys = None,
+) -> None:
+    """What the device would show now."""
+    from edge.device import Device
+    from edgefr.report.layout import Sheet
+
+    one = Device(bundle, state, user=user, trusted=key)
+    rows = []
+    for rank, (item, title, score) in enumerate(one.recommend(k, exclude or []), 1):
+        row = {"rank": str(rank), "item": item, "title": title, "score": f"{score:.4f}"}
+        rows.append(row | ({"nearest of your own": _nearest(one, item)} if explain else {}))
+    words = ["item", "title", *(["nearest of your own"] if explain else [])]
+    Console().print(Sheet(f"for {one.state.facts['user'] or 'this device'}", rows, words=words))
+
+
+@device.command()
+def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) -> None:
+    """What the device knows of itself: rounds, interactions, releases. Counts alone, nothing private."""
+    from edge.device import Device
+    from edge.state import Store
+
+    if not Store(state).exists:
+        raise InputError(f"{state} holds no state yet; start one with `edgefr device learn {bundle} --state {state}`")
+    facts = Device(bundle, state, trusted=key).status()
+    _print("device", {name.replace("_", " "): "-" if value is None else str(value) for name, value in facts.items()})
+
+
+def read_interactions(path: Path) -> list[str]:
+    """Item ids, one per line; empty lines and a first line `item` are passed over. `InputError` for another file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.strip() for line, _ in zip(file, range(LINES + 1), strict=False)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path} as a text file of item ids, one per line: {error}") from error
+    if len(lines) > LINES:
+        raise InputError(f"{path} has more than {LINES:,} lines; give a device its own interactions")
+    return [line for number, line in enumerate(lines) if line and not (number == 0 and line == "item")]
+
+
+def _nearest(one: Device, item: str) -> str:
+    try:
+        found: Iterable[tuple[str, str, float]] = one.explain(item, 1)
+    except InputError:
+        return "-"
+    return ", ".join(f"{title} ({value:.2f})" for _, title, value in found)
+
+
+def _print(title: str, facts: dict[str, str]) -> None:
+    from edgefr.report.layout import Sheet
+
+    Console().print(Sheet(title, [{"what": name, "value": value} for name, value in facts.items()], words=["what"]))
