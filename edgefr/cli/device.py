@@ -71,7 +71,7 @@ def learn(
         write_atomic(out, content, mode=0o600)
     rows = {name: len(items) for name, (items, _) in release.rows.items()}
     facts = {
-        "round": release.round,
+        "round": str(release.round),
         "optimiser steps": f"{release.steps} of {release.planned}",
         "values of the update": f"{release.update.size:,}",
         "rows sent": ", ".join(f"{count:,} of {name}" for name, count in rows.items()) or "none",
@@ -87,7 +87,7 @@ def recommend(
     bundle: BundleFolder,
     state: StateFolder,
     user: AsUser = None,
-    k: Annotated[int, typer.Option(min=1, help="How many items.")] = 10,
+    k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many items.")] = 10,
     exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Beside each its nearest own item.")
@@ -142,4 +142,4 @@ def _nearest(one: Device, item: str) -> str:
 def _print(title: str, facts: dict[str, str]) -> None:
     from edgefr.report.layout import Sheet
 
-    Console().print(Sheet(title, [{"what": name, "value": value} for name, value in facts.items()], words=["what"]))
+    Console().print(Sheet(title, [{"what": name, "value": value} for name, value in facts.items()], words=["what", "value"]))
