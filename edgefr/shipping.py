@@ -26,12 +26,15 @@ from privacy.plan import plan
 
 if TYPE_CHECKING:
     from edgefr.continual import Continual
+    from edgefr.methods.transfr.bert import Reader
     from edgefr.simulation import Simulation
     from export.learning import Lessons
 
 
 def save_model(run: Run, sim: Simulation | Continual) -> None:
     """Save what bundles are made of: tensors, item vectors, users' own items, names, and the encoder's folder."""
+    from export.peft_format import write_peft
+
     f, dataset = sim.federation, sim.prepared.dataset
     history, train, pool, shared, private = sim.shipped()
     tensors = {f"shared.{n}": v.cpu() for n, v in shared.items()} | {f"private.{n}": v for n, v in private.items()}
@@ -52,6 +55,8 @@ def save_model(run: Run, sim: Simulation | Continual) -> None:
     write_json(run.path / "checkpoint" / "names.json", names)
     if sim.prepared.text is not None:
         _link(sim.prepared.text.folder, run.path / "encoder")
+    if sim.experiment.model.get("client") == "lora":
+        write_peft(run.path / "adapters" / "lora", shared, sim.experiment.model["lora_alpha"], base="encoder")
 
 
 def _link(source: Path, target: Path) -> None:
@@ -95,7 +100,11 @@ def export_run(
     row = experiment.row
     text = tensors.get("frozen.text")
     program = row.build(
-        row.settings.model_validate(experiment.model), len(names["items"]), text, experiment.local_epochs
+        row.settings.model_validate(experiment.model),
+        len(names["items"]),
+        text,
+        experiment.local_epochs,
+        partial(_reader, run, experiment, tensors),
     )
     runtime = fleet.spec.runtimes[fleet.spec.fleet.stack].rss_mb.v
     index = torch.from_numpy(users)
@@ -130,6 +139,13 @@ def export_run(
         lessons=lessons_of(experiment, len(users)),
         progress=progress,
     )
+
+
+def _reader(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor]) -> Reader:
+    """What clients of the run read for themselves: the titles' tokens as they were, and the encoder."""
+    from edgefr.methods.transfr.bert import Bert, Reader
+
+    return Reader(tensors["frozen.tokens"], Bert.open(run.path / "encoder", experiment.encoder.encode.pooling))
 
 
 def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
