@@ -14,14 +14,14 @@ WORDS, WIDTH, TOKENS = 50, 16, 6
 
 
 @cache
-def model() -> torch.nn.Module:
-    """Two layers of width 16 with two heads; keyed weights. Read only."""
+def model(layers: int = 2) -> torch.nn.Module:
+    """Layers of width 16 with two heads; keyed weights. Read only."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
         vocab_size=WORDS,
         hidden_size=WIDTH,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=24,
         max_position_embeddings=12,
@@ -49,6 +49,6 @@ def titles(items: int) -> torch.Tensor:
     return torch.from_numpy(np.where(np.arange(TOKENS) < length[:, None], tokens, 0).astype(np.int32))
 
 
-def reader(items: int, pooling: str = "mean") -> Reader:
+def reader(items: int, pooling: str = "mean", layers: int = 2) -> Reader:
     """What a client reads."""
-    return Reader(titles(items), Bert.of(model(), pooling))  # type: ignore[arg-type]
+    return Reader(titles(items), Bert.of(model(layers), pooling))  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""Graphs of a client that reads for itself: the encoder's weights are in them, batches of any size go through them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+from edgefr.engine import optimisers
+from edgefr.methods.transfr.lora import LoRATransFR
+from edgefr.methods.transfr.settings import TransFRSettings
+from export.graphs import score_graph
+from export.rehearsal import Rehearsal, first_values, rehearse
+from export.steps import Layout, Step, step_graph
+from export.trace import open_session
+from privacy.errors import InputError
+from tests.export.worlds import literal
+from tests.methods import berts
+
+ITEMS = 60
+MATHS = {"sgd": optimisers.sgd, "adam": optimisers.adam}
+
+
+@cache
+def program() -> LoRATransFR:
+    """One layer: tracing takes as long as there are nodes."""
+    settings = TransFRSettings(client="lora", adapter=[8], head=[6, 8], lora_rank=2)
+    return LoRATransFR(settings, berts.reader(ITEMS, layers=1), berts.numbers("text", (ITEMS, berts.WIDTH)), 1)
+
+
+@cache
+def federated() -> tuple[Any, Rehearsal]:
+    return step_graph(program(), program().phases[0], MATHS)
+
+
+def test_a_step_trains_like_torch_for_every_batch_size() -> None:
+    graph, rehearsal = federated()
+    assert rehearsal.steps >= 50
+    assert rehearsal.error < 1e-5
+    wanted = {i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in graph.graph.input}
+    assert wanted["items.tokens"][1] == berts.TOKENS
+    assert isinstance(wanted["items.tokens"][0], str), "the number of examples is free"
+    assert {"theta", "lr", "label", "weight", "theta.first", "theta.second"} <= set(wanted)
+    held = {tensor.name for tensor in graph.graph.initializer}
+    assert set(program().constants) <= held
+    assert not set(program().constants) & set(wanted)
+
+
+def test_the_rehearsal_moves_every_matrix() -> None:
+    """B is away from zero where it starts, or A would have no gradient; and what is rehearsed does move."""
+    step = Step(program(), program().phases[0], MATHS, Layout.of(program(), program().phases[0]), program().frozen)
+    start = first_values(step)
+    parts = step.layout.split(start["theta"])
+    assert all(float(parts[name].abs().max()) > 0.01 for name in program().lora)
+    graph, _ = federated()
+    session = open_session(graph)
+    items = torch.arange(40)
+    feeds = {name: value.numpy() for name, value in start.items()}
+    feeds |= {"items.tokens": start["items.tokens"][items].numpy(), "label": (items % 2).float().numpy()}
+    feeds |= {"weight": np.full(40, 1 / 40, np.float32), "factor": np.ones(1, np.float32)}
+    feeds |= {"epsilon": np.full(1, 1e-8, np.float32)}
+    names = {i.name for i in session.get_inputs()}
+    (after,) = session.run(["theta.next"], {n: v for n, v in feeds.items() if n in names})
+    moved = step.layout.split(torch.from_numpy(after) - start["theta"])
+    assert all(float(moved[name].abs().max()) > 1e-4 for name in program().lora)
+
+
+def test_a_weight_that_differs_is_found_by_the_gate() -> None:
+    graph = onnx.ModelProto()
+    graph.CopyFrom(federated()[0])
+    name = "encoder.encoder.layer.0.attention.self.value.weight"
+    (tensor,) = (t for t in graph.graph.initializer if t.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 1.01, name))
+    step = Step(program(), program().phases[0], MATHS, Layout.of(program(), program().phases[0]), program().frozen)
+    with pytest.raises(InputError, match=r"differs from torch by .* at step 1"):
+        rehearse("spoilt graph", graph, step)
+
+
+def test_scores_from_tokens_are_those_of_the_simulation() -> None:
+    made = program()
+    graph = score_graph(made)
+    inputs = {i.name: i.type.tensor_type.elem_type for i in graph.graph.input}
+    assert inputs["items.tokens"] == onnx.TensorProto.INT32
+    assert {f"shared.{name}" for name in made.lora} <= set(inputs)
+    shared = {n: v + 0.2 * berts.numbers(n, tuple(v.shape)) for n, v in made.init_shared(0).items()}
+    private = {
+        n: v[0] + 0.2 * berts.numbers(n, tuple(v.shape[1:])) for n, v in made.init_private(0, torch.arange(1)).items()
+    }
+    expected = literal(made, shared | private, np.empty(0, np.int64))
+    feeds = {f"shared.{n}": v.numpy() for n, v in shared.items()} | {
+        f"private.{n}": v.numpy() for n, v in private.items()
+    }
+    session = open_session(graph)
+    for part in (slice(0, 1), slice(0, 7), slice(0, ITEMS)):
+        tokens = made.frozen["tokens"][part].numpy()
+        (got,) = session.run(None, {n: v for n, v in (feeds | {"items.tokens": tokens}).items() if n in inputs})
+        np.testing.assert_allclose(got, expected[part], atol=1e-5)
