@@ -13,7 +13,7 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine import inline
-from edgefr.engine.federation import Federation
+from edgefr.engine.federation import Federation, Group
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
@@ -243,3 +243,93 @@ def test_shards_hold_everyone_once_by_falling_activity() -> None:
     order = np.concatenate(shards)
     assert sorted(order.tolist()) == EVERYONE.tolist()
     assert (np.diff(activity[order]) <= 0).all()
+
+
+# --- cohorts of clients that started in different rounds --------------------------------------------------------------
+
+
+def in_groups(made: Federation, parts: list[tuple[list[int], float]]) -> list[Group]:
+    """Clients with their weights; all from the present broadcast, in rounds 1, 2, ..."""
+    return [Group(np.array(ids), n, made.shared, weight) for n, (ids, weight) in enumerate(parts, 1)]
+
+
+@pytest.mark.parametrize("clip", [None, 2.0])
+@pytest.mark.parametrize("weights", ["uniform", "size"])
+def test_an_old_update_counts_less_but_the_divisor_stays(clip: float | None, weights: str) -> None:
+    """FedBuff: the sum of s(t) times updates, over what their number (or their sizes) would have made of new ones."""
+    made = federation(UPLOADS, 2, weights, **({} if clip is None else {"clip": clip}))
+    parts = [([0, 3, 7], 1.0), ([2, 8], 0.5), ([11], 3**-0.5)]
+    found = moved(made, 9, in_groups(made, parts))  # type: ignore[arg-type]
+    size = interactions().counts.astype(float) if weights == "size" else np.ones(CLIENTS)
+    everyone = [client for ids, _ in parts for client in ids]
+    for name in ("w", "item"):
+        expected = sum(
+            discount * literal_mean(UPLOADS, np.array(ids), size, clip)[name] * size[ids].sum()
+            for ids, discount in parts
+        )
+        np.testing.assert_allclose(found[name].numpy(), expected / size[everyone].sum(), atol=1e-6, rtol=1e-5)
+    assert made.counters.clients == 6
+    assert np.flatnonzero(made.counters.participation).tolist() == sorted(everyone)
+
+
+def test_one_group_of_today_is_a_plain_cohort() -> None:
+    for privacy in ({}, {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}):
+        plain, grouped = federation(inline.run, **privacy), federation(inline.run, **privacy)
+        grouped.round(3, [Group(EVERYONE, 3, grouped.shared)], sampler(), interactions())
+        plain.round(3, EVERYONE, sampler(), interactions())
+        assert torch.equal(plain.shared["item"], grouped.shared["item"])
+        assert torch.equal(plain.private["user"], grouped.private["user"])
+
+
+def test_a_group_learns_from_the_broadcast_and_with_the_draws_of_its_start() -> None:
+    """Clients 6 to 11 start with the others in round 1, but their updates come a round later and count half."""
+    late, early = EVERYONE[6:], EVERYONE[:6]
+    alone = federation(inline.run)
+    start = dict(alone.shared)
+    alone.round(1, late, sampler(), interactions())
+    theirs = alone.shared["item"] - start["item"]
+    made = federation(inline.run)
+    made.round(1, early, sampler(), interactions())
+    before = made.shared["item"].clone()
+    made.round(2, [Group(late, 1, start, 0.5)], sampler(), interactions())
+    torch.testing.assert_close(made.shared["item"] - before, 0.5 * theirs, atol=1e-7, rtol=1e-5)
+    assert torch.equal(made.private["user"][6:], alone.private["user"][6:])
+    assert float(theirs.abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(("trust", "share"), [("central", 1.0), ("local", 6 + 6 * 0.25)])
+def test_noise_of_uploads_is_weighted_like_them_and_noise_of_the_sum_is_not(trust: str, share: float) -> None:
+    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
+    made = federation(still, mechanism="gaussian", trust=trust, scale=0.6)
+    parts = [(list(range(6)), 1.0), (list(range(6, 12)), 0.5)]
+    noise = torch.cat(
+        [torch.cat([v.flatten() for v in moved(made, n, in_groups(made, parts)).values()]) for n in range(1, 40)]  # type: ignore[arg-type]
+    )
+    assert float(noise.std()) == pytest.approx(0.6 * np.sqrt(share) / CLIENTS, rel=5 / np.sqrt(len(noise)))
+
+
+def test_no_weighted_client_moves_the_sum_by_more_than_the_clip() -> None:
+    for weight in (1.0, 0.7, 0.1):
+        made = federation(UPLOADS, clip=0.7)
+        change = moved(made, 2, [Group(np.array([4]), 1, made.shared, weight)])  # type: ignore[arg-type]
+        size = float(torch.cat([value.flatten() for value in change.values()]).norm())
+        assert size == pytest.approx(0.7 * weight, rel=1e-4)
+
+
+def test_a_robust_rule_sees_weighted_updates() -> None:
+    made = federation(UPLOADS)
+    made.aggregation = AggregationSettings(rule="median")
+    made.terms = type(made.terms)(None, "l2", False, False, each=True)
+    parts = [([0], 1.0), ([5], 0.5), ([11], 0.25)]
+    found = moved(made, 1, in_groups(made, parts))  # type: ignore[arg-type]
+    values = [float(UPLOADS.dense[ids[0]]) * weight for ids, weight in parts]
+    np.testing.assert_allclose(found["w"].numpy(), np.full((2, 3), np.median(values)), atol=1e-6)
+
+
+def test_the_order_of_a_round_begins_with_its_cohort() -> None:
+    made, population = federation(UPLOADS), np.arange(3, 60, 2)
+    for number in range(1, 20):
+        order = made.order(number, population)
+        assert sorted(order.tolist()) == population.tolist()
+        for size in (1, 5, 29):
+            assert sorted(order[:size].tolist()) == made.cohort(number, population, size).tolist()
