@@ -18,7 +18,7 @@ from edge.records import Inside, Moment, Plain, Record
 SCHEMA: Literal["edgefr.bundle/2"] = "edgefr.bundle/2"
 
 Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private", "step"]
-TableType = Literal["i8", "f16", "f32"]
+TableType = Literal["i8", "f16", "f32", "i32"]
 Pooling = Literal["cls", "mean"]
 
 
@@ -69,7 +69,7 @@ class Manifest(Record):
 
 class Table(Record):
     name: str = Field(description="name of the program's table")
-    dtype: TableType = Field(description="i8: whole numbers times one scale per row; f16, f32: plain")
+    dtype: TableType = Field(description="i8: whole numbers times one scale per row; f16, f32: plain; i32: token numbers")
     width: int = Field(ge=1, description="values per item")
     path: Inside
     scale: Inside | None = Field(description="one float32 per row, for i8")

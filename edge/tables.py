@@ -1,6 +1,7 @@
 """Per-item tables on the device: read from disk as asked, int8 rows turned back into float32."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ from edge.manifest import Table
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
-TYPES = {"i8": np.int8, "f16": np.float16, "f32": np.float32}
+TYPES = {"i8": np.int8, "f16": np.float16, "f32": np.float32, "i32": np.int32}
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,10 @@ class ItemTable:
     values: npt.NDArray[np.generic]
     scale: Floats | None
 
-    def rows(self, items: slice | npt.NDArray[np.int64]) -> Floats:
-        """Rows of these items as float32 [n, width]."""
+    def rows(self, items: slice | npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Rows of these items [n, width] as float32; token numbers as they are."""
+        if self.values.dtype == np.int32:
+            return np.asarray(self.values[items])
         rows = np.asarray(self.values[items], dtype=np.float32)
         return rows if self.scale is None else rows * self.scale[items, None]
 

@@ -15,8 +15,8 @@ from edge.encoder import TextEncoder
 from edge.manifest import Encoder, File, Pooling, Role, Table, TableType
 from export.clients import Users, as_float32
 from export.graphs import encoder_graph, load_encoder, score_graph
-from export.trace import TOLERANCE
 from export.quantise import cosine, encoder_int8, table_fp16, table_int8
+from export.trace import TOLERANCE
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic
 
@@ -42,10 +42,19 @@ class Stage:
         return self.files[path]
 
 
-def stage_tables(stage: Stage, tables: Mapping[str, Floats]) -> dict[TableType, list[Table]]:
-    """Every per-item table in three types: index/<table>.<type>.npy, int8 with index/<table>.scale.npy."""
+def stage_tables(stage: Stage, tables: Mapping[str, npt.NDArray[Any]]) -> dict[TableType, list[Table]]:
+    """Every per-item table in three types: index/<table>.<type>.npy, int8 with index/<table>.scale.npy.
+
+    A table of token numbers is the same in all of them.
+    """
     staged: dict[TableType, list[Table]] = {dtype: [] for dtype in TABLE_TYPES}
     for name, table in tables.items():
+        if table.dtype == np.int32:
+            whole = Table(name=name, dtype="i32", width=table.shape[1], path=f"index/{name}.i32.npy", scale=None)
+            stage.add(whole.path, "table", _npy(table))
+            for dtype in TABLE_TYPES:
+                staged[dtype].append(whole)
+            continue
         small, scale = table_int8(table)
         stage.add(f"index/{name}.scale.npy", "scale", _npy(scale))
         values: dict[str, npt.NDArray[Any]] = {"f32": table, "f16": table_fp16(table), "i8": small}
@@ -130,10 +139,13 @@ def stage_catalogue(
     stage.add(IDS, "ids", json.dumps(content, ensure_ascii=False))
 
 
-def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str, Floats]:
-    """Float32 tables a bundle caches: frozen ones and the shared rows, [items, width] each."""
+def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str, npt.NDArray[Any]]:
+    """Tables a bundle caches: frozen ones and the shared rows, [items, width] each; float32, token numbers int32."""
     rows = {name: shared[name] for name, spec in program.specs.items() if spec.kind == "rows" and name in shared}
-    tables = {name: as_float32(table) for name, table in (program.frozen | rows).items()}
+    tables: dict[str, npt.NDArray[Any]] = {
+        name: as_float32(table) if table.is_floating_point() else table.cpu().numpy().astype(np.int32)
+        for name, table in (program.frozen | rows).items()
+    }
     for name, table in tables.items():
         if table.ndim != 2 or len(table) != items:
             raise InputError(f"table '{name}' is {list(table.shape)}, but the catalogue has {items} items")
