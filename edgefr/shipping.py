@@ -18,6 +18,7 @@ from edgefr.data.blocks import Blocks
 from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
+from edgefr.methods.program import LocalProgram
 from edgefr.prepare import Progress
 from edgefr.run import Run
 from privacy.errors import InputError
@@ -86,39 +87,27 @@ def export_run(
     """
     from export.bundle import ClassLimits, export_bundles
 
-    experiment, tensors = run.experiment, run.read_tensors("model")
-    try:
-        names = json.loads((run.path / "checkpoint" / "names.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
+    experiment, tensors, names = run.experiment, run.read_tensors("model"), names_of(run)
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), tensors["activity"].numpy(), experiment.seed)
     tables = {n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()) for n in ("history", "train")}
     blocks = isinstance(experiment.protocol, Blocks)  # whose users may have learned in an earlier block alone
     users = np.flatnonzero(tables["train"].counts + (tables["history"].counts if blocks else 0))
     rows = {name: table.take(users) for name, table in tables.items()}
     pool = tensors["pool"].numpy().astype(np.int64)
-    row = experiment.row
-    text = tensors.get("frozen.text")
-    program = row.build(
-        row.settings.model_validate(experiment.model),
-        len(names["items"]),
-        text,
-        experiment.local_epochs,
-        partial(_reader, run, experiment, tensors),
-    )
+    program = program_of(run, experiment, tensors, len(names["items"]))
     runtime = fleet.spec.runtimes[fleet.spec.fleet.stack].rss_mb.v
     index = torch.from_numpy(users)
     return export_bundles(
         out=out if out is not None else run.path / "bundles",
         program=program,
-        shared=_part(tensors, "shared."),
-        private={name: value[index] for name, value in _part(tensors, "private.").items()},
+        shared=part(tensors, "shared."),
+        private={name: value[index] for name, value in part(tensors, "private.").items()},
         users=[names["users"][u] for u in users],
         history=_both(rows["history"], rows["train"]) if program.needs_history else None,
         seen=_both(rows["history"], rows["train"]) if blocks else rows["train"],
         item_ids=names["items"],
         titles=names["titles"],
-        encoder=run.path / "encoder" if text is not None else None,
+        encoder=run.path / "encoder" if "frozen.text" in tensors else None,
         pooling=experiment.encoder.encode.pooling,
         max_tokens=experiment.encoder.encode.max_tokens,
         classes={name: ClassLimits(fleet.spec.devices[name].memory.app_mb.v, runtime, None) for name in fleet.classes},
@@ -138,6 +127,27 @@ def export_run(
         numbers=users.tolist(),
         lessons=lessons_of(experiment, len(users)),
         progress=progress,
+    )
+
+
+def names_of(run: Run) -> dict[str, Any]:
+    """`users`, `items`, `titles` and when the run was `created`. Raises `InputError` for a run that is not whole."""
+    try:
+        names: dict[str, Any] = json.loads((run.path / "checkpoint" / "names.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
+    return names
+
+
+def program_of(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor], items: int) -> LocalProgram:
+    """The local program of a finished run, from its model's tensors."""
+    row = experiment.row
+    return row.build(
+        row.settings.model_validate(experiment.model),
+        items,
+        tensors.get("frozen.text"),
+        experiment.local_epochs,
+        partial(_reader, run, experiment, tensors),
     )
 
 
@@ -187,7 +197,8 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
     )
 
 
-def _part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+def part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """The tensors of a run's model whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
