@@ -25,8 +25,8 @@ import numpy.typing as npt
 from edge import release as outgoing
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue, top
-from edge.clients import Clients
 from edge.delta import Delta
+from edge.enrol import first_state
 from edge.graph import Graph
 from edge.learning import Learning
 from edge.limits import Limits
@@ -43,7 +43,6 @@ from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-NEW_CLIENTS = 62  # bits of a new device's own number
 
 
 class Device:
@@ -206,7 +205,7 @@ class Device:
                     f"{state.facts['round']}; fetch the one that fits"
                 )
             tables = self._tables(learning) if base else state.part("table")
-            self._check(learning, delta, tables)
+            _check(delta, learning, tables)
             for name, (items, values) in delta.rows.items():
                 tables[name] = tables[name].copy()
                 tables[name][items] = values
@@ -282,36 +281,8 @@ class Device:
             if user is not None and user != facts["user"]:
                 raise InputError(f"{self.store.folder} is the state of user {facts['user']!r}, not {user!r}")
             return
-        clients, learning = Clients(self.bundle), self.bundle.config.learning
-        number = None if user is None else clients.number(user)
-        private = clients.private(number)
-        state = State(
-            {
-                "bundle": self.bundle.manifest.bundle_id,
-                "user": user,
-                "number": secrets.randbits(NEW_CLIENTS) if number is None else clients.client(number),
-                "round": learning.round if learning else 0,
-                "block": 0,
-                "learned": None,
-                "release": None,
-            }
-        )
-        none = np.empty(0, np.int64)
-        state.tensors |= {"items.own": none, "items.past": clients.items("history", number)}
-        state.tensors["items.seen"] = clients.items("seen", number)
-        state.tensors |= {"ledger.round": none, "ledger.clip": np.empty(0), "ledger.scale": np.empty(0)}
-        state.put("shared", clients.shared())
-        if learning is None:
-            state.put("private", private)
-        else:
-            state.put("table", self._tables(learning))
-            rounds = {
-                name for phase in learning.phases if phase.when == "round" for name in (*phase.dense, *phase.tables)
-            }
-            first = clients.private(None)
-            state.put("private", {n: v if n in rounds or n not in first else first[n] for n, v in private.items()})
-            if any(phase.when == "final" for phase in learning.phases) and user is not None:
-                state.put("personal", private)
+        learning = self.bundle.config.learning
+        state = first_state(self.bundle, {} if learning is None else self._tables(learning), user)
         with self.store.locked():
             if not self.store.exists:
                 self.store.write(state)
@@ -385,12 +356,16 @@ class Device:
             phase.name: self._graph(phase.graph) for phase in learning.phases if phase.when == when and phase.epochs
         }
 
-    def _check(self, learning: Learning, delta: Delta, tables: Mapping[str, Floats]) -> None:
-        """That a delta changes what the bundle has, in its shapes."""
-        shapes = {t.name: tuple(t.shape) for t in learning.tensors if t.place == "shared" and t.kind == "dense"}
-        for name, value in delta.dense.items():
-            if shapes.get(name) != value.shape:
-                raise InputError(f"the update has {name} of shape {list(value.shape)}, the bundle {shapes.get(name)}")
-        for name, (items, values) in delta.rows.items():
-            if name not in tables or values.shape[1:] != tables[name].shape[1:] or (items >= len(tables[name])).any():
-                raise InputError(f"the update changes rows of {name} that the bundle does not have")
+
+def _check(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:
+    """That a delta changes what the bundle has, in its shapes, to numbers."""
+    values = [*delta.dense.values(), *(values for _, values in delta.rows.values())]
+    if not all(np.isfinite(value).all() for value in values):
+        raise InputError("the update has values that are not finite; nothing was changed")
+    shapes = {t.name: tuple(t.shape) for t in learning.tensors if t.place == "shared" and t.kind == "dense"}
+    for name, value in delta.dense.items():
+        if shapes.get(name) != value.shape:
+            raise InputError(f"the update has {name} of shape {list(value.shape)}, the bundle {shapes.get(name)}")
+    for name, (items, rows) in delta.rows.items():
+        if name not in tables or rows.shape[1:] != tables[name].shape[1:] or (items >= len(tables[name])).any():
+            raise InputError(f"the update changes rows of {name} that the bundle does not have")

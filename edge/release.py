@@ -35,7 +35,8 @@ class Release:
     `update` is one array: the changes of all shared dense tensors that the round trains, one after another in the
     program's order. `rows`: of each trained table the items whose row is sent, ascending, and its changes [n, width];
     under the device's own noise all of the table. `examples`: the client's interactions, only where the server weighs
-    by them. `steps` of `planned` were taken. `dropped`: it had diverged, and nothing is in it.
+    by them. `steps` of `planned` were taken; `stopped` says what ended them early ("time", "memory").
+    `dropped`: it had diverged, and nothing is in it.
     """
 
     bundle: str
@@ -47,6 +48,7 @@ class Release:
     planned: int
     dropped: bool = False
     clipped: bool = False
+    stopped: str | None = None
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by name, as they are stored."""
@@ -57,7 +59,7 @@ class Release:
 
     def facts(self) -> dict[str, Any]:
         """All that is not an array."""
-        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped")
+        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped", "stopped")
         return {"schema": SCHEMA, **{name: getattr(self, name) for name in names}, "tables": list(self.rows)}
 
     def to_bytes(self) -> bytes:
@@ -70,7 +72,7 @@ class Release:
     def of(cls, facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Release:
         """From `facts()` and `arrays()`; KeyError or TypeError for what they do not hold."""
         rows = {table: (arrays[f"rows.{table}.items"], arrays[f"rows.{table}.values"]) for table in facts["tables"]}
-        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped")
+        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped", "stopped")
         return cls(update=arrays["update"], rows=rows, **{name: facts[name] for name in names})
 
 
@@ -106,7 +108,8 @@ def make(
     if terms.noise is not None:
         update, rows = _noised(terms, update, rows, tables, generator)
     count = examples if terms.weights == "size" else None
-    return Release(bundle, number, update, rows, count, trained.steps, trained.planned, not sound, factor != 1.0)
+    facts = (trained.steps, trained.planned, not sound, factor != 1.0, trained.stopped)
+    return Release(bundle, number, update, rows, count, *facts)
 
 
 def _noised(
@@ -167,6 +170,8 @@ def _check(found: Release, learning: Learning) -> None:
         type(b) is bool for b in (found.dropped, found.clipped)
     ):
         raise ValueError("its counts are not whole numbers")
+    if found.stopped not in (None, "time", "memory"):
+        raise ValueError(f"stopped is {str(found.stopped)[:20]!r}")
     if found.update.dtype != np.float32 or found.update.shape != (size,):
         raise ValueError(f"update is {found.update.dtype} {list(found.update.shape)} instead of float32 [{size}]")
     tables = {name: tensor.shape for name, tensor in shared.items() if tensor.kind == "rows"}

@@ -1,0 +1,47 @@
+"""A device's first state: as one of the bundle's simulated users, or as somebody new."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.bundle import Bundle
+from edge.clients import Clients
+from edge.state import State
+
+NUMBER_BITS = 62
+"""Of a new device's own number, which keys its draws; drawn, so that it tells nothing."""
+
+
+def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], user: str | None) -> State:
+    """The state of a device that has not learned yet; `tables` are the trained tables as the bundle brings them.
+
+    A simulated user brings its private tensors; those that only local training after the rounds changes start anew
+    there, as in the simulator, and what it had trained them to is kept for scoring until then. Raises `InputError` with
+    near names for a user the bundle does not have.
+    """
+    clients, learning = Clients(bundle), bundle.config.learning
+    number = None if user is None else clients.number(user)
+    private, first, none = clients.private(number), clients.private(None), np.empty(0, np.int64)
+    facts = {
+        "bundle": bundle.manifest.bundle_id,
+        "user": user,
+        "number": secrets.randbits(NUMBER_BITS) if number is None else clients.client(number),
+        "round": learning.round if learning else 0,
+        "block": 0,
+        "learned": None,
+        "release": None,
+    }
+    state = State(facts, {"items.own": none, "items.past": clients.items("history", number)})
+    state.put("items", {"seen": clients.items("seen", number)})
+    state.put("ledger", {"round": none, "clip": np.empty(0), "scale": np.empty(0)})
+    state.put("shared", clients.shared())
+    state.put("table", tables)
+    rounds = list(private) if learning is None else learning.trained("round", "private")
+    state.put("private", {n: v if n in rounds or n not in first else first[n] for n, v in private.items()})
+    if user is not None and set(private) - set(rounds):
+        state.put("personal", private)
+    return state

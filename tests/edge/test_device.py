@@ -1,0 +1,251 @@
+"""A device's life: it learns, takes updates, remembers, explains; what is wrong is refused and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge.delta import Delta
+from edge.device import Device
+from edge.release import Release, read_release
+from edge.state import STATE, Store
+from privacy import keyed
+from privacy.clip import joint_norms
+from privacy.errors import InputError
+from tests.contract import bundles
+from tests.contract.programs import ITEMS, interactions
+
+CLIENT = 7
+
+
+def made(folder: Path, variant: str = "fedmf", **options) -> Device:
+    return Device(bundles.bundle(variant), folder, user=bundles.user(CLIENT), **options)
+
+
+def delta(device: Device, to_round: int, from_round: int | None = None, **changes) -> Delta:
+    """An update that moves some rows of the item table."""
+    items = keyed.choose(to_round, np.arange(ITEMS), 5)
+    values = keyed.normal(keyed.fold(to_round, items)[:, None], np.arange(8)).astype(np.float32)
+    start = device.learning.round if from_round is None else from_round
+    base = {"base_digest": device.bundle.manifest.bundle_id, "rows": {"item": (items, values)}}
+    return Delta(from_round=start, to_round=to_round, **(base | changes))
+
+
+def test_a_round_trip(tmp_path: Path) -> None:
+    own = interactions()[CLIENT]
+    device = made(tmp_path)
+    first = device.learn(own)
+    assert first.round == bundles.ROUND
+    assert device.status()["waiting_release"] == bundles.ROUND
+    device.apply(delta(device, bundles.ROUND))
+    assert device.status()["round"] == bundles.ROUND
+    second = device.learn()
+    assert second.round == bundles.ROUND + 1
+    assert not np.array_equal(first.rows["item"][1], second.rows["item"][1])
+    had = {f"i{item}" for item in own}
+    shown = device.recommend(5)
+    assert len(shown) == 5
+    assert not had & {item for item, _, _ in shown}
+    assert [score for *_, score in shown] == sorted((score for *_, score in shown), reverse=True)
+    assert {item for item, *_ in device.explain(shown[0][0], 2)} <= had
+    assert device.status()["releases"] == 2
+
+
+def test_an_update_changes_the_rows_it_names_and_no_others(tmp_path: Path) -> None:
+    device = made(tmp_path)
+    before = device.state.tensors["table.item"]
+    change = delta(device, bundles.ROUND)
+    device.apply(change)
+    after, (items, values) = device.state.tensors["table.item"], change.rows["item"]
+    np.testing.assert_array_equal(after[items], values)
+    rest = np.setdiff1d(np.arange(ITEMS), items)
+    np.testing.assert_array_equal(after[rest], before[rest])
+    device.undo()
+    np.testing.assert_array_equal(device.state.tensors["table.item"], before)
+
+
+def test_a_device_that_missed_rounds_starts_from_what_the_bundle_brought(tmp_path: Path) -> None:
+    device = made(tmp_path)
+    device.apply(delta(device, 4))
+    with pytest.raises(InputError, match="from round 3 to 9, but this device is at round 4"):
+        device.apply(delta(device, 9, from_round=3))
+    late = delta(device, 9)
+    device.apply(late)
+    expected = made(tmp_path / "other")
+    expected.apply(late)
+    np.testing.assert_array_equal(device.state.tensors["table.item"], expected.state.tensors["table.item"])
+
+
+def test_a_round_is_released_once(tmp_path: Path) -> None:
+    """Asked again, also after a restart and with the device's own noise, the same bytes leave."""
+    path = bundles.bundle("fedmf", clip=1.0, noise="gaussian", scale=0.3)
+    first = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
+    again = Device(path, tmp_path).learn()
+    assert first.to_bytes() == again.to_bytes()
+    assert Device(path, tmp_path).status()["releases"] == 1
+    assert len(first.rows["item"][0]) == ITEMS, "noise on the touched rows alone would tell which they are"
+    other = Device(path, tmp_path / "other", user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
+    assert not np.array_equal(first.rows["item"][1], other.rows["item"][1]), "its noise must not be foreseeable"
+
+
+def test_a_clipped_update_is_no_longer_than_the_bound(tmp_path: Path) -> None:
+    path = bundles.bundle("transfr vector", clip=0.01)
+    release = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
+    assert release.clipped
+    assert joint_norms([release.update[None]], "l2")[0] <= 0.01
+
+
+def test_noise_on_the_device_has_its_scale(tmp_path: Path) -> None:
+    path = bundles.bundle("fedmf", clip=1e-9, noise="laplace", scale=2.0)
+    release = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
+    values = release.rows["item"][1]
+    assert abs(np.abs(values).mean() / 2.0 - 1) < 5 / np.sqrt(values.size)  # E|x| of a Laplace is its scale
+
+
+@pytest.mark.parametrize("limits", [{"max_seconds": 1e-9}, {"max_ram_mb": 1}])
+def test_training_stops_between_steps_and_the_state_stays_whole(tmp_path: Path, limits: dict) -> None:
+    device = made(tmp_path, **limits)
+    before = device.state.part("private")
+    release = device.learn(interactions()[CLIENT])
+    assert (release.steps, release.stopped) == (
+        0,
+        next(iter(limits)).rpartition("_")[2].replace("seconds", "time").replace("mb", "memory"),
+    )
+    assert not any(np.abs(values).max(initial=0) for _, values in release.rows.values())
+    np.testing.assert_array_equal(device.state.part("private")["user"], before["user"])
+
+
+def test_a_release_is_read_back_and_only_from_its_own_bundle(tmp_path: Path) -> None:
+    device = made(tmp_path)
+    release = device.learn(interactions()[CLIENT])
+    own = device.bundle.manifest.bundle_id
+    back = read_release(release.to_bytes(), device.learning, own)
+    assert back.to_bytes() == release.to_bytes()
+    for content in (b"", b"x" * 100, release.to_bytes()[:-1], (2**40).to_bytes(8, "little") + b"{}"):
+        with pytest.raises(InputError, match="not a release of this bundle"):
+            read_release(content, device.learning, own)
+    with pytest.raises(InputError, match="not a release of this bundle"):
+        read_release(release.to_bytes(), device.learning, "0" * 64)
+    items, values = release.rows["item"]
+    for rows in (
+        (items[::-1].copy(), values),
+        (items, values[:, :3]),
+        (items + ITEMS, values),
+        (items, values * np.nan),
+    ):
+        broken = Release(**(vars(release) | {"rows": {"item": rows}}))
+        with pytest.raises(InputError, match="not a release of this bundle"):
+            read_release(broken.to_bytes(), device.learning, own)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"base_digest": "0" * 64}, "is of bundle 000000000000, not of this one"),
+        (
+            {"rows": {"item": (np.array([ITEMS]), np.zeros((1, 8), np.float32))}},
+            "rows of item that the bundle does not",
+        ),
+        ({"rows": {"other": (np.array([0]), np.zeros((1, 8), np.float32))}}, "rows of other that the bundle does not"),
+        ({"rows": {"item": (np.array([0]), np.zeros((1, 9), np.float32))}}, "rows of item that the bundle does not"),
+        ({"dense": {"adapter": np.zeros(3, np.float32)}, "rows": {}}, "the update has adapter of shape"),
+        ({"rows": {"item": (np.array([0]), np.full((1, 8), np.nan, np.float32))}}, "not finite"),
+    ],
+)
+def test_an_update_that_does_not_fit_changes_nothing(tmp_path: Path, change: dict, message: str) -> None:
+    device = made(tmp_path)
+    before = (tmp_path / STATE).read_bytes()
+    with pytest.raises(InputError, match=message):
+        device.apply(delta(device, bundles.ROUND, **change))
+    assert (tmp_path / STATE).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([], "nothing to learn from"),
+        (["i1", "nosuch"], "unknown item 'nosuch'"),
+        ([ITEMS], "outside the catalogue"),
+        ("i1", "must be a list"),
+        ([True], "an item is an id"),
+    ],
+)
+def test_interactions_that_do_not_fit_change_nothing(tmp_path: Path, items, message: str) -> None:
+    device = made(tmp_path)
+    before = (tmp_path / STATE).read_bytes()
+    with pytest.raises(InputError, match=message):
+        device.learn(items)
+    assert (tmp_path / STATE).read_bytes() == before
+
+
+def test_a_state_belongs_to_one_bundle_and_one_user(tmp_path: Path) -> None:
+    made(tmp_path)
+    with pytest.raises(InputError, match="is the state of bundle"):
+        Device(bundles.bundle("fedncf"), tmp_path)
+    with pytest.raises(InputError, match="is the state of user 'u7', not 'u3'"):
+        Device(bundles.bundle("fedmf"), tmp_path, user="u3")
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "empty", "other"])
+def test_a_damaged_state_is_refused(tmp_path: Path, harm: str) -> None:
+    made(tmp_path).learn(interactions()[CLIENT])
+    path = tmp_path / STATE
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes({"cut": content[:-9], "flip": content, "empty": b"", "other": b"{}" * 40}[harm])
+    with pytest.raises(InputError, match=r"is not a device's state.*previous.safetensors"):
+        made(tmp_path).learn()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    device = made(tmp_path)
+    with Store(tmp_path).locked(), pytest.raises(InputError, match="in use by another process"):
+        device.learn(interactions()[CLIENT])
+
+
+def test_a_new_device_learns_under_a_number_of_its_own(tmp_path: Path) -> None:
+    one, other = (Device(bundles.bundle("fedmf"), tmp_path / name) for name in ("a", "b"))
+    assert one.state.facts["number"] != other.state.facts["number"]
+    assert one.learn(["i3", "i9"]).rows["item"][0].tolist() != other.learn(["i3", "i9"]).rows["item"][0].tolist()
+
+
+def live(folder: Path, rounds: int) -> None:
+    """A device's life from wherever it is, in a process that may be killed at any moment."""
+    device = made(folder)
+    while device.state.facts["round"] < bundles.ROUND + rounds:
+        number = device.state.facts["round"] + 1
+        device.learn(interactions()[CLIENT])
+        device.apply(delta(device, number, from_round=number - 1))
+
+
+def test_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path) -> None:
+    rounds, kills, moments = 40, 0, random.Random(3)
+    live(tmp_path / "whole", rounds)
+    while True:
+        child = os.fork()
+        if child == 0:
+            try:
+                live(tmp_path / "killed", rounds)
+            finally:
+                os._exit(0)
+        time.sleep(moments.uniform(0.0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if not os.WIFSIGNALED(status):
+            break
+        kills += 1
+        if Store(tmp_path / "killed").exists:
+            Store(tmp_path / "killed").read()
+        if kills > 400:
+            live(tmp_path / "killed", rounds)
+            break
+    assert kills >= 20, "the children lived too long to be killed: nothing was tested"
+    assert Store(tmp_path / "killed").read().digest() == Store(tmp_path / "whole").read().digest()
+    shutil.rmtree(tmp_path)
