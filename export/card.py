@@ -6,7 +6,7 @@ import json
 
 from edge.manifest import Config, Manifest, Sizes
 
-VECTORS = {"f32": "float32", "f16": "float16", "i8": "int8 with one scale per item"}
+VECTORS = {"f32": "float32", "f16": "float16", "i8": "int8 with one scale per item", "i32": "token numbers"}
 
 
 def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | None) -> str:
