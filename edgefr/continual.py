@@ -298,6 +298,10 @@ class Continual:
     def finish(self, progress: Progress | None = None) -> None:
         """Nothing is left to do: every block was measured at its end."""
 
+    def tested(self) -> tuple[np.ndarray, dict[str, npt.NDArray[np.float64]]]:
+        """Users of the last block [n] and the test metrics of the model after it, float64 [n] each."""
+        return self.measured.last[MODEL]
+
     def shipped(self) -> tuple[Ragged, Ragged, npt.NDArray[np.integer], dict[str, Tensor], dict[str, Tensor]]:
         """What bundles are made of: earlier items, own items and pool of the last block; its best round's tensors."""
         plain = build_program(self.experiment, self.prepared)

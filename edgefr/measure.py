@@ -16,7 +16,7 @@ from edgefr.data.protocols import Split
 from edgefr.engine.scoring import ModelScorer
 from edgefr.experiment import EvaluationSection
 from edgefr.methods.program import LocalProgram, Tensors
-from edgefr.metrics import Scorer, evaluate, references
+from edgefr.metrics import Ranking, Scorer, evaluate, references
 from edgefr.prepare import Text
 from privacy import keyed
 
@@ -67,6 +67,11 @@ class Measurements:
             self._rank(stage, split, score, which, "full", users, round_)
         self.seconds += time.perf_counter() - started
         return out
+
+    def tested(self, split: Split, stage: str) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]:
+        """Users of a split [n] and their final test metrics on sampled candidates, float64 [n] each."""
+        users, ranks = split.users("test"), self.ranks[split.name, stage, "sampled"]
+        return users, Ranking(users, ranks).per_user(self.settings.k)
 
     def _rank(
         self,

@@ -22,12 +22,16 @@ from edgefr.metrics.continual import Masks
 from edgefr.metrics.lists import rank_lists
 from privacy import keyed
 
+Tested = tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]
+"""Users [n] and their test metrics, float64 [n] each."""
+
 
 @dataclass
 class BlockMeasurements:
     """Metric rows in the order they were made; one per (after, on, stage, mask, group, metric).
 
-    `after` and `on` are blocks: the model after the one, asked for the held-out items of the other.
+    `after` and `on` are blocks: the model after the one, asked for the held-out items of the other. `last`, by stage:
+    users and their metrics (mask: as released) of the newest test of a block right after it.
     """
 
     settings: EvaluationSection
@@ -36,6 +40,7 @@ class BlockMeasurements:
     device: torch.device
     rows: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    last: dict[str, Tested] = field(default_factory=dict)
 
     def scorer(self, program: LocalProgram, shared: Tensors, private: Tensors, block: Block) -> Scorer:
         """Scores of a model's tensors for every item that exists in a block."""
@@ -66,6 +71,8 @@ class BlockMeasurements:
         for mask in MASKS:
             hidden = current if mask == "as released" else joined(after.past.take(users), current)
             found = rank_lists(score, after.pool, users, on.test.take(users), hidden, self.settings.k)
+            if mask == "as released" and after is on:
+                self.last[stage] = users, found
             groups = {"all": np.ones(len(users), np.bool_)} | ({"known": known, "new": ~known} if on.number else {})
             for group, members in groups.items():
                 self._add(stage, after, on, mask, group, found, members)

@@ -162,6 +162,11 @@ class Simulation:
         """Everybody who can be invited."""
         return self.population
 
+    def tested(self) -> tuple[Clients, dict[str, npt.NDArray[np.float64]]]:
+        """Users of the last split [n] and the final model's test metrics, float64 [n] each."""
+        split = list(self.prepared.splits.values())[-1]
+        return self.measured.tested(split, self.row.stages[1] or self.row.stages[0])
+
     def shipped(self) -> tuple[Ragged, Ragged, npt.NDArray[np.integer], dict[str, Tensor], dict[str, Tensor]]:
         """What bundles are made of: history, own items and pool of the last split; shared and private tensors."""
         split = list(self.prepared.splits.values())[-1]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -54,14 +55,28 @@ def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figur
     return figure
 
 
+def _worth(axis: Axes, metric: str, summary: dict[str, Any]) -> None:
+    """A test metric by device class with its standard error, and everybody's mean."""
+    cells = [row["metrics"].get(metric) for row in summary["classes"].values()]
+    for place, cell in enumerate(cells):
+        if cell is not None:
+            axis.errorbar(cell["mean"], place, xerr=cell["standard_error"] or 0.0, fmt="o", color="tab:purple")
+    axis.axvline(summary["fairness"][metric]["mean"], color="black", linestyle="--", linewidth=1, label="all users")
+    axis.set(xlabel=f"{metric} of test items (mean ± s.e.)", xlim=(0, None))
+    axis.legend(fontsize="x-small", loc="lower right")
+    axis.grid(alpha=0.3, axis="x")
+
+
 def fleet(summary: dict[str, Any]) -> Figure:
-    """Per device class: share of invitations that contributed or failed and why, and time and energy of a round."""
+    """Per device class: share of invitations that contributed or failed and why, time and energy of a round, and what
+    the model is worth to its users."""
     from matplotlib.figure import Figure
 
     classes = summary["classes"]
     names = list(classes)
-    figure = Figure(figsize=(14, 0.32 * len(names) + 2.0), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, sharey=True)
+    metric = next(iter(summary.get("fairness", {})), None)
+    figure = Figure(figsize=(14 if metric is None else 18, 0.32 * len(names) + 2.0), layout="constrained")
+    left, middle, right, *last = figure.subplots(1, 3 if metric is None else 4, sharey=True)
     places = range(len(names))
     offset = [0.0] * len(names)
     kinds = ["contributed", *dict.fromkeys(k for row in classes.values() for k in row["failures"])]
@@ -90,5 +105,7 @@ def fleet(summary: dict[str, Any]) -> Figure:
             axis.set_xscale("log")
         axis.set(xlabel=f"{label} (p10, p50, p90)")
         axis.grid(alpha=0.3, axis="x")
+    if metric is not None:
+        _worth(last[0], metric, summary)
     figure.suptitle("fleet: simulated participation, time and energy", fontsize="medium")
     return figure

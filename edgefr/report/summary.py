@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.measure import verdicts
+from edgefr.report.fairness import with_fairness
 from privacy.report import report as privacy_report
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def summarise(
         "rounds": e.rounds,
         **found,
         "privacy": _privacy(sim),
-        "fleet": sim.fleet.summary(),
+        "fleet": with_fairness(sim.fleet.summary(), sim),
         "engine": _engine(sim, seconds, peak_rss_mb),
         "encoder": None if sim.prepared.text is None else sim.prepared.text.report,
         "bundles": bundles,
@@ -185,6 +186,7 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         **{key: first[key] for key in kept},
         "seeds": [s["seed"] for s in summaries],
         "metrics": {m: _spread([s["metrics"][m] for s in summaries]) for m in first["metrics"]},
+        "fairness": _fairness(summaries),
         "stages": spread("stages"),
         "references": spread("references"),
     }
@@ -208,6 +210,7 @@ def _blocks_over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "seeds": [s["seed"] for s in summaries],
         "metrics": over("metrics"),
         "metrics_history_masked": over("metrics_history_masked"),
+        "fairness": _fairness(summaries),
         "blocks": [
             {"name": block["name"], "metrics": over("blocks", number, "metrics")}
             for number, block in enumerate(first["blocks"])
@@ -217,6 +220,20 @@ def _blocks_over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
             for name, masks in first["references"].items()
         },
     }
+
+
+def _fairness(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """By metric: the worst device class's mean and its distance to the best, over the runs that had such classes."""
+    found = [s.get("fleet", {}).get("fairness", {}) for s in summaries]
+    out = {}
+    for metric in found[0]:
+        rows = [row[metric] for row in found if row[metric]["worst"] is not None]
+        if rows:
+            out[metric] = {
+                "worst": _spread([row["worst"]["mean"] for row in rows]),
+                "spread": _spread([row["spread"] for row in rows]),
+            }
+    return out
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:

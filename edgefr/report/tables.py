@@ -13,6 +13,7 @@ from rich.text import Text
 from edgefr.fleet import FleetFile
 from edgefr.fleet import table as device_rows
 from edgefr.report.blocks import block_table, blocks_over_seeds
+from edgefr.report.fairness import fairness_table
 from edgefr.report.layout import Sheet
 from edgefr.run import Run
 
@@ -32,6 +33,9 @@ def print_run(run: Run, console: Console) -> None:
             console.print(Text(f"  {split}: {line}", style="yellow" if "NOT" in line else "green"))
     console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
     console.print(fleet_table(summary["fleet"]))
+    by_class = fairness_table(summary["fleet"])
+    if by_class is not None:
+        console.print(by_class)
     console.print(privacy_table(summary["privacy"]))
     if summary["bundles"]:
         console.print(bundle_table(summary["bundles"]))
@@ -105,9 +109,19 @@ def fleet_table(fleet: dict[str, Any]) -> Sheet:
         f"fleet: {count(fleet['rounds'], 'round')} in {_virtual(fleet['virtual_hours'])}, {policy}",
         [*rows, _fleet_row("all", fleet) | {known: ""}],
         words=["device class", "failures", known],
-        caption="simulated figures; a quantity is no better known than its weakest input",
+        caption="simulated figures; a quantity is no better known than its weakest input" + _modes(fleet),
         rules=[len(rows) - 1],
     )
+
+
+def _modes(fleet: dict[str, Any]) -> str:
+    """How step times were made, and how far the two ways to make them are apart, where both are known."""
+    found = fleet.get("cost", {})
+    ratios = [step["ratio"] for step in found.get("steps", {}).values()]
+    if not ratios:
+        return ""
+    apart = f"a measured host, scaled, says {min(ratios):.2g} to {max(ratios):.2g} times the analytic model's step"
+    return f"\nstep times: {found['mode']}; {apart} (by class)"
 
 
 def _virtual(hours: float) -> str:

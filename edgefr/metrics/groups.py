@@ -1,0 +1,76 @@
+"""Metrics by group of users: means with their standard errors, and whether groups differ by more than chance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Values of users by group, arrays [groups]: `users`, their `mean` (NaN: nobody) and its standard error `error`
+    (NaN with fewer than two users). `p_equal`: probability of means at least as different if the groups were alike
+    (one-way analysis of variance; NaN where it is not defined)."""
+
+    users: Ints
+    mean: Floats
+    error: Floats
+    p_equal: float
+
+
+def by_group(values: Floats, group: npt.NDArray[np.integer], groups: int) -> Groups:
+    """Values [n] of users in `group` [n], numbered from 0 to `groups` - 1.
+
+    >>> found = by_group(np.array([1.0, 3.0, 8.0]), np.array([0, 0, 2]), 3)
+    >>> found.users.tolist(), found.mean.tolist(), found.error.tolist()
+    ([2, 0, 1], [2.0, nan, 8.0], [1.0, nan, nan])
+    """
+    users = np.bincount(group, minlength=groups)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = _sums(values, group, groups) / users
+        squares = _sums((values - mean[group]) ** 2, group, groups)
+        error = np.where(users > 1, np.sqrt(squares / (users - 1) / users), np.nan)
+    return Groups(users, mean, error, _p_equal(users, mean, squares))
+
+
+def _sums(values: Floats, group: npt.NDArray[np.integer], groups: int) -> Floats:
+    return np.bincount(group, weights=values, minlength=groups).astype(np.float64)
+
+
+def _p_equal(users: Ints, mean: Floats, squares: Floats) -> float:
+    there = users > 0
+    n, k = int(users.sum()), int(there.sum())
+    within = float(squares[there].sum())
+    if k < 2 or n <= k:
+        return math.nan
+    overall = float((users[there] * mean[there]).sum()) / n
+    between = float((users[there] * (mean[there] - overall) ** 2).sum())
+    if within == 0:
+        return math.nan if between == 0 else 0.0
+    from scipy.stats import f  # comes with the `cloud` extra only
+
+    return float(f.sf(between / (k - 1) / (within / (n - k)), k - 1, n - k))
+
+
+def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Spearman's correlation of two columns [n], ties sharing their mean rank; NaN where one of them is constant.
+
+    >>> rank_correlation([1, 2, 2, 9], [0.1, 0.4, 0.4, 0.5])
+    1.0
+    """
+    one, two = (_ranks(np.asarray(column, dtype=np.float64)) for column in (first, second))
+    one, two = one - one.mean(), two - two.mean()
+    scale = math.sqrt(float(one @ one) * float(two @ two))
+    return float(one @ two) / scale if scale else math.nan
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[place]

@@ -1,0 +1,132 @@
+"""Fairness by device class: what the model is worth to those with a fast device and to those with a slow one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefr.metrics.groups import Groups, by_group, rank_correlation
+from edgefr.report.layout import Sheet
+
+if TYPE_CHECKING:
+    from edgefr.continual import Continual
+    from edgefr.simulation import Simulation
+
+FEWEST = 10
+"""Tested users below which a class is not called the best or the worst: its mean says next to nothing."""
+
+
+def with_fairness(fleet: dict[str, Any], sim: Simulation | Continual) -> dict[str, Any]:
+    """The fleet's summary with test metrics and participation of every class, and how unequal they are.
+
+    Metrics are those of the final model on the run's last split or block: means over the users who have such a device.
+    `participation` of a class: how often one of its clients contributed, as a share of the rounds. `fairness`, by
+    metric: worst and best class, their distance (`spread`), what the classes' means deviate by (`sd`, weighted by
+    users), whether that is more than chance (`p_equal`), the rank correlation of a user's metric with the number of
+    rounds the user contributed to, and the means of those who never did and of those who did.
+    """
+    names, device_of = sim.fleet.classes, sim.fleet.device_of
+    able = np.bincount(device_of[sim.clients], minlength=len(names))
+    classes = {name: dict(row) for name, row in fleet["classes"].items()}
+    for name, clients in zip(names, able.tolist(), strict=True):
+        rounds = clients * fleet["rounds"]
+        classes[name]["participation"] = classes[name]["contributed"] / rounds if rounds else None
+    users, found = sim.tested()
+    took_part = sim.federation.counters.participation[users]
+    overall: dict[str, Any] = {}
+    for row in classes.values():
+        row["metrics"] = {}
+    for metric, values in found.items():
+        groups, mean = by_group(values, device_of[users], len(names)), float(values.mean())
+        for number, name in enumerate(names):
+            if groups.users[number]:
+                classes[name]["metrics"][metric] = _cell(groups, number) | {
+                    "difference": float(groups.mean[number]) - mean
+                }
+        overall[metric] = {"mean": mean, "users": len(users), **_spread(names, groups, mean)} | {
+            "participation_correlation": _known(rank_correlation(took_part, values)),
+            **_by_participation(values, took_part > 0),
+        }
+    return {**fleet, "classes": classes, "fairness": overall}
+
+
+def _cell(groups: Groups, number: int) -> dict[str, Any]:
+    return {
+        "users": int(groups.users[number]),
+        "mean": _known(groups.mean[number]),
+        "standard_error": _known(groups.error[number]),
+    }
+
+
+def _spread(names: list[str], groups: Groups, mean: float) -> dict[str, Any]:
+    """How far the classes are apart; worst and best among those with enough tested users."""
+    there = groups.users > 0
+    variance = float((groups.users[there] * (groups.mean[there] - mean) ** 2).sum()) / max(int(groups.users.sum()), 1)
+    out: dict[str, Any] = {"sd": math.sqrt(variance), "p_equal": _known(groups.p_equal), "fewest_users": FEWEST}
+    enough = np.flatnonzero(groups.users >= FEWEST)
+    if not len(enough):
+        return {"worst": None, "best": None, "spread": None, **out}
+    ends = enough[[int(groups.mean[enough].argmin()), int(groups.mean[enough].argmax())]].tolist()
+    worst, best = ({"class": names[end], **_cell(groups, end)} for end in ends)
+    return {"worst": worst, "best": best, "spread": best["mean"] - worst["mean"], **out}
+
+
+def _by_participation(values: np.ndarray, took_part: np.ndarray) -> dict[str, Any]:
+    groups = by_group(values, took_part.astype(np.int64), 2)
+    return {
+        name: _cell(groups, number) if groups.users[number] else None
+        for number, name in enumerate(("never_took_part", "took_part"))
+    }
+
+
+def _known(value: float) -> float | None:
+    """For JSON, which has no NaN."""
+    return None if math.isnan(value) else float(value)
+
+
+def fairness_table(fleet: dict[str, Any]) -> Sheet | None:
+    """By device class: participation, tested users, metrics and how far they are from everybody's mean."""
+    fairness = {name: row for name, row in fleet.get("fairness", {}).items() if not name.startswith("Recall")}
+    if not fairness:
+        return None
+    rows = [_row(name, row, list(fairness)) for name, row in fleet["classes"].items()]
+    first = next(iter(fairness))
+    every = {"device class": "all", "rounds\ncontributed": "", "tested\nusers": f"{fairness[first]['users']:,}"}
+    for metric, row in fairness.items():
+        every |= {f"{metric}\n± s.e.": f"{row['mean']:.4f}", f"{metric}\nto the mean": ""}
+    return Sheet(
+        "by device class: what the model is worth to its users",
+        [*rows, every],
+        words=["device class"],
+        caption="\n".join(_line(metric, row) for metric, row in fairness.items()),
+        rules=[len(rows) - 1],
+    )
+
+
+def _row(name: str, row: dict[str, Any], metrics: list[str]) -> dict[str, str]:
+    found = row["metrics"]
+    tested = next(iter(found.values()))["users"] if found else 0
+    share = "-" if row["participation"] is None else f"{row['participation']:.1%}"
+    cells = {"device class": name, "rounds\ncontributed": share, "tested\nusers": f"{tested:,}"}
+    for metric in metrics:
+        cell = found.get(metric)
+        error = "" if cell is None or cell["standard_error"] is None else f" ± {cell['standard_error']:.4f}"
+        cells[f"{metric}\n± s.e."] = "-" if cell is None else f"{cell['mean']:.4f}{error}"
+        cells[f"{metric}\nto the mean"] = "-" if cell is None else f"{cell['difference']:+.4f}"
+    return cells
+
+
+def _line(metric: str, row: dict[str, Any]) -> str:
+    """One metric in words: worst and best class, and what goes along with it."""
+    if row["worst"] is None:
+        return f"{metric}: no class has {FEWEST} tested users, so none is called the worst"
+    p, correlation = row["p_equal"], row["participation_correlation"]
+    chance = "" if p is None else f" (one-way ANOVA over all classes: p = {p:.2g})"
+    along = "" if correlation is None else f"; rank correlation with rounds contributed {correlation:+.2f}"
+    worst, best = row["worst"], row["best"]
+    return (
+        f"{metric}: worst {worst['class']} {worst['mean']:.4f}, best {best['class']} {best['mean']:.4f} "
+        f"(of classes with {FEWEST} users), spread {row['spread']:.4f}{chance}{along}"
+    )
