@@ -1,0 +1,34 @@
+"""`edgefr device join`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from edgefr.cli.device import BundleFolder, StateFolder, TrustedKeys, read_interactions
+
+
+def join(
+    bundle: BundleFolder,
+    state: StateFolder,
+    url: Annotated[str, typer.Option(help="Address that `edgefr serve` printed.")],
+    user: Annotated[str, typer.Option(help="The simulated user of the bundle that this device is.")],
+    interactions: Annotated[Path, typer.Option(help="The device's own: a text file with one item id per line.")],
+    token_file: Annotated[Path | None, typer.Option(help="File with the server's token.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that the server's is signed by.")] = None,
+    key: TrustedKeys = None,
+) -> None:
+    """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again."""
+    from edge.device import Device
+    from edge.remote import join as work
+    from edge.remote import read_token
+
+    token = None if token_file is None else read_token(token_file)
+    device = Device(bundle, state, user=user, trusted=key)
+    done = work(device, url, read_interactions(interactions), token=token, ca=ca)
+    Console().print(
+        f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
+    )

@@ -1,0 +1,56 @@
+"""`edgefr serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from edgefr.cli.progress import shown
+
+
+def serve(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run, often one of rounds=0.")],
+    bundle_class: Annotated[str, typer.Option(help="Device class whose bundle the devices hold.")],
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to go on for.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token that devices must bring.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="The server's certificate (PEM); devices give it as --ca.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds a round waits for its devices; the others are left out of it.")
+    ] = 600.0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; must be new. Default: RUN/served.")] = None,
+) -> None:
+    """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
+
+    Prints its address once it listens. Writes the tensors that were learned, and what it took.
+    """
+    from edge.remote import read_token
+    from edgefr.remote.server import Access
+    from edgefr.remote.serving import serve as serve_run
+    from edgefr.report.layout import Sheet
+    from edgefr.report.tables import print_path
+    from edgefr.run import Run
+
+    token = None if token_file is None else read_token(token_file)
+    access = Access(host, port, token, tls_cert, tls_key)
+    opened = Run.open(run)
+    with shown() as progress:
+        served = serve_run(
+            opened, bundle_class, rounds, access, timeout_s=timeout, out=out, ready=_ready, progress=progress
+        )
+    rows = [{"what": name.replace("_", " "), "value": str(value)} for name, value in served.summary.items()]
+    console = Console()
+    console.print(Sheet("served", rows, words=["what"]))
+    print_path("result", out or run / "served", console)
+
+
+def _ready(url: str) -> None:
+    """On a line of its own at once: whoever starts devices waits for it."""
+    print(f"listening on {url}", flush=True)

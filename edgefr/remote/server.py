@@ -1,0 +1,246 @@
+"""The HTTP counter of an `Exchange`: the standard library's server, with bounds on everything a stranger decides.
+
+Bodies, headers (the library's: 100 lines of 64 KiB), connections at a time and the time of each are limited; every
+refusal is one line of plain text. Owns: HTTP. Does not own: what is asked and answered (`exchange`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from edge.remote import DIGITS, DONE, LOOPBACK, OK, RELEASE, ROUND, TASK, WAIT, release_limit
+from edgefr.remote.exchange import BAD, UNKNOWN, Exchange, Refused
+from privacy.errors import InputError
+
+UNAUTHORISED, NO_LENGTH, TOO_LARGE = 401, 411, 413
+POLL_S = 20.0  # how long a request for a task is held
+SILENCE_S = 15.0  # without a byte from the other side
+REQUEST_S = 180.0  # all of one request
+DISCARDED = 1 << 20  # bytes of a refused body that are read, so that the refusal arrives
+LONGEST_ID = 256  # characters of a device's id
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where and for whom a server is open. `token`: every request must bring it. `cert` and `key`: files of its TLS
+    certificate (PEM), both or neither. Raises `InputError` for a server that other hosts reach without both.
+
+    >>> Access().host
+    '127.0.0.1'
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    connections: int = 256
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise InputError("TLS needs a certificate and its key: give both --tls-cert and --tls-key")
+        if self.host not in LOOPBACK and (self.token is None or self.cert is None):
+            raise InputError(f"other hosts reach {self.host}: give --token-file, --tls-cert and --tls-key as well")
+
+    def context(self) -> ssl.SSLContext | None:
+        """What TLS needs; None without it. Raises `InputError` for files that are no certificate and key."""
+        if self.cert is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.cert, self.key)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot use {self.cert} and {self.key} for TLS: {error}") from error
+        return context
+
+
+class Server(ThreadingHTTPServer):
+    """Serves an exchange, a thread per connection."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, exchange: Exchange, access: Access):
+        self.exchange, self.access, self.tls = exchange, access, access.context()
+        self.limit = release_limit(exchange.learning)
+        self.token = None if access.token is None else f"Bearer {access.token}".encode()
+        self.slots = threading.BoundedSemaphore(access.connections)
+        self.ends: dict[socket.socket, float] = {}  # of open connections
+        self.address_family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
+        super().__init__((access.host, access.port), Handler)
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        host = f"[{self.access.host}]" if ":" in self.access.host else self.access.host
+        return f"{'http' if self.tls is None else 'https'}://{host}:{self.server_address[1]}"
+
+    def server_bind(self) -> None:
+        """As the library's, without asking the network for this host's name."""
+        socket.socket.bind(self.socket, self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for a connection, if there is room for one more; else it is closed, and the device comes again."""
+        if not self.slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self.slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.slots.release()
+
+    def service_actions(self) -> None:
+        """Several times a second: connections that take too long are cut."""
+        now = time.monotonic()
+        for connection, end in list(self.ends.items()):
+            if now > end:
+                with suppress(OSError):
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks is the other side's affair; anything else is a fault of ours, and told."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+@contextmanager
+def listening(exchange: Exchange, access: Access) -> Iterator[Server]:
+    """A server at work in its own thread. Raises `InputError` for an address that cannot be used."""
+    try:
+        server = Server(exchange, access)
+    except OSError as error:
+        raise InputError(f"cannot listen on {access.host} port {access.port}: {error.strerror or error}") from error
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection: one request and its answer."""
+
+    server: Server
+    timeout = SILENCE_S
+    server_version, sys_version = "edgefr", ""
+
+    def setup(self) -> None:
+        if self.server.tls is not None:  # here, not where connections are accepted: a handshake takes its time
+            self.request.settimeout(SILENCE_S)
+            self.request = self.server.tls.wrap_socket(self.request, server_side=True)
+        self.server.ends[self.request] = time.monotonic() + REQUEST_S
+        super().setup()
+
+    def finish(self) -> None:
+        self.server.ends.pop(self.request, None)
+        with suppress(OSError):
+            super().finish()
+        if self.server.tls is not None:
+            self.request.close()
+
+    def do_GET(self) -> None:
+        self._answer(TASK, self._task)
+
+    def do_POST(self) -> None:
+        self._answer(RELEASE, self._release)
+
+    def _answer(self, path: str, act: Any) -> None:
+        self.unread = 0
+        try:
+            self._admit()
+            if urlsplit(self.path).path != path:
+                raise Refused(UNKNOWN, "there is no such page")
+            act()
+        except Refused as refused:
+            self.server.exchange.refuse()
+            self._discard()
+            self._send(refused.status, f"{' '.join(str(refused).split())}\n".encode())
+
+    def _admit(self) -> None:
+        """The token, and how much body there is to be read."""
+        length = self.headers.get("Content-Length", "0" if self.command == "GET" else "")
+        known = length.isascii() and length.isdigit() and len(length) < 16
+        self.unread = int(length) if known else DISCARDED
+        if self.server.token is not None:
+            given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+            if not hmac.compare_digest(given, self.server.token):
+                raise Refused(UNAUTHORISED, "the token is missing or wrong; give the server's --token-file")
+        if not known or "Transfer-Encoding" in self.headers:
+            raise Refused(NO_LENGTH, "say how long the body is")
+        if self.unread > self.server.limit:
+            raise Refused(TOO_LARGE, f"{self.unread:,} bytes are more than the {self.server.limit:,} of a release")
+
+    def _task(self) -> None:
+        device, after = self._asked("after")
+        task = self.server.exchange.task(device, after, POLL_S)
+        if task is None:
+            self._send(WAIT, b"")
+            return
+        self._send(DONE if task.done else OK, task.content, task.round)
+        self.server.exchange.handed(device, task)
+
+    def _release(self) -> None:
+        device, number = self._asked("round")
+        content = self.rfile.read(self.unread)
+        if len(content) < self.unread:
+            raise ConnectionError("the body ended early")
+        self.unread = 0
+        self.server.exchange.submit(device, number, content)
+        self._send(OK, b"taken\n", number)
+
+    def _asked(self, number: str) -> tuple[str, int]:
+        """The device and the number of a query."""
+        try:
+            query = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=2)
+            (device,), (value,) = query["device"], query[number]
+        except (ValueError, KeyError):
+            raise Refused(BAD, f"ask with device and {number}, once each") from None
+        if not (value.isascii() and value.isdigit() and len(value) <= DIGITS) or len(device) > LONGEST_ID:
+            raise Refused(BAD, f"{number} is a whole number, device an id")
+        return device, int(value)
+
+    def _discard(self) -> None:
+        left = min(self.unread, DISCARDED)
+        with suppress(OSError):
+            while left and (got := len(self.rfile.read1(min(left, 1 << 16)))):
+                left -= got
+
+    def _send(self, status: int, body: bytes, number: int | None = None) -> None:
+        self.send_response(status)
+        if number is not None:
+            self.send_header(ROUND, str(number))
+        self.send_header(
+            "Content-Type", "text/plain" if status >= BAD and status != DONE else "application/octet-stream"
+        )
+        if status != WAIT:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
