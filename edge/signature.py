@@ -60,11 +60,11 @@ def check(where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> st
     signature = None if raw is None else parse(where, raw)
     if trusted is None:
         return None
-    if signature is None:
-        raise InputError(f"{where} is not signed; get a signed one, or sign it with `edgefr bundle sign`")
     from cryptography.exceptions import InvalidSignature
 
     keys = {key_id(key): key for key in map(load_public, trusted)}
+    if signature is None:
+        raise InputError(f"{where} is not signed; get a signed one, or sign it with `edgefr bundle sign`")
     if signature.key not in keys:
         raise InputError(f"{where} is signed by key {signature.key[:16]}..., which is not trusted; give its public key")
     try:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge.bundle import open_bundle
+from edge.archive import is_archive, opened
 from edge.manifest import SIGNATURE, canonical
 from edge.signature import SCHEMA, Signature, key_id, place, read_pem
+from export.pack import pack
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -46,12 +47,16 @@ def generate(folder: str | Path) -> str:
 
 
 def sign_bundle(bundle: str | Path, key: str | Path) -> str:
-    """Check a bundle folder and sign its manifest, replacing a signature it has; the key's id.
+    """Check a bundle, folder or zip, and sign its manifest, replacing a signature it has; the key's id.
 
     Raises `InputError` for a bundle that a device would refuse, and for a file that is not a private key.
     """
-    private, opened = load_private(key), open_bundle(bundle)
-    return _sign(canonical(opened.manifest), opened.root / SIGNATURE, private)
+    private = load_private(key)
+    with opened(bundle) as found:
+        name = _sign(canonical(found.manifest), found.root / SIGNATURE, private)
+        if is_archive(bundle):
+            pack(found.root, bundle)
+    return name
 
 
 def sign_file(path: str | Path, key: str | Path) -> str:

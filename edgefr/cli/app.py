@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from edgefr.cli.bundle import bundle
 from edgefr.cli.device import device
 from edgefr.cli.devices import devices
 from edgefr.cli.encoder import distill, pretrain
@@ -23,6 +24,7 @@ app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mod
 for command in (simulate, export, recommend, devices, distill, pretrain):
     app.command()(command)
 app.add_typer(reproduce)
+app.add_typer(bundle)
 app.add_typer(device)
 
 # Typer brings its own click or depends on it, by version; its base error is reached without naming either.
@@ -67,8 +69,9 @@ def main() -> None:
 
 
 def _refuse(message: str) -> int:
-    """One line on stderr, whatever the message holds."""
-    _tell(f"[bold red]error:[/bold red] {escape(' '.join(message.split()))}")
+    """One line on stderr, whatever the message holds; what a terminal would act on is shown as '?'."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+    _tell(f"[bold red]error:[/bold red] {escape(line)}")
     return 2
 
 

@@ -1,0 +1,98 @@
+"""`edgefr bundle`: check, look at, compare and sign what devices get. No torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+bundle = typer.Typer(
+    name="bundle",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Check, look at, compare and sign bundles, as folders or zips.",
+)
+
+Given = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle folder, or the zip of one.")]
+Keys = Annotated[
+    list[Path] | None, typer.Option("--key", help="Public key (PEM) that must have signed it; give it again for more.")
+]
+
+
+@bundle.command()
+def verify(
+    path: Given,
+    key: Keys = None,
+    newest: Annotated[
+        int | None, typer.Option(min=0, help="Highest serial seen so far; an older bundle is refused.")
+    ] = None,
+) -> None:
+    """Check a bundle as a device does: signature, expiry, runtime, names, sizes, digests; exit code 2 if not good."""
+    from edge.archive import opened
+    from edgefr.report.bundles import signature_of, size_of
+
+    with opened(path, trusted=key, newest=newest) as found:
+        m = found.manifest
+        line = f"{path} is good: {m.device_class}, {m.method}, {m.variant}, serial {m.serial}, {size_of(found)}"
+        _say(f"{line}; signature: {signature_of(found)}")
+
+
+@bundle.command()
+def inspect(
+    path: Given,
+    key: Keys = None,
+) -> None:
+    """Show what a bundle is: class, variant, graphs, files, signature, expiry (expired ones too), learning phases."""
+    from edge.admission import ALWAYS
+    from edge.archive import opened
+    from edgefr.report.bundles import sheets
+
+    with opened(path, trusted=key, now=ALWAYS) as found:
+        for sheet in sheets(found):
+            Console().print(sheet)
+
+
+@bundle.command()
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A bundle folder, or the zip of one.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+) -> None:
+    """Show how two bundles differ: manifest fields, and files added, removed or changed."""
+    from edge.admission import ALWAYS
+    from edge.archive import opened
+    from edgefr.report.bundles import differences
+
+    with opened(first, now=ALWAYS) as one, opened(second, now=ALWAYS) as two:
+        found = differences(one, two)
+        for sheet in found:
+            Console().print(sheet)
+        if not found:
+            _say(f"no difference: both are bundle {one.manifest.bundle_id}")
+
+
+@bundle.command()
+def sign(
+    path: Given,
+    key: Annotated[Path, typer.Option(help="Private key (PEM), as `edgefr bundle keygen` makes it.")],
+) -> None:
+    """Sign a bundle with an Ed25519 key; a signature it has is replaced."""
+    from export.sign import sign_bundle
+
+    _say(f"signed {path} with key {sign_bundle(path, key)}")
+
+
+@bundle.command()
+def keygen(
+    out: Annotated[Path, typer.Option(help="Folder for private.pem (keep it) and public.pem (give it to devices).")],
+) -> None:
+    """Make a key pair to sign with."""
+    from export.sign import generate
+
+    _say(f"made {out}/private.pem and {out}/public.pem, key {generate(out)}")
+
+
+def _say(line: str) -> None:
+    """A line that is never broken, so that it can be copied; what a terminal would act on is shown as '?'."""
+    Console(soft_wrap=True, highlight=False).print("".join(c if c.isprintable() else "?" for c in line), markup=False)

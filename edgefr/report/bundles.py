@@ -1,0 +1,141 @@
+"""What a bundle is, and how two differ, as tables for the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from edge.bundle import Bundle
+from edge.manifest import SIGNATURE, File
+from edge.signature import parse
+from edgefr.report.layout import Sheet
+
+
+def sheets(bundle: Bundle) -> list[Sheet]:
+    """What it is, its files, and its learning phases if it learns."""
+    out = [Sheet("bundle", _facts(bundle), words=["field", "value"]), _files(bundle)]
+    return [*out, _phases(bundle)] if bundle.config.learning else out
+
+
+def differences(one: Bundle, two: Bundle) -> list[Sheet]:
+    """Fields of the manifests and files that differ; nothing for the same bundle with the same signature."""
+    first, second = (dict(_plain(_signed(b))) for b in (one, two))
+    fields = [
+        {"field": name, "first": first.get(name, "-"), "second": second.get(name, "-")}
+        for name in [*first, *(n for n in second if n not in first)]
+        if first.get(name) != second.get(name)
+    ]
+    listed = [{entry.path: entry for entry in b.manifest.files} for b in (one, two)]
+    files = [_change(name, *(part.get(name) for part in listed)) for name in sorted({*listed[0], *listed[1]})]
+    changed = [row for row in files if row["change"] != "same"]
+    out = [Sheet("fields that differ", fields, words=["field", "first", "second"])] if fields else []
+    return [*out, Sheet("files that differ", changed, words=["file", "role", "change"])] if changed else out
+
+
+def signature_of(bundle: Bundle) -> str:
+    """Who signed, and whether that was checked."""
+    if bundle.signed_by is not None:
+        return f"by {bundle.signed_by}, a trusted key"
+    claimed = _claimed(bundle)
+    return "none" if claimed is None else f"says it is by {claimed}; not checked, give --key"
+
+
+def size_of(bundle: Bundle) -> str:
+    """Number of files and MB (10^6 bytes)."""
+    files = bundle.manifest.files
+    return f"{len(files)} files, {sum(entry.size for entry in files) / 1e6:,.2f} MB"
+
+
+def _claimed(bundle: Bundle) -> str | None:
+    path = bundle.root / SIGNATURE
+    return parse(f"bundle {bundle.root}", path.read_bytes()).key if path.is_file() else None
+
+
+def _facts(bundle: Bundle) -> list[dict[str, str]]:
+    m = bundle.manifest
+    sizes = m.model
+    expiry = "never" if m.expires is None else m.expires + (" (EXPIRED)" if m.expired(datetime.now(UTC)) else "")
+    facts = {
+        "class": m.device_class,
+        "method": m.method,
+        "variant": m.variant,
+        "made": f"{m.created}, serial {m.serial}",
+        "expires": expiry,
+        "signature": signature_of(bundle),
+        "bundle id": m.bundle_id,
+        "files": size_of(bundle),
+        "memory": f"{sizes.memory_mb:,.0f} MB (estimate)",
+        "graphs": f"opset {m.onnx.opset}, IR {m.onnx.ir}, onnxruntime {m.onnx.min_ort} or newer",
+        "items": f"{m.item_count:,}",
+        "parameters": f"{sizes.shared_parameters:,} shared, {sizes.private_parameters:,} private, "
+        f"{sizes.encoder_parameters:,} of the encoder",
+        "simulated users": f"{sizes.users:,}",
+    }
+    facts |= dict(_leaves("from", m.provenance))
+    return [{"field": name, "value": value} for name, value in facts.items()]
+
+
+def _files(bundle: Bundle) -> Sheet:
+    rows = [
+        {"file": entry.path, "role": entry.role, "bytes": f"{entry.size:,}", "sha256": entry.sha256[:12]}
+        for entry in bundle.manifest.files
+    ]
+    return Sheet("files", rows, words=["file", "role"])
+
+
+def _phases(bundle: Bundle) -> Sheet:
+    learning = bundle.config.learning
+    assert learning is not None
+    rows = [
+        {
+            "phase": phase.name,
+            "when": phase.when,
+            "trains": ", ".join([*phase.dense, *(f"rows of {table}" for table in phase.tables)]),
+            "optimiser": phase.optimiser,
+            "epochs": f"{phase.epochs}",
+            "learning rate": ", ".join(f"{rate:g}" for rate in dict.fromkeys(phase.lr.values())),
+            "graph": phase.graph,
+        }
+        for phase in learning.phases
+    ]
+    caption = (
+        f"batches of {learning.batch_size}, {learning.negatives} negatives per positive, after {learning.round} rounds"
+    )
+    return Sheet("learning", rows, words=["phase", "when", "trains", "optimiser", "graph"], caption=caption)
+
+
+def _change(name: str, one: File | None, two: File | None) -> dict[str, str]:
+    if one is None or two is None:
+        change = "added" if one is None else "removed"
+    else:
+        change = "same" if one == two else "changed"
+    present = two or one
+    assert present is not None
+    sizes = ["-" if entry is None else f"{entry.size:,}" for entry in (one, two)]
+    return {"file": name, "change": change, "role": present.role, "bytes": sizes[0], "bytes now": sizes[1]}
+
+
+def _signed(bundle: Bundle) -> dict[str, Any]:
+    record = bundle.manifest.model_dump(mode="json", by_alias=True, exclude={"files"})
+    return record | {"signed by": _claimed(bundle) or "nobody"}
+
+
+def _plain(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in record.items():
+        yield from _leaves(name, value)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Every value of a JSON tree with its dotted name, as text that a terminal can show."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner)
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield _shown(name), _shown(text)
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
