@@ -31,11 +31,17 @@ def user(client: int) -> str:
     return f"u{client}"
 
 
+def fresh() -> Path:
+    """A temporary folder that goes away with the process."""
+    path = Path(tempfile.mkdtemp(prefix="device-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
 @cache
 def bundle(variant: str, replay: bool = False, **release: object) -> Path:
     """The bundle of untrained tensors, whose devices draw as `programs.work` does. Read only."""
-    out = Path(tempfile.mkdtemp(prefix="device-"))
-    atexit.register(shutil.rmtree, out, ignore_errors=True)
+    out = fresh()
     local = program(variant)
     train = interactions()
     everyone = torch.arange(CLIENTS)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from edge.delta import Delta
 from edge.device import Device
+from edge.ragged import Ragged
 from edge.release import Release
 from edgefr.engine import inline
+from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Updates
+from edgefr.methods.f3crec.memory import ITEMS as REMEMBERED
+from edgefr.methods.f3crec.memory import ReplayMemory, empty, remember_best
+from edgefr.methods.f3crec.settings import ContinualSettings
 from tests.contract import bundles
-from tests.contract.programs import interactions, program, work
+from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
 
 LEARNERS = (0, 7, 20)
 
@@ -54,3 +61,41 @@ def test_a_device_learns_what_the_simulator_does(variant: str, tmp_path: Path) -
         for name, value in updates.private.items():
             close(own[name], value[slot])
         assert np.abs(release.update).max(initial=0) + sum(np.abs(v).max() for _, v in release.rows.values()) > 1e-3
+
+
+BACKBONES = ("fedmf", "fedncf", "pfedrec")
+
+
+@pytest.mark.parametrize("variant", BACKBONES)
+def test_a_device_replays_what_the_simulator_replays(variant: str, tmp_path: Path) -> None:
+    """Two blocks: a round on the first, the server's update, the memory, a round on the second."""
+    client, how, pool = 7, bundles.REPLAY, np.arange(ITEMS)
+    first, second = interactions(), interactions(seed=2)
+    device = Device(bundles.bundle(variant, replay=True), tmp_path, user=bundles.user(client))
+    device.learn(first[client])
+    table = device.state.tensors["table.item"] + 0.2 * np.sin(np.arange(ITEMS))[:, None].astype(np.float32)
+    base, dense = device.bundle.manifest.bundle_id, device.state.part("shared")
+    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND, dense, {"item": (pool, table)}))
+    device.next_block()
+    release = device.learn(second[client])
+
+    local, everyone = program(variant), torch.arange(CLIENTS)
+    shared, private = local.init_shared(bundles.SEED), local.init_private(bundles.SEED, everyone)
+    one = np.array([client])
+    begun = inline.run(work(local), shared, {n: v[one] for n, v in private.items()}, one)
+    for name, value in begun.private.items():
+        private[name][client] = value[0]
+    shared["item"] = torch.from_numpy(table)
+    memory = empty(CLIENTS, how.list_size)
+    score = ModelScorer(local, shared, private, Ragged.empty(CLIENTS), pool, ITEMS, torch.device("cpu"))
+    remember_best(memory, one, lambda users: score(users, None), pool, 0, how.list_size)
+    np.testing.assert_array_equal(device.state.tensors["memory.items"], memory[REMEMBERED][client].numpy())
+
+    settings = ContinualSettings(list_size=how.list_size, kd_weight=how.weight, shift_scale=how.shift_scale)
+    replay = ReplayMemory(settings, how.picks, pool, ITEMS, bundles.LESSONS.seed)
+    job = replace(work(local, train=second), memory=replay, round=bundles.ROUND + 1)
+    own = {name: value[one] for name, value in (private | memory).items()}
+    drawn = replay.replay(local, shared, own, one, job.round)
+    assert drawn is not None
+    assert 0 < len(drawn.items.values) <= how.list_size
+    compare(release, inline.run(job, shared, own, one), 0)

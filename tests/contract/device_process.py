@@ -1,0 +1,23 @@
+"""One round on a device, as a program of its own: BUNDLE STATE USER ITEMS -> what it released, as JSON."""
+
+import json
+import sys
+
+from edge.device import Device
+
+bundle, state, user, items = sys.argv[1:]
+device = Device(bundle, state, user=user)
+release = device.learn([int(item) for item in items.split(",")])
+import onnxruntime  # noqa: E402
+
+print(
+    json.dumps(
+        {
+            "update": release.update.tolist(),
+            "rows": {name: [values[0].tolist(), values[1].tolist()] for name, values in release.rows.items()},
+            "best": device.recommend(5),
+            "onnxruntime": onnxruntime.__version__,
+            "heavy": sorted({name.split(".")[0] for name in sys.modules} & {"torch", "transformers", "onnx", "pandas"}),
+        }
+    )
+)

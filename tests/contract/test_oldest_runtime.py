@@ -1,0 +1,74 @@
+"""Every bundle learns on the oldest onnxruntime that its manifest admits, in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge.bundle import open_bundle
+from tests.contract import bundles
+from tests.contract.programs import interactions
+
+ROOT, CLIENT = Path(__file__).parents[2], 7
+OFFLINE = ("No matching distribution", "Connection", "Temporary failure", "SSLError")
+
+
+@pytest.fixture(scope="module")
+def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A python with the oldest onnxruntime of the manifests, or the test is skipped where it cannot be fetched."""
+    home = tmp_path_factory.mktemp("oldest") / "environment"
+    venv.create(home, with_pip=True)
+    version = open_bundle(bundles.bundle("fedmf")).manifest.onnx.min_ort
+    packages = [f"onnxruntime=={version}.*", "numpy<2", "tokenizers", "safetensors", "pydantic", "cryptography"]
+    command = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", *packages]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode and any(word in done.stderr for word in OFFLINE):
+        pytest.skip(f"packages cannot be fetched here: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return home / "bin" / "python"
+
+
+def learned(python: Path | str, variant: str, state: Path) -> dict:
+    items = ",".join(map(str, interactions()[CLIENT]))
+    command = [
+        str(python),
+        str(Path(__file__).with_name("device_process.py")),
+        str(bundles.bundle(variant)),
+        str(state),
+    ]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONHOME"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, bundles.user(CLIENT), items],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@cache
+def today(variant: str) -> dict:
+    return learned(sys.executable, variant, Path(bundles.fresh()))
+
+
+@pytest.mark.parametrize("variant", bundles.SHIPPED)
+def test_a_round_on_the_oldest_runtime(variant: str, oldest: Path, tmp_path: Path) -> None:
+    old, new = learned(oldest, variant, tmp_path / "state"), today(variant)
+    assert old["onnxruntime"].startswith(open_bundle(bundles.bundle(variant)).manifest.onnx.min_ort)
+    assert old["heavy"] == new["heavy"] == []
+    np.testing.assert_allclose(old["update"], new["update"], atol=1e-5)
+    for name, (items, values) in new["rows"].items():
+        assert old["rows"][name][0] == items
+        np.testing.assert_allclose(old["rows"][name][1], values, atol=1e-5 * max(1.0, float(np.abs(values).max())))
+    assert [item for item, *_ in old["best"]] == [item for item, *_ in new["best"]]
