@@ -295,10 +295,11 @@ def _of_seed(seed: int, progress: Progress | None) -> Progress | None:
 
 
 def fleet_overrides(experiment: Experiment) -> dict[str, Any]:
-    """The experiment's `fleet.*` values as overrides of devices.yaml: `fleet.rounds.*` go to its `rounds` section."""
-    fleet = {key: value for key, value in experiment.fleet.items() if key != "rounds"}
-    rounds = experiment.fleet.get("rounds", {})
-    return ({"fleet": fleet} if fleet else {}) | ({"rounds": rounds} if rounds else {})
+    """The experiment's `fleet.*` values as overrides of devices.yaml: `fleet.rounds.*` go to its `rounds` section,
+    `fleet.cost.*` to `cost`."""
+    own = {name: experiment.fleet[name] for name in ("rounds", "cost") if experiment.fleet.get(name)}
+    fleet = {key: value for key, value in experiment.fleet.items() if key not in ("rounds", "cost")}
+    return ({"fleet": fleet} if fleet else {}) | own
 
 
 def torch_device(name: str) -> Any:

@@ -80,10 +80,15 @@ def step_seconds(compute: Value, optimiser: Value, overhead: Value = 0.0) -> Arr
     return np.asarray(np.asarray(compute) + np.asarray(optimiser) + np.asarray(overhead))
 
 
+def inference_parts(flops: Value, weight_bytes: Value, gops: Value, copy_gbs: Value) -> tuple[Array, Array]:
+    """Seconds of arithmetic and of reading the weights in one forward pass, each as if the other took no time."""
+    arithmetic = np.asarray(flops) / (_INFERENCE_EFFICIENCY * np.asarray(gops) * 1e9)
+    return np.asarray(arithmetic), np.asarray(np.asarray(weight_bytes) / (2e9 * np.asarray(copy_gbs)))
+
+
 def inference_seconds(flops: Value, weight_bytes: Value, gops: Value, copy_gbs: Value) -> Array:
     """One forward pass at fp32 or int8 rate `gops`, bound by arithmetic or by reading the weights."""
-    arithmetic = np.asarray(flops) / (_INFERENCE_EFFICIENCY * np.asarray(gops) * 1e9)
-    return np.maximum(arithmetic, np.asarray(weight_bytes) / (2e9 * np.asarray(copy_gbs)))
+    return np.maximum(*inference_parts(flops, weight_bytes, gops, copy_gbs))
 
 
 def throttled_seconds(seconds: Value, after_s: Value, factor: Value) -> Array:

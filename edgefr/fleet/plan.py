@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.fleet import cost
-from edgefr.fleet.clients import Clients
+from edgefr.fleet.clients import Clients, Indices
+from edgefr.fleet.ratio import MeasuredSteps, analytic_step, host_ratio_step, stack_of
 from edgefr.fleet.spec import Figure, FleetFile
 from edgefr.fleet.work import Work
 from privacy import keyed
@@ -41,8 +42,10 @@ class Figures:
         self.j_per_mb_up = np.array([r.j_per_mb_up for r in radios])
         self.tail_j = np.array([r.tail_j for r in radios])
         self.runtime_mb = runtime.rss_mb.v
-        self.step_overhead_ms = runtime.step_overhead_ms.v
-        self.optimiser_passes = runtime.optimiser_passes.v
+        self.stack = stack_of(spec)
+        calibration = spec.cost.calibration if spec.cost.mode == "host-ratio" else None
+        limits = {name: spec.devices[name].memory.app_mb.v for name in classes}
+        self.measured = None if calibration is None else MeasuredSteps.of(calibration, limits)
 
 
 @dataclass(frozen=True)
@@ -98,20 +101,12 @@ def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed:
     down_s = cost.transfer_seconds(bytes_down, figures.down_mbps[network] * factor, figures.rtt_ms[network])
     up_s = cost.transfer_seconds(bytes_up, figures.up_mbps[network] * factor, figures.rtt_ms[network])
 
-    memory_mb = each(
-        cost.training_memory_mb(
-            figures.runtime_mb,
-            work.resident_parameters,
-            work.trained_parameters,
-            work.activation_bytes,
-            work.optimiser,
-        )
-    )
+    memory_mb, fits = _memory(figures, device, work)
     return Plan(
         ends=np.cumsum(np.stack([down_s, compute_s, up_s], axis=1), axis=1),
         work_s=work_s,
-        memory_mb=memory_mb,
-        fits=cost.fits(memory_mb, figures.app_mb[device]),
+        memory_mb=each(memory_mb),
+        fits=fits,
         bytes_down=bytes_down,
         bytes_up=bytes_up,
         active_w=figures.active_w[device],
@@ -121,21 +116,27 @@ def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed:
     )
 
 
-def _step_seconds(figures: Figures, clients: Clients, cohort: Ids, work: Work) -> Floats:
-    """Seconds of one training step on each client at full speed."""
-    copy_gbs = figures.copy_gbs[clients.device[cohort]]
-    gflops = clients.gflops[cohort].astype(np.float64)
-    forward = np.asarray(work.flops_per_example, dtype=np.float64)
-    # A weight in use costs a multiply-add per example, so rows of a resident table that no example
-    # reads cost nothing.
-    weights = np.minimum(np.asarray(work.resident_parameters), forward / 2)
-    compute = cost.compute_seconds(
-        np.asarray(work.examples_per_step) * forward * work.passes,
-        4.0 * work.passes * weights + 2.0 * np.asarray(work.activation_bytes),
-        gflops,
-        copy_gbs,
-        work.width,
+def _memory(figures: Figures, device: Indices, work: Work) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """MB that training takes on each client, and whether that fits: modelled, or what was measured."""
+    if figures.measured is not None:
+        return figures.measured.peak_mb[device], figures.measured.fits[device]
+    memory_mb = cost.training_memory_mb(
+        figures.runtime_mb,
+        work.resident_parameters,
+        work.trained_parameters,
+        work.activation_bytes,
+        work.optimiser,
     )
-    passes = figures.optimiser_passes if work.optimiser == "adam" else 1
-    update = cost.optimiser_seconds(np.asarray(work.trained_parameters), copy_gbs, work.optimiser, passes)
-    return cost.step_seconds(compute, update, cost.overhead_seconds(figures.step_overhead_ms, gflops))
+    return memory_mb, cost.fits(memory_mb, figures.app_mb[device])
+
+
+def _step_seconds(figures: Figures, clients: Clients, cohort: Ids, work: Work) -> Floats:
+    """Seconds of one training step on each client at full speed, in the mode of the file."""
+    device = clients.device[cohort]
+    copy_gbs, gflops = figures.copy_gbs[device], clients.gflops[cohort].astype(np.float64)
+    measured = figures.measured
+    if measured is None:
+        return analytic_step(work, gflops, copy_gbs, figures.stack).total
+    measured.check(work)
+    line = measured.fixed_ms[device], measured.example_ms[device]
+    return host_ratio_step(work, line, measured.host, gflops, copy_gbs, figures.stack)

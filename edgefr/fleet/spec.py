@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic_core import PydanticCustomError
 
 from edgefr.documents import Document
+from edgefr.fleet.calibration import Calibration, read_calibration
 from privacy.errors import unknown
 
 Kind = Literal["M", "P", "D", "E"]
@@ -241,6 +242,23 @@ class Rounds(_Section):
         return self
 
 
+MEASURED_STACK = "python_ort"
+"""The runtime that `edgefr calibrate` measures."""
+
+
+class CostModel(_Section):
+    """Where a training step's seconds and memory come from."""
+
+    mode: Literal["analytic", "host-ratio"] = Field(
+        "analytic",
+        description="analytic: operations and bytes over the device's rates; host-ratio: what a host measured, scaled "
+        "by the ratios of compute and copy rates",
+    )
+    calibration: Calibration | None = Field(
+        None, description="calibration.json of `edgefr calibrate`: a file name, or its content"
+    )
+
+
 class FleetFile(_Section):
     """A whole devices.yaml."""
 
@@ -251,6 +269,31 @@ class FleetFile(_Section):
     devices: Annotated[dict[str, Device], Field(min_length=1)] = Field(description="device classes")
     fleet: FleetSection = Field(description="the fleet made of them")
     rounds: Rounds = Field(default_factory=lambda: Rounds.model_validate({}), description="the round policy")
+    cost: CostModel = Field(
+        default_factory=lambda: CostModel.model_validate({}), description="where a step's seconds come from"
+    )
+
+    @model_validator(mode="after")
+    def _calibrated(self) -> "FleetFile":
+        problem, at = self._not_calibrated()
+        if problem:
+            raise PydanticCustomError("cost", "{problem}", {"problem": problem, "at": ("cost", at)})
+        return self
+
+    def _not_calibrated(self) -> tuple[str, str]:
+        """What host-ratio is missing, and the field to blame."""
+        known = self.cost.calibration
+        if self.cost.mode == "analytic":
+            return "", ""
+        if known is None:
+            return "host-ratio needs cost.calibration, a file that `edgefr calibrate RUN` writes", "mode"
+        if self.fleet.stack != MEASURED_STACK:
+            return f"host-ratio is measured with {MEASURED_STACK}, but fleet.stack is {self.fleet.stack}", "mode"
+        for name, share in self.fleet.share.items():
+            if share > 0 and known.learning(name) is None:
+                mend = "calibrate bundles of this fleet that learn, or set cost.mode to analytic"
+                return f"no training step of class {name} was measured; {mend}", "calibration"
+        return "", ""
 
     @model_validator(mode="after")
     def _names_exist(self) -> "FleetFile":
@@ -287,7 +330,8 @@ def load_fleet(path: Path, overrides: dict[str, Any] | None = None) -> FleetFile
 
     `overrides` is laid over the file: a nested mapping in the file's own layout, such as
     ``{"fleet": {"dropout": 0.2}, "rounds": {"policy": "first_k"}}``. Sections merge; a mapping of shares
-    (`fleet.share`, `networks` of a device or of the fleet) is replaced as a whole, since its parts sum to 1.
+    (`fleet.share`, `networks` of a device or of the fleet) is replaced as a whole, since its parts sum to 1. The
+    `cost.calibration` of a file is named relative to that file, one in `overrides` relative to the current folder.
 
     Raises `InputError`, one line: ``FILE:LINE: field.path: what is wrong; how to mend it``.
 
@@ -295,9 +339,20 @@ def load_fleet(path: Path, overrides: dict[str, Any] | None = None) -> FleetFile
     0.0
     """
     document = Document.read(path)
+    _read_named_calibration(document, path.parent)
     for dotted, value in _leaves(overrides or {}, ()):
         document.put(dotted, value, source=f"{path} (set by an override)")
+    _read_named_calibration(document, Path())
     return document.validate(FleetFile)
+
+
+def _read_named_calibration(document: Document, folder: Path) -> None:
+    """Put a calibration file's content where a document names it, so that a run's own devices.yaml is whole."""
+    section = document.values.get("cost")
+    named = section.get("calibration") if isinstance(section, dict) else None
+    if isinstance(named, str):
+        content = read_calibration(folder / named).model_dump(mode="json", by_alias=True, exclude_none=True)
+        document.put("cost.calibration", content, source=str(folder / named))
 
 
 def _leaves(over: dict[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

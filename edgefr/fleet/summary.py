@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.fleet.ratio import both_modes
 from edgefr.fleet.spec import EVIDENCE, FleetFile
 from edgefr.fleet.tally import QUANTITIES, Tally
 
@@ -25,6 +26,7 @@ def summarise(
     return {
         "policy": spec.rounds.policy,
         "stack": spec.fleet.stack,
+        "cost": cost_modes(spec, classes),
         "clients": int(clients.sum()),
         **_part(tally, kinds, None),
         "classes": by_class,
@@ -48,15 +50,18 @@ def _part(tally: Tally, kinds: list[str], device: int | None) -> dict[str, Any]:
 def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
     """For each simulated quantity of a device class, the kinds of figure it rests on.
 
-    A quantity is no better than its weakest input. Bytes are not listed: they are counted, not modelled.
+    A quantity is no better than its weakest input. Peak memory measured on a host is a proxy for a device's. Bytes are
+    not listed: they are counted, not modelled.
     """
     device, runtime = spec.devices[name], spec.runtimes[spec.fleet.stack]
+    measured = spec.cost.mode == "host-ratio"
     mix = spec.fleet.networks or device.networks
     networks = [spec.networks[n] for n, share in mix.items() if share > 0]
     seconds = {
         "fp32_gflops": EVIDENCE[device.compute.fp32_gflops.kind],
         "copy_gbs": EVIDENCE[device.memory.copy_gbs.kind],
-        "step_overhead_ms": EVIDENCE[runtime.step_overhead_ms.kind],
+        **(dict.fromkeys(("host_step_ms", "host_gflops", "host_copy_gbs"), EVIDENCE["M"]) if measured else {}),
+        **({} if measured else {"step_overhead_ms": EVIDENCE[runtime.step_overhead_ms.kind]}),
         "bandwidth": _joined({n.bandwidth.kind for n in networks}),
     }
     if device.throttle:
@@ -66,8 +71,22 @@ def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
         "radio": _joined({n.radio.kind for n in networks}),
         "seconds": _weakest(seconds),
     }
-    memory = {"rss_mb": EVIDENCE[runtime.rss_mb.kind], "app_mb": EVIDENCE[device.memory.app_mb.kind]}
+    resident = {"peak_rss_mb": EVIDENCE["P"]} if measured else {"rss_mb": EVIDENCE[runtime.rss_mb.kind]}
+    memory = {**resident, "app_mb": EVIDENCE[device.memory.app_mb.kind]}
     return {"seconds": seconds, "energy_j": energy, "memory_mb": memory}
+
+
+def cost_modes(spec: FleetFile, classes: list[str]) -> dict[str, Any]:
+    """The mode of the step times; where a host measured, both modes' ms of the measured step on a middling device."""
+    both = {name: both_modes(spec, name) for name in classes}
+    steps = {
+        name: {"analytic_ms": found[0], "host_ratio_ms": found[1], "ratio": found[1] / found[0]}
+        for name, found in both.items()
+        if found is not None and found[0] > 0
+    }
+    known = spec.cost.calibration
+    host = None if known is None else {"cpu": known.host.cpu, **known.host.model_dump(include={"gflops", "copy_gbs"})}
+    return {"mode": spec.cost.mode, "host": host, "steps": steps}
 
 
 def _joined(kinds: set[str]) -> str:

@@ -1,0 +1,49 @@
+"""From a host's figures to a device class's: p10, p50 and p90 over the spread of the class's compute rate."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.fleet.calibration import Calls, Host, Learning
+from edgefr.fleet.cost import inference_parts
+from edgefr.fleet.ratio import Stack, host_ratio_step, scaled_seconds
+from edgefr.fleet.spec import Device, Figure
+
+Floats = npt.NDArray[np.float64]
+SHARES = np.array([0.1, 0.5, 0.9])
+"""p10, p50 and p90 of times; the fastest devices have the shortest."""
+
+
+def rates(figure: Figure, shares: npt.ArrayLike) -> Floats:
+    """Quantiles of the rate that clients draw (`edgefr.fleet.clients.draw`): log-uniform from v out to lo, or to hi.
+
+    >>> rates(Figure(v=8.0, lo=2.0, hi=16.0, kind="E"), [0.0, 0.25, 0.5, 1.0]).round(2).tolist()
+    [2.0, 4.0, 8.0, 16.0]
+    """
+    u = np.asarray(shares, dtype=np.float64)
+    far = np.where(u < 0.5, figure.lo or figure.v, figure.hi or figure.v)
+    return np.asarray(figure.v * (far / figure.v) ** np.abs(2.0 * u - 1.0))
+
+
+def step_ms(learning: Learning, host: Host, device: Device, stack: Stack) -> Floats | None:
+    """Milliseconds of the largest measured step of a round on a class: p10, p50, p90. None: it was not measured."""
+    line = learning.line()
+    if line is None or learning.work is None:
+        return None
+    gflops = rates(device.compute.fp32_gflops, 1.0 - SHARES)
+    return 1e3 * host_ratio_step(learning.work.work(), line, host, gflops, device.memory.copy_gbs.v, stack)
+
+
+def call_ms(calls: Calls | None, host: Host, device: Device) -> Floats | None:
+    """Milliseconds of a recommendation or an encoded text on a class: p10, p50, p90. None: it was not measured.
+
+    The fp32 rates scale int8 graphs too: what the host's int8 rate is was not measured.
+    """
+    if calls is None or calls.cost is None:
+        return None
+    arithmetic, traffic = inference_parts(calls.cost.flops, calls.cost.traffic_bytes, host.gflops, host.copy_gbs)
+    both = float(arithmetic + traffic)
+    share = float(traffic) / both if both > 0 else 0.0
+    gflops = rates(device.compute.fp32_gflops, 1.0 - SHARES)
+    return scaled_seconds(calls.cost.median_ms, share, host, gflops, device.memory.copy_gbs.v)

@@ -1,0 +1,79 @@
+"""Operations and bytes of what a bundle does, counted from what it says of itself: weights of the two-part ratio.
+
+Only their proportion matters: how long the host takes is measured.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from edge.bundle import Bundle
+from edge.learning import Learning, TensorRecord
+from edgefr.fleet.calibration import StepWork
+
+FLOAT = 4  # bytes of a value while it is computed with
+
+
+def of_recommending(bundle: Bundle) -> tuple[float, float]:
+    """(operations, bytes) of scoring the catalogue: two per dense value and item; tables are read, and widened."""
+    sizes, items = bundle.manifest.model, bundle.manifest.item_count
+    widths = sum(table.width for table in bundle.config.tables)
+    stored = sum(_size(bundle, table.path) for table in bundle.config.tables)
+    flops = 2.0 * items * (sizes.shared_parameters + sizes.private_parameters + widths)
+    return flops, stored + 2.0 * FLOAT * items * widths
+
+
+def of_encoding(bundle: Bundle, tokens: int) -> tuple[float, float]:
+    """(operations, bytes) of encoding one text of so many tokens: two per weight and token; every weight is read.
+
+    The word table counts on both sides, though few of its rows are read.
+    """
+    weights = sum(file.size for file in bundle.manifest.files if file.role == "encoder")
+    return 2.0 * tokens * bundle.manifest.model.encoder_parameters, float(weights)
+
+
+def of_step(bundle: Bundle, examples: float) -> StepWork:
+    """The work of one step of a round with so many examples, counted as `edgefr.engine.footprint` counts it.
+
+    Where a device reads texts itself (a table of token numbers), the weights in the step graph meet every token; its
+    word table is among them, so that is an upper estimate.
+    """
+    learning = bundle.config.learning
+    assert learning is not None
+    phases = [phase for phase in learning.phases if phase.when == "round"]
+    used = {name for phase in phases for name in (*phase.dense, *phase.tables)}
+    widths = sum(tensor.shape[-1] for tensor in learning.tensors) + sum(t.width for t in bundle.config.tables)
+    reading = [table.width for table in bundle.config.tables if table.dtype == "i32"]
+    weights = max((_size(bundle, phase.graph) for phase in phases), default=0) / FLOAT if reading else 0.0
+    forward = sum(2.0 * (_values(t) if t.kind == "dense" else t.shape[-1]) for t in _read(learning))
+    trained = sum(
+        _values(t) if t.kind == "dense" else min(t.shape[0], examples) * t.shape[-1]
+        for t in learning.tensors
+        if t.name in used
+    )
+    return StepWork(
+        examples=examples,
+        flops_per_example=forward + 2.0 * weights * sum(reading),
+        trained_parameters=trained,
+        resident_parameters=sum(_values(tensor) for tensor in learning.tensors) + weights,
+        activation_bytes=FLOAT * examples * widths,
+        upload_bytes=FLOAT * sum(_values(learning.tensor(name)) for name in learning.trained("round", "shared")),
+        optimiser=phases[0].optimiser if phases else "sgd",
+        passes=2.0 if reading else 3.0,
+        width=max(tensor.shape[-1] for tensor in learning.tensors),
+    )
+
+
+def _read(learning: Learning) -> list[TensorRecord]:
+    """Tensors that a step of a round reads: those it trains, and shared ones."""
+    used = {name for phase in learning.phases if phase.when == "round" for name in (*phase.dense, *phase.tables)}
+    return [tensor for tensor in learning.tensors if tensor.name in used or tensor.place == "shared"]
+
+
+def _values(tensor: TensorRecord) -> int:
+    return prod(tensor.shape)
+
+
+def _size(bundle: Bundle, path: str) -> float:
+    """Bytes of a listed file; 0 for one that is not listed."""
+    return float(sum(file.size for file in bundle.manifest.files if file.path == path))
