@@ -127,7 +127,7 @@ class Buffered:
             if found is None:
                 return
             ids, plan, walks = found
-            refusal, stops = self._devices.asked(ids, plan, walks, now)
+            refusal, stops, plan = self._devices.asked(ids, plan, walks, now)
             self._devices.tally.add("memory_mb", self._devices.device_of[ids], plan.memory_mb)
             seconds, failure = self._ends(plan, stops)
             for row, (client, why) in enumerate(zip(ids.tolist(), refusal.tolist(), strict=True)):

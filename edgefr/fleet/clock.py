@@ -88,7 +88,7 @@ class Fleet:
         wanted = math.floor(len(ids) / rules.over_select + 1e-9)
         at_least = math.ceil(wanted * rules.min_fraction - 1e-9)
         plan, walks = self._devices.plan(number, ids, work)
-        failure, stops = self._devices.asked(ids, plan, walks, started)
+        failure, stops, plan = self._devices.asked(ids, plan, walks, started)
         working = failure == Failure.OK
         enough = max(wanted, 1) if rules.policy == "first_k" else None
         played = play(plan.ends, stops, working, rules.deadline_s, enough, at_least)

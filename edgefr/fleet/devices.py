@@ -6,6 +6,7 @@ or for whom the server waits (`clock`, `buffered`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -37,12 +38,13 @@ class Failure(IntEnum):
     UPLOAD = 5  # lost while uploading
     DEADLINE = 6  # still at work at the deadline
     NOT_NEEDED = 7  # still at work when enough others had uploaded (first_k), or when the rounds were over (async)
-    BATTERY = 8  # refused: the round would leave too little charge
+    BATTERY = 8  # refused: the round would leave too little charge, or is not on the charger for all of it
     VOID = 9  # uploaded, but too few others did and the round was thrown away
     STALE = 10  # uploaded, but too many aggregates after it had started (async)
 
 
 REFUSALS = (Failure.MEMORY, Failure.UNAVAILABLE, Failure.BATTERY)
+_LATER = np.array([0.0, 1.0, 1.0])  # a pause puts off the ends of computing and upload
 _LOST_IN = np.array([Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD], dtype=np.uint8)
 
 
@@ -58,7 +60,7 @@ class Devices:
         self.presence = Presence(spec.fleet.availability, len(activity), seed)
         self.charge = Charge(spec.fleet.battery, self._figures.battery_j[self.device_of], seed)
         self.tally = Tally(len(classes), len(Failure))
-        self._dropout = spec.fleet.dropout
+        self._dropout, self._deadline = spec.fleet.dropout, spec.rounds.deadline_s
 
     def plan(self, number: int, ids: Ids, work: Work) -> tuple[Plan, Floats]:
         """What round `number` would take on each client, and when it walks away, s from its start: at a random point
@@ -68,18 +70,21 @@ class Devices:
         leaves = keyed.uniform(keys, 0) < self._dropout
         return plan, np.where(leaves, keyed.uniform(keys, 1) * plan.ends[:, 2], np.inf)
 
-    def asked(self, ids: Ids, plan: Plan, walks: Floats, now: float) -> tuple[Codes, Floats]:
-        """Who refuses at `now` and why (OK: starts), and when those who start are lost, s from then. [C]
+    def asked(self, ids: Ids, plan: Plan, walks: Floats, now: float) -> tuple[Codes, Floats, Plan]:
+        """Who refuses at `now` and why (OK: starts), when those who start are lost, s from then, and their plan with
+        the pauses they make. [C]
 
         A client has to be there for the whole of its work, not only when it ends.
         """
-        until = self.presence.online_until(ids, now)
+        online = self.presence.online_until(ids, now) > now
+        pauses, lost = self.presence.interruptions(ids, now, plan.ends, self._deadline)
+        plan = replace(plan, ends=plan.ends + pauses[:, None] * _LATER)
         joules = plan.spent(plan.ends[:, 2])[0]
         failure = np.zeros(len(ids), dtype=np.uint8)
-        failure[~self.charge.allows(ids, now, joules)] = Failure.BATTERY
-        failure[until <= now] = Failure.UNAVAILABLE
+        failure[~self.charge.allows(ids, now, joules, plan.ends[:, 2])] = Failure.BATTERY
+        failure[~online] = Failure.UNAVAILABLE
         failure[~plan.fits] = Failure.MEMORY
-        return failure, np.minimum(until - now, walks)
+        return failure, np.minimum(lost, walks), plan
 
     def account(self, ids: Ids, plan: Plan, seconds: Floats) -> Floats:
         """Count `seconds` of their plans [C] for clients that started; returns joules [C]."""

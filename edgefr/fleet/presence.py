@@ -29,7 +29,7 @@ class Presence:
         share_on = rule.mean_on_h / (rule.mean_on_h + rule.mean_off_h)
         self._spell = (keyed.uniform(first, 0) < share_on).astype(np.int32)  # odd spells are on
         zero = np.zeros(clients)
-        self._until = self._length(np.arange(clients), zero) * keyed.uniform(first, 1)
+        self._until = self._length(np.arange(clients), self._spell, zero) * keyed.uniform(first, 1)
 
     def online_until(self, clients: Ids, now: float) -> Floats:
         """When each client's present spell on ends, s; `now` where it is off. [C]"""
@@ -38,14 +38,37 @@ class Presence:
         behind = clients[self._until[clients] <= now]
         while len(behind):
             self._spell[behind] += 1
-            self._until[behind] += self._length(behind, self._until[behind])
+            self._until[behind] += self._length(behind, self._spell[behind], self._until[behind])
             behind = behind[self._until[behind] <= now]
         return np.where(self._spell[clients] % 2 == 1, self._until[clients], now)
 
-    def _length(self, clients: Ids, start: Floats) -> Floats:
-        """Seconds of the spell each client is in, which began at `start`."""
+    def interruptions(self, clients: Ids, now: float, ends: Floats, limit: float) -> tuple[Floats, Floats]:
+        """How long each client's work pauses, s, and when it is lost, s from `now` (inf: never). [C]
+
+        `ends` [C, 3]: when download, computing and upload would end without a pause. Transfers have to be
+        uninterrupted. Computing fails when a spell on ends, or goes on in the next one, as the rule says; nothing is
+        looked up beyond `limit` s.
+        """
+        pauses = np.zeros(len(clients))
+        edge = self.online_until(clients, now) - now  # the end of the spell on in which the work has come so far
+        if self._rule is None or self._rule.work == "fails":
+            return pauses, edge
+        spell = self._spell[clients]
+        after = np.flatnonzero((edge >= ends[:, 0]) & (edge < ends[:, 1]) & (edge < limit))
+        while len(after):
+            some = clients[after]
+            away = self._length(some, spell[after] + 1, now + edge[after])
+            back = edge[after] + away
+            edge[after] = back + self._length(some, spell[after] + 2, now + back)
+            pauses[after] += away
+            spell[after] += 2
+            after = after[(edge[after] < ends[after, 1] + pauses[after]) & (edge[after] < limit)]
+        return pauses, np.where(edge < ends[:, 2] + pauses, edge, np.inf)
+
+    def _length(self, clients: Ids, spell: npt.NDArray[np.int32], start: Floats) -> Floats:
+        """Seconds of each client's spell number `spell`, which began at `start`. [C]"""
         assert self._rule is not None
-        rule, spell = self._rule, self._spell[clients]
+        rule = self._rule
         hour = (start // _HOUR % 24).astype(np.int64)
         mean = np.where(spell % 2 == 1, rule.mean_on_h * np.asarray(rule.by_hour)[hour], rule.mean_off_h)
         z = keyed.normal(self._keys[clients], spell)
@@ -84,11 +107,17 @@ class Charge:
         level = 1.0 - self._rule.own_use_per_hour * since / _HOUR - spent
         return np.where(np.isinf(self._capacity[clients]), 1.0, np.maximum(level, 0.0))
 
-    def allows(self, clients: Ids, now: float, joules: Floats) -> npt.NDArray[np.bool_]:
-        """Whether spending `joules` would leave each client at least the least charge. [C]"""
+    def allows(self, clients: Ids, now: float, joules: Floats, seconds: Floats) -> npt.NDArray[np.bool_]:
+        """Whether each client may spend `joules` in the next `seconds` [C]: it is on its charger for all of them, or
+        at least the least charge is left, unless only the first will do."""
         if self._rule is None:
             return np.ones(len(clients), dtype=bool)
-        return self.level(clients, now) - joules / self._capacity[clients] >= self._rule.min_soc
+        full_in = (self._full_at[clients] - now) % _DAY
+        charging = (full_in <= self._rule.charging_h * _HOUR) & (seconds <= full_in)
+        charging |= np.isinf(self._capacity[clients])
+        if self._rule.only_charging:
+            return charging
+        return charging | (self.level(clients, now) - joules / self._capacity[clients] >= self._rule.min_soc)
 
     def spend(self, clients: Ids, now: float | Floats, joules: Floats) -> None:
         """Take `joules` [C] from the charge that the clients have `now` (one time, or each its own [C])."""

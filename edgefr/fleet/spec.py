@@ -180,6 +180,9 @@ class Availability(_Section):
     by_hour: Annotated[list[Annotated[float, Field(ge=0.01, **_NUMBER)]], Field(min_length=24, max_length=24)] = Field(
         description="24 factors, midnight first: a spell on that starts in this hour is so many times as long"
     )
+    work: Literal["fails", "pauses"] = Field(
+        "fails", description="what becomes of computing when a spell on ends; a transfer fails in any case"
+    )
 
 
 class Battery(_Section):
@@ -187,6 +190,10 @@ class Battery(_Section):
 
     min_soc: Fraction = Field(0.2, description="refuse a round that would leave less than this share of the charge")
     own_use_per_hour: Fraction = Field(0.03, description="share of the charge that the owner uses per hour")
+    charging_h: Annotated[float, Field(ge=0, le=24, **_NUMBER)] = Field(
+        0.0, description="hours a day on the charger, up to the hour at which it is full; rounds then cost no charge"
+    )
+    only_charging: bool = Field(False, description="refuse rounds that the device would not spend on its charger")
 
 
 class FleetSection(_Section):

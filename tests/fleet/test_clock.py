@@ -163,6 +163,24 @@ def test_clients_leave_when_their_spell_on_ends_in_later_rounds_too():
     assert (out.started + out.seconds[out.contributed] <= until[out.contributed]).all()
 
 
+def test_work_that_pauses_takes_longer_but_is_not_lost():
+    rule = {"mean_on_h": 0.5, "mean_off_h": 0.5, "sigma_ln": 0.5, "by_hour": [1.0] * 24}
+    outs = {}
+    for work_ in ("fails", "pauses"):
+        spec = shipped({**CALM, "availability": {**rule, "work": work_}}, {"deadline_s": 86400, "min_fraction": 0.0})
+        outs[work_] = Fleet(spec, np.ones(500), seed=0).round(0, np.arange(500), work(steps=100_000))
+    fails, pauses = outs["fails"], outs["pauses"]
+    lost = fails.failure == Failure.CLIENT
+    assert lost.sum() > 20
+    assert not (pauses.failure == Failure.CLIENT).any()
+    goes_on = lost & pauses.contributed
+    assert goes_on.sum() > 0.9 * lost.sum()
+    assert (pauses.seconds[goes_on] > fails.seconds[goes_on]).all()
+    straight = fails.contributed
+    assert np.array_equal(pauses.seconds[straight], fails.seconds[straight])
+    assert np.array_equal(pauses.energy_j[straight], fails.energy_j[straight])
+
+
 def test_a_flat_battery_refuses():
     rule = {"min_soc": 0.2, "own_use_per_hour": 0.0}
     spec = shipped({**CALM, "battery": rule, "share": {"watch_w5": 1.0}}, {"deadline_s": 86400})
