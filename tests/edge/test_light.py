@@ -63,7 +63,7 @@ def test_recommend_and_encode_in_an_environment_without_torch(tmp_path: Path) ->
     bundle, home = worlds.exported("transfr")[0] / "laptop", tmp_path / "device"
     venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    base = ["numpy", "onnxruntime", "tokenizers", "safetensors", "pydantic", "pyyaml", "typer", "rich"]
+    base = ["numpy", "onnxruntime", "tokenizers", "safetensors", "pydantic", "cryptography", "pyyaml", "typer", "rich"]
     command = [str(python), "-m", "pip", "install", "-q", *base]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode != 0:
