@@ -1,11 +1,13 @@
 """Texts to vectors on the device: the bundle's tokenizer and ONNX encoder."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.graph import Graph
+from edge.manifest import Encoder
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -14,11 +16,11 @@ Floats = npt.NDArray[np.float32]
 class TextEncoder:
     """A tokenizer and an encoder graph, loaded. Texts run one at a time, so vectors do not depend on company.
 
-    `width` is the vectors' length, `max_tokens` what longer texts are cut to. Raises `InputError` naming the
-    file that does not load.
+    `width` is the vectors' length, `max_tokens` what longer texts are cut to, `data` the graph's large tensors when
+    they lie beside it. Raises `InputError` naming the file that does not load.
     """
 
-    def __init__(self, tokenizer: Path, graph: Path, width: int, max_tokens: int) -> None:
+    def __init__(self, tokenizer: Path, graph: Path, width: int, max_tokens: int, data: Path | None = None) -> None:
         from tokenizers import Tokenizer
 
         try:
@@ -27,7 +29,7 @@ class TextEncoder:
             raise InputError(f"{tokenizer} is not a tokenizer file; export again") from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length=max_tokens)
-        self._graph = Graph(graph)
+        self._graph = Graph(graph, data)
         self._width = width
 
     def encode(self, texts: list[str]) -> Floats:
@@ -44,3 +46,9 @@ class TextEncoder:
                     raise InputError(f"{self._graph.path} gives {vector.shape} instead of (1, {self._width})")
                 out[row] = vector[0]
         return out
+
+
+def open_encoder(record: Encoder, file: Callable[[str], Path]) -> TextEncoder:
+    """The encoder of a config; `file` says where a listed file lies."""
+    data = None if record.data is None else file(record.data)
+    return TextEncoder(file(record.tokenizer), file(record.path), record.width, record.max_tokens, data)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge.external import check_external
 from privacy.errors import InputError
 
 THREADS = 1
@@ -18,11 +19,16 @@ KINDS = {
 
 
 class Graph:
-    """A loaded graph. `inputs` maps each input's name to its shape, where a text stands for any size."""
+    """A loaded graph. `inputs` maps each input's name to its shape, where a text stands for any size.
 
-    def __init__(self, path: Path) -> None:
+    `data`: the one file beside it that its tensors may lie in. Raises `InputError` for a graph that refers to another,
+    before onnxruntime sees it, and for one that does not load.
+    """
+
+    def __init__(self, path: Path, data: Path | None = None) -> None:
         import onnxruntime as ort
 
+        check_external(path, data)
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = THREADS
         options.log_severity_level = 3

@@ -69,7 +69,7 @@ class Manifest(Record):
 
 class Table(Record):
     name: str = Field(description="name of the program's table")
-    dtype: TableType = Field(description="i8: whole numbers times one scale per row; f16, f32: plain; i32: token numbers")
+    dtype: TableType = Field(description="i8: times one scale per row; f16, f32: plain; i32: token numbers")
     width: int = Field(ge=1, description="values per item")
     path: Inside
     scale: Inside | None = Field(description="one float32 per row, for i8")
@@ -77,8 +77,12 @@ class Table(Record):
 
 class Encoder(Record):
     path: Inside
+    data: Inside | None = Field(description="the graph's large tensors, in the same folder; null: all in the graph")
     tokenizer: Inside
-    dtype: Literal["i8", "f32"] = Field(description="type of the encoder's weights")
+    dtype: Literal["f32", "f16", "i8", "i4"] = Field(description="type of the encoder's weights")
+    layers: int = Field(ge=1, description="Transformer layers")
+    hidden: int = Field(ge=1, description="width of the Transformer")
+    vocabulary: int = Field(ge=1, description="pieces that it knows")
     width: int = Field(ge=1, description="values of a text vector")
     pooling: Pooling = Field(description="how token vectors become one vector; part of the graph")
     max_tokens: int = Field(ge=3, description="longer texts are cut to so many tokens")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue
 from edge.clients import Clients, read_tensors
-from edge.encoder import TextEncoder
+from edge.encoder import TextEncoder, open_encoder
 from edge.graph import Graph
 from edge.scorer import Scorer
 from edge.tables import open_table
@@ -84,6 +84,5 @@ class Recommender:
                 )
                 what = f"bundle {self.bundle.root} (variant {manifest.variant}) has cached item vectors only"
                 raise InputError(f"{what}, no text encoder; {where}")
-            part, file = config.encoder, self.bundle.file
-            self._encoder = TextEncoder(file(part.tokenizer), file(part.path), part.width, part.max_tokens)
+            self._encoder = open_encoder(config.encoder, self.bundle.file)
         return self._encoder.encode([texts] if isinstance(texts, str) else list(texts))

@@ -76,6 +76,39 @@ class EngineSection(_Section):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where clients are trained: cpu or cuda")
 
 
+class StudentSection(_Section):
+    """A smaller encoder, distilled from the run's own on the catalogue's texts."""
+
+    layers: int = Field(ge=1, description="Transformer layers, at most the encoder's")
+    hidden: int = Field(ge=1, description="width; a multiple of the encoder's attention heads, at most its width")
+    steps: int = Field(200, ge=1, le=100_000, description="optimiser steps of its distillation")
+
+
+class ExportSection(_Section):
+    """Variants of the bundles: what they may lose, and what a device may spend on a recommendation.
+
+    Deadline and energy are for one recommendation and, with an encoder, the reading of one new text.
+    """
+
+    max_quality_loss: float = Field(
+        0.05, ge=0, lt=1, description="share of HR@10 on validation items that a variant may lose"
+    )
+    min_overlap: float = Field(
+        0.8, ge=0, le=1, description="share of the fp32 model's top 10 that a variant must keep, mean over users"
+    )
+    vocabulary: int | None = Field(
+        8192,
+        ge=1,
+        description="pieces of the encoder's vocabulary that bundles keep (the catalogue's always are); none: all. "
+        "onnxruntime's CoreML provider takes at most 16384",
+    )
+    students: list[StudentSection] = Field(
+        default_factory=list, description="smaller encoders to distil and offer; each takes up to minutes"
+    )
+    deadline_ms: float | None = Field(1000.0, gt=0, description="longest time of it on the device, ms; none: any")
+    budget_j: float | None = Field(None, gt=0, description="most energy of it on the device, J; none: any")
+
+
 class Experiment(_Section):
     """One experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
 
@@ -103,6 +136,7 @@ class Experiment(_Section):
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection, description="metrics")
     engine: EngineSection = Field(default_factory=EngineSection, description="executor and its shards")
     fleet: dict[str, Any] = Field(default_factory=dict, description="overrides of the fleet section of devices.yaml")
+    export: ExportSection = Field(default_factory=ExportSection, description="variants of the bundles")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:

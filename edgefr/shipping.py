@@ -11,25 +11,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
-from edgefr.experiment import Experiment
-from edgefr.fleet import Fleet, load_fleet
+from edgefr.experiment import Experiment, ExportSection
+from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
 from edgefr.methods.program import LocalProgram
-from edgefr.prepare import Progress
+from edgefr.prepare import Prepared, Progress
 from edgefr.run import Run
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
 from privacy.plan import plan
+
+Ints = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
     from edgefr.continual import Continual
     from edgefr.methods.transfr.bert import Reader
     from edgefr.simulation import Simulation
     from export.learning import Lessons
+    from export.quality import HeldOut
+    from export.variants import ClassLimits, Rules
 
 
 def save_model(run: Run, sim: Simulation | Continual) -> None:
@@ -45,12 +50,15 @@ def save_model(run: Run, sim: Simulation | Continual) -> None:
         tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
     tensors["pool"] = torch.from_numpy(np.ascontiguousarray(pool))
     tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
+    for name, numbers in zip(("users", "items"), held_out(sim.prepared), strict=True):
+        tensors[f"valid.{name}"] = torch.from_numpy(numbers)
     run.write_tensors("model", tensors)
     catalogue = dataset.catalogue
     names = {
         "users": [str(u) for u in dataset.users],
         "items": [str(i) for i in catalogue.ids],
         "titles": list(catalogue.title),
+        "texts": list(catalogue.text),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     write_json(run.path / "checkpoint" / "names.json", names)
@@ -58,6 +66,17 @@ def save_model(run: Run, sim: Simulation | Continual) -> None:
         _link(sim.prepared.text.folder, run.path / "encoder")
     if sim.experiment.model.get("client") == "lora":
         write_peft(run.path / "adapters" / "lora", shared, sim.experiment.model["lora_alpha"], base="encoder")
+
+
+def held_out(prepared: Prepared) -> tuple[Ints, Ints]:
+    """Users with a validation item in what was learned last, and that item (the first of several), int64 [n] both."""
+    if prepared.blocks:
+        block = prepared.blocks[-1]
+        users = block.users("valid")
+        return users.astype(np.int64), block.valid.values[block.valid.offsets[users]].astype(np.int64)
+    split = list(prepared.splits.values())[-1]
+    users = split.users("valid")
+    return users.astype(np.int64), split.valid[users].astype(np.int64)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -85,7 +104,8 @@ def export_run(
 
     Example: ``edgefr.export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
-    from export.bundle import ClassLimits, export_bundles
+    from export.bundle import export_bundles
+    from export.footprint import Footprints
 
     experiment, tensors, names = run.experiment, run.read_tensors("model"), names_of(run)
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), tensors["activity"].numpy(), experiment.seed)
@@ -95,7 +115,14 @@ def export_run(
     rows = {name: table.take(users) for name, table in tables.items()}
     pool = tensors["pool"].numpy().astype(np.int64)
     program = program_of(run, experiment, tensors, len(names["items"]))
-    runtime = fleet.spec.runtimes[fleet.spec.fleet.stack].rss_mb.v
+    encoder = run.path / "encoder" if "frozen.text" in tensors else None
+    texts = names.get("texts", names["titles"])
+    students: dict[str, Path] = {}
+    if encoder is not None and experiment.export.students:
+        from edgefr.students import students_of
+
+        how, wanted = experiment.encoder.encode, experiment.export.students
+        students = students_of(encoder, texts, wanted, how, experiment.seed, run.path / "students", progress)
     index = torch.from_numpy(users)
     return export_bundles(
         out=out if out is not None else run.path / "bundles",
@@ -107,10 +134,10 @@ def export_run(
         seen=_both(rows["history"], rows["train"]) if blocks else rows["train"],
         item_ids=names["items"],
         titles=names["titles"],
-        encoder=run.path / "encoder" if "frozen.text" in tensors else None,
+        encoder=encoder,
         pooling=experiment.encoder.encode.pooling,
         max_tokens=experiment.encoder.encode.max_tokens,
-        classes={name: ClassLimits(fleet.spec.devices[name].memory.app_mb.v, runtime, None) for name in fleet.classes},
+        classes={name: limits_of(fleet.spec, name) for name in fleet.classes},
         users_of={
             name: np.flatnonzero(fleet.device_of[users] == index).tolist() for index, name in enumerate(fleet.classes)
         },
@@ -126,8 +153,48 @@ def export_run(
         expires_days=expires_days,
         numbers=users.tolist(),
         lessons=lessons_of(experiment, len(users)),
+        students=students,
+        texts=texts,
+        vocabulary=experiment.export.vocabulary,
+        held_out=_judged(tensors, users),
+        rules=rules_of(experiment.export),
+        footprints=Footprints(run.path / "footprints.json"),
         progress=progress,
     )
+
+
+def limits_of(spec: FleetFile, name: str) -> ClassLimits:
+    """What a device class allows, and what a call of a graph takes there by the fleet's cost model."""
+    from export.variants import ClassLimits, Work
+
+    device, runtime = spec.devices[name], spec.runtimes[spec.fleet.stack]
+    fp32, int8 = device.compute.fp32_gflops.v, device.compute.int8_gops.v
+
+    def seconds(work: Work) -> float:
+        rate = int8 if work.integer else fp32
+        took = cost.inference_seconds(work.flops, work.weights, rate, device.memory.copy_gbs.v)
+        return float(took + cost.overhead_seconds(runtime.step_overhead_ms.v, fp32))
+
+    return ClassLimits(device.memory.app_mb.v, runtime.rss_mb.v, None, seconds, device.power.active_w.v)
+
+
+def rules_of(section: ExportSection) -> Rules:
+    """The experiment's limits on what variants lose and take."""
+    from export.variants import Rules
+
+    deadline = None if section.deadline_ms is None else section.deadline_ms / 1e3
+    return Rules(section.max_quality_loss, section.min_overlap, deadline, section.budget_j)
+
+
+def _judged(tensors: dict[str, torch.Tensor], users: Ints) -> HeldOut | None:
+    """Validation items of the users that are exported; None for a run that did not save them."""
+    from export.quality import HeldOut
+
+    if "valid.users" not in tensors:
+        return None
+    given, items = (tensors[f"valid.{name}"].numpy().astype(np.int64) for name in ("users", "items"))
+    there = np.isin(given, users)
+    return HeldOut(np.searchsorted(users, given[there]), items[there])
 
 
 def names_of(run: Run) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import JsonValue as Json
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
@@ -16,12 +18,17 @@ from edge.admission import ALWAYS
 from edge.bundle import open_bundle
 from edge.manifest import Pooling
 from edge.recommender import Recommender
+from export.candidates import candidates
 from export.clients import Rows, Users, check
+from export.encoders import Reading, stage_encoders
 from export.folder import Kit, Plan, fill, place
+from export.footprint import Footprints
 from export.learning import Lessons, stage_learning
 from export.parity import Reference, compare
-from export.parts import Stage, item_tables, stage_catalogue, stage_encoder, stage_scoring, stage_tables
-from export.variants import TABLES_ONLY, WITH_ENCODER, ClassLimits, choose, memory_mb
+from export.parts import item_tables, stage_catalogue, stage_scoring, stage_tables
+from export.quality import HeldOut, Judge
+from export.stage import Stage
+from export.variants import Choice, ClassLimits, Rules, choose, energy_j, latency_s, memory_mb
 from privacy.errors import InputError, unknown
 from privacy.files import beside
 
@@ -52,6 +59,12 @@ def export_bundles(
     expires_days: int | None = None,
     numbers: Sequence[int] | None = None,
     lessons: Lessons | None = None,
+    students: Mapping[str, Path] | None = None,
+    texts: Sequence[str] | None = None,
+    vocabulary: int | None = None,
+    held_out: HeldOut | None = None,
+    rules: Rules | None = None,
+    footprints: Footprints | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
@@ -65,10 +78,16 @@ def export_bundles(
     bundles `expires_days` after `created` (None: never). `numbers` key the users' draws in the run (None: 0, 1, ...).
     `lessons`: how devices learn (None: they only recommend).
 
-    Rows: class, variant, files_mb, item_vectors, encoder ("f32", "i8" or None), memory_mb (estimate), fits,
-    parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: was there).
-    Raises `InputError` for parts that do not belong together, and for a folder that holds anything but the
-    same bundle.
+    Variants: `students` are smaller encoders by name, in folders like `encoder`'s; `texts` is what encoders read of
+    each item (None: the titles), `vocabulary` the pieces they keep (None: all). `held_out` items measure quality (None:
+    not measured), `footprints` measure memory (None: estimated); `rules` say what a variant may lose and take.
+
+    Rows: class, variant, files_mb, item_vectors, encoder ("f32", "f16", "i8", "i4", a student's after its name, or
+    None), memory_mb, memory_from ("measured" or "estimate"), latency_ms and energy_mj (of a recommendation and reading
+    one text; None: not known), fits, overlap and hr_kept (None: not measured), passed_over (better variants and why
+    not), parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: was there).
+    Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same bundle, and
+    for a class whose every variant loses too much.
     """
     out, everyone = Path(out), Users(list(users), private, history, seen, numbers)
     _check_targets(out, classes, users_of, len(users))
@@ -76,47 +95,77 @@ def export_bundles(
     serial, origin, expires = _seconds(created), _plain(provenance), _expiry(created, expires_days)
     tell = progress or (lambda stage, done, total, note: None)
     with beside(out / "parts") as scratch:
-        stage, parts = Stage(scratch), None
+        stage = Stage(scratch)
         stage_catalogue(stage, item_ids, titles, offered)
-        tables = stage_tables(stage, item_tables(program, shared, len(item_ids)))
+        whole = item_tables(program, shared, len(item_ids))
+        tables, forms, texts = stage_tables(stage, whole), {}, titles if texts is None else texts
         if encoder is not None and program.frozen:
-            tell("export", 0, len(classes), "tracing the text encoder")
-            parts = stage_encoder(stage, Path(encoder), pooling, max_tokens, titles)
-            _check_width(program, parts.width, Path(encoder))
+            tell("export", 0, len(classes), "tracing the text encoders")
+            reading = Reading(pooling, max_tokens, vocabulary, texts)
+            forms = stage_encoders(stage, {"": Path(encoder), **(students or {})}, reading)
+            _check_width(program, forms["f32"].record.width, Path(encoder))
         tell("export", 0, len(classes), "tracing the score graph")
         stage_scoring(stage, program, shared, everyone, seed)
         if lessons is not None:
             tell("export", 0, len(classes), "tracing and rehearsing the training steps")
         learning = None if lessons is None else stage_learning(stage, program, lessons)
-        kit = Kit(program, everyone, stage, tables, parts, len(item_ids), created, serial, origin, expires, learning)
+        kit = Kit(program, everyone, stage, tables, forms, len(item_ids), created, serial, origin, expires, learning)
+        judge = None
+        if held_out is not None and len(held_out.users):
+            pool = None if offered is None else np.asarray(offered, np.int64)
+            judge = Judge(program, shared, everyone, held_out, pool, len(item_ids), seed)
+        tell("export", 0, len(classes), "measuring the variants")
+        found = candidates(kit, whole, texts, judge, footprints, scratch / "measured")
+        choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
         reference, rows = Reference(program, shared, everyone), []
-        for done, plan in enumerate(_plans(kit, classes, users_of)):
+        for done, (plan, choice) in enumerate(_plans(choices, classes, users_of)):
             tell("export", done, len(classes), plan.device_class)
-            rows.append(_one(kit, plan, out / plan.device_class, reference))
+            row = _one(kit, plan, out / plan.device_class, reference)
+            rows.append(row | _figures(choice, classes[plan.device_class]))
         tell("export", len(classes), len(classes), "")
     return rows
 
 
-def _plans(kit: Kit, classes: Mapping[str, ClassLimits], users_of: Mapping[str, Sequence[int]]) -> list[Plan]:
-    """What every class gets."""
-    sizes = {variant: kit.size(variant) for variant in (WITH_ENCODER if kit.encoder else TABLES_ONLY)}
-    chosen = {name: choose(sizes, limits) for name, limits in classes.items()}
-    encoder_in = [name for name, (variant, _) in chosen.items() if variant.encoder]
+def _plans(
+    choices: Mapping[str, Choice], classes: Mapping[str, ClassLimits], users_of: Mapping[str, Sequence[int]]
+) -> list[tuple[Plan, Choice]]:
+    """What is written for every class."""
+    encoder_in = [name for name, choice in choices.items() if choice.candidate.variant.encoder]
     return [
-        Plan(
-            device_class=name,
-            variant=variant,
-            memory_mb=memory_mb(sizes[variant], classes[name]),
-            fits=fits,
-            users=[int(user) for user in users_of.get(name, ())],
-            encoder_in=encoder_in,
+        (
+            Plan(
+                device_class=name,
+                variant=choice.candidate.variant,
+                # never the measured figure: exporting a run again must give the same bundle
+                memory_mb=memory_mb(replace(choice.candidate, footprint=None), classes[name]),
+                fits=choice.fits,
+                users=[int(user) for user in users_of.get(name, ())],
+                encoder_in=encoder_in,
+            ),
+            choice,
         )
-        for name, (variant, fits) in chosen.items()
+        for name, choice in choices.items()
     ]
+
+
+def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
+    """What a variant costs the class, and what it keeps."""
+    candidate, quality = choice.candidate, choice.candidate.quality
+    seconds, joules = latency_s(candidate, limits), energy_j(candidate, limits)
+    return {
+        "memory_mb": memory_mb(candidate, limits),
+        "memory_from": "estimate" if candidate.footprint is None else "measured",
+        "latency_ms": None if seconds is None else 1e3 * seconds,
+        "energy_mj": None if joules is None else 1e3 * joules,
+        "overlap": None if quality is None else quality.overlap,
+        "hr_kept": None if quality is None else quality.kept,
+        "passed_over": [{"variant": name, "why": why} for name, why in choice.passed_over],
+    }
 
 
 def _one(kit: Kit, plan: Plan, target: Path, reference: Reference) -> dict[str, Any]:
     """Write one bundle, open and compare it as a device would, put it into place; its row."""
+    form = kit.form(plan.variant)
     with beside(target) as folder:
         manifest = fill(folder, kit, plan)
         parity = compare(Recommender(folder), reference, kit.users, plan.users)
@@ -127,12 +176,11 @@ def _one(kit: Kit, plan: Plan, target: Path, reference: Reference) -> dict[str, 
         "files_mb": sum(f.size for f in manifest.files) / 1e6,
         "item_vectors": plan.variant.table,
         "encoder": plan.variant.encoder,
-        "memory_mb": plan.memory_mb,
         "fits": plan.fits,
         "parity_users": parity.users,
         "max_score_error": parity.max_score_error,
         "top10_equal": parity.top10_equal,
-        "encoder_cosine": kit.cosine(plan.variant),
+        "encoder_cosine": None if form is None else form.cosine,
         "bundle_id": manifest.bundle_id,
         "path": str(target),
         "written": written,

@@ -16,7 +16,6 @@ from edge.manifest import (
     MANIFEST,
     SCHEMA,
     Config,
-    Encoder,
     File,
     Manifest,
     Onnx,
@@ -28,8 +27,10 @@ from edge.manifest import (
 )
 from export.card import model_card
 from export.clients import Users
+from export.encoders import Form
 from export.learning import paths as learning_paths
-from export.parts import IDS, INIT, SCORE, SHARED, EncoderParts, Stage
+from export.parts import IDS, INIT, SCORE, SHARED
+from export.stage import Stage
 from export.trace import IR, OPSET
 from export.variants import Size, Variant
 from privacy.errors import InputError
@@ -47,7 +48,7 @@ class Kit:
     users: Users
     stage: Stage
     tables: Mapping[TableType, list[Table]]
-    encoder: EncoderParts | None
+    encoders: Mapping[str, Form]
     items: int
     created: str
     serial: int
@@ -58,12 +59,9 @@ class Kit:
     def paths(self, variant: Variant) -> list[str]:
         """Staged files of a variant."""
         tables = [path for t in self.tables[variant.table] for path in (t.path, t.scale) if path]
-        encoder = []
-        if variant.encoder and self.encoder:
-            encoder = [
-                self.encoder.records[variant.encoder].path,
-                self.encoder.records[variant.encoder].tokenizer,
-            ]
+        form = self.form(variant)
+        record = None if form is None else form.record
+        encoder = [] if record is None else [path for path in (record.path, record.data, record.tokenizer) if path]
         learning = learning_paths(self.learning) if self.learning else []
         return [SCORE, *learning, *encoder, *tables, IDS, SHARED, INIT]
 
@@ -72,13 +70,9 @@ class Kit:
         files = [self.stage.files[path] for path in self.paths(variant)]
         return Size(sum(f.size for f in files), sum(f.size for f in files if f.role == "encoder"))
 
-    def record(self, variant: Variant) -> Encoder | None:
-        """The config's entry for the variant's encoder."""
-        return self.encoder.records[variant.encoder] if self.encoder and variant.encoder else None
-
-    def cosine(self, variant: Variant) -> float | None:
-        """Mean cosine of the variant's encoder to torch on titles."""
-        return self.encoder.cosine[variant.encoder] if self.encoder and variant.encoder else None
+    def form(self, variant: Variant) -> Form | None:
+        """The variant's encoder."""
+        return None if variant.encoder is None else self.encoders[variant.encoder]
 
 
 @dataclass(frozen=True)
@@ -97,6 +91,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     """Write all files of one bundle, the manifest last."""
     from safetensors.numpy import save
 
+    form = kit.form(plan.variant)
     config = Config(
         score=SCORE,
         tables=kit.tables[plan.variant.table],
@@ -106,7 +101,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
         private=PRIVATE,
         init=INIT,
         learning=kit.learning,
-        encoder=kit.record(plan.variant),
+        encoder=None if form is None else form.record,
         encoder_in=plan.encoder_in,
     )
     manifest = _draft(kit, plan)
@@ -115,7 +110,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     own.add(PRIVATE, "private", save(kit.users.columns(plan.users)))
     ids = {"users": [kit.users.ids[u] for u in plan.users], "numbers": [kit.users.number(u) for u in plan.users]}
     own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
-    own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, kit.cosine(plan.variant)))
+    own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, None if form is None else form.cosine))
     shared = [kit.stage.files[path] for path in kit.paths(plan.variant)]
     for entry in shared:
         write_atomic(folder / entry.path, _copy(kit.stage.root / entry.path))
@@ -141,7 +136,7 @@ def place(folder: Path, target: Path, bundle_id: str) -> bool:
 
 def _draft(kit: Kit, plan: Plan) -> Manifest:
     """The manifest without its files and id."""
-    specs = kit.program.specs
+    specs, form = kit.program.specs, kit.form(plan.variant)
     return Manifest(
         schema_=SCHEMA,
         bundle_id="0" * 64,
@@ -155,7 +150,7 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
         model=Sizes(
             shared_parameters=sum(s.size for s in specs.values() if s.place == "shared" and s.kind == "dense"),
             private_parameters=sum(specs[name].size for name in kit.users.private),
-            encoder_parameters=kit.encoder.parameters if kit.encoder and plan.variant.encoder else 0,
+            encoder_parameters=0 if form is None else form.parameters,
             users=len(plan.users),
             memory_mb=round(plan.memory_mb, 3),
         ),

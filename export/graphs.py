@@ -204,18 +204,18 @@ def _no_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def encoder_graph(folder: Path, pooling: str) -> Any:
-    """The ONNX graph of a text encoder: `ids`, `mask` int64 [B, L] in, `vectors` float32 [B, hidden] out.
+def encoder_graph(folder: Path, module: torch.nn.Module, words: int, longest: int) -> Any:
+    """The ONNX graph of a text encoder: `ids`, `mask` int64 [B, L] in, `vectors` float32 [B, width] out.
 
-    `folder` and `pooling` as in `load_encoder`. Raises `InputError` when the graph differs from torch by more
-    than 1e-4 on any of four sizes.
+    `module` is the encoder from `folder`, which knows `words` pieces and reads at most `longest` of them. Raises
+    `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
 
-    >>> encoder_graph(Path("student"), "mean")  # doctest: +SKIP
+    >>> encoder = load_encoder(Path("student"), "mean")  # doctest: +SKIP
+    >>> encoder_graph(Path("student"), encoder, encoder.words, encoder.longest)  # doctest: +SKIP
     """
-    module = load_encoder(folder, pooling)
 
     def inputs(batch: int, length: int) -> list[Tensor]:
-        bits = keyed.integers(keyed.key(0, "encoder gate", batch), np.arange(batch * length), module.words)
+        bits = keyed.integers(keyed.key(0, "encoder gate", batch), np.arange(batch * length), words)
         mask = torch.ones(batch, length, dtype=torch.int64)
         mask[1:, length // 2 + 1 :] = 0
         return [torch.from_numpy(bits.reshape(batch, length)), mask]
@@ -223,6 +223,6 @@ def encoder_graph(folder: Path, pooling: str) -> Any:
     shapes: dict[str, Shape] = {"ids": ("B", "L"), "mask": ("B", "L")}
     # optimize=True: folds the weights' transposes, without which they would not be quantised
     what = f"encoder graph of {folder}"
-    traced = trace(what, module, inputs(3, 6), shapes, ["vectors"], optimize=True, largest={"L": module.longest})
+    traced = trace(what, module, inputs(3, 6), shapes, ["vectors"], optimize=True, largest={"L": longest})
     gate(what, traced, module, shapes, [inputs(b, n) for b, n in SIZES])
     return traced

@@ -7,7 +7,7 @@ from typing import Any
 
 from edge.learning import Learning, PhaseRecord, ReleaseRecord, ReplayRecord, TensorRecord
 from export.graphs import score_graph
-from export.parts import Stage
+from export.stage import Stage
 from export.steps import Optimisers, step_graph
 
 SCORE = "onnx/score.rounds.onnx"

@@ -29,34 +29,49 @@ class Parity:
 
 
 class Reference:
-    """Torch scores of simulated users from the unquantised tensors; item vectors are computed once."""
+    """Torch scores of simulated users from the unquantised tensors; item vectors are computed once.
 
-    def __init__(self, program: Any, shared: Mapping[str, Tensor], users: Users) -> None:
-        self._program, self._users = program, users
+    `tables`: other rows in place of item tables', whole tables by name. `items`: the items to score (None: all).
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        shared: Mapping[str, Tensor],
+        users: Users,
+        tables: Mapping[str, Tensor] | None = None,
+        items: Tensor | None = None,
+    ) -> None:
+        self._program, self._users, self._tables, self._items = program, users, tables or {}, items
         self._shared = {name: tensor.detach().cpu().float() for name, tensor in shared.items()}
-        with torch.no_grad():
-            self._vectors = program.vectors(self._shared, self._batch(self._shared, None))
+        self._all = self._vectors(None)
+        self._own = self._all if items is None else self._all[items]
 
     def scores(self, user: int) -> np.ndarray:
-        """Scores of the whole catalogue, float32 [items]."""
+        """Scores of the items, float32 [items]."""
         program, tensors = self._program, self._shared | self._users.tensors(user)
         with torch.no_grad():
-            items, past = self._batch(tensors, None), None
+            past, history = None, None
             if program.needs_history:
                 numbers = torch.from_numpy(self._users.past(user))
-                items, past = self._batch(tensors, numbers), self._vectors[numbers]
-            personal = program.user(tensors, items, past, self._vectors)
-            return as_float32(program.score(tensors, items, self._vectors, personal).reshape(-1))
+                ones = torch.ones(len(numbers))
+                past = self._all[numbers]
+                history = Gathered(self._rows(tensors, numbers), ones, ones / max(1, len(numbers)))
+            items = Gathered(self._rows(tensors, self._items), history=history)
+            personal = program.user(tensors, items, past, self._own)
+            return as_float32(program.score(tensors, items, self._own, personal).reshape(-1))
 
-    def _batch(self, tensors: Mapping[str, Tensor], past: Tensor | None) -> Gathered:
-        """The whole catalogue as the items to score, with past positives if given."""
-        rows = [t for name, t in tensors.items() if self._program.specs[name].kind == "rows"]
-        tables = [*self._program.frozen.values(), *rows]
-        history = None
-        if past is not None:
-            ones = torch.ones(len(past))
-            history = Gathered([(table, table[past]) for table in tables], ones, ones / max(1, len(past)))
-        return Gathered([(table, table) for table in tables], history=history)
+    def _vectors(self, items: Tensor | None) -> Tensor:
+        """Vectors of the items, from the shared tensors alone."""
+        with torch.no_grad():
+            vectors: Tensor = self._program.vectors(self._shared, Gathered(self._rows(self._shared, items)))
+        return vectors
+
+    def _rows(self, tensors: Mapping[str, Tensor], items: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        """Every table with its rows for the items."""
+        tables = {n: t for n, t in tensors.items() if self._program.specs[n].kind == "rows"} | self._program.frozen
+        rows = {name: self._tables.get(name, table) for name, table in tables.items()}
+        return [(table, rows[name] if items is None else rows[name][items]) for name, table in tables.items()]
 
 
 def compare(recommender: Recommender, reference: Reference, users: Users, chosen: Sequence[int]) -> Parity:

@@ -1,45 +1,24 @@
-"""The files that bundles are made of, built once for all device classes and staged with size and digest."""
+"""The files that bundles are made of, but for encoders, built once for all device classes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.encoder import TextEncoder
-from edge.manifest import Encoder, File, Pooling, Role, Table, TableType
+from edge.manifest import Table, TableType
 from export.clients import Users, as_float32
-from export.graphs import encoder_graph, load_encoder, score_graph
-from export.quantise import cosine, encoder_int8, table_fp16, table_int8
-from export.trace import TOLERANCE
+from export.graphs import score_graph
+from export.quantise import table_fp16, table_int8
+from export.stage import Stage
 from privacy.errors import InputError
-from privacy.files import sha256_of, write_atomic
 
-SCORE, IDS, TOKENIZER = "onnx/score.onnx", "index/ids.json", "tokenizer.json"
+SCORE, IDS = "onnx/score.onnx", "index/ids.json"
 SHARED, INIT = "adapters/shared.safetensors", "private/init.safetensors"
-ENCODER_TYPES: tuple[Literal["f32", "i8"], ...] = ("f32", "i8")
 TABLE_TYPES: tuple[TableType, ...] = ("f32", "f16", "i8")
-SAMPLE = 32  # titles that encoders are compared on
-Floats = npt.NDArray[np.float32]
-
-
-@dataclass
-class Stage:
-    """A folder of finished files, each under the name it has in a bundle."""
-
-    root: Path
-    files: dict[str, File] = field(default_factory=dict)
-
-    def add(self, path: str, role: Role, content: bytes | str | Callable[[BinaryIO], object]) -> File:
-        """Write one file and note its size and digest."""
-        where = write_atomic(self.root / path, content)
-        self.files[path] = File(path=path, size=where.stat().st_size, sha256=sha256_of(where), role=role)
-        return self.files[path]
 
 
 def stage_tables(stage: Stage, tables: Mapping[str, npt.NDArray[Any]]) -> dict[TableType, list[Table]]:
@@ -64,49 +43,6 @@ def stage_tables(stage: Stage, tables: Mapping[str, npt.NDArray[Any]]) -> dict[T
             scales = f"index/{name}.scale.npy" if dtype == "i8" else None
             staged[dtype].append(Table(name=name, dtype=dtype, width=table.shape[1], path=path, scale=scales))
     return staged
-
-
-@dataclass(frozen=True)
-class EncoderParts:
-    """A staged encoder; per weight type its config entry and its mean cosine to torch on titles."""
-
-    width: int
-    parameters: int
-    records: dict[str, Encoder]
-    cosine: dict[str, float | None]
-
-
-def stage_encoder(stage: Stage, folder: Path, pooling: Pooling, max_tokens: int, titles: Sequence[str]) -> EncoderParts:
-    """Encoder graphs in fp32 and int8, and the tokenizer; both graphs are compared with torch on titles.
-
-    Raises `InputError` for a folder without tokenizer.json or one whose vectors on the device differ from
-    torch's by more than 1e-4 in fp32.
-    """
-    if not (folder / TOKENIZER).is_file():
-        raise InputError(f"{folder} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one")
-    step = max(1, len(titles) // SAMPLE)
-    texts = [title for title in titles[::step] if title.strip()][:SAMPLE]
-    expected, parameters = _torch_vectors(folder, pooling, max_tokens, texts)
-    graph = encoder_graph(folder, pooling)
-    stage.add(TOKENIZER, "tokenizer", (folder / TOKENIZER).read_bytes())
-    stage.add("onnx/encoder.f32.onnx", "encoder", graph.SerializeToString(deterministic=True))
-    stage.add("onnx/encoder.i8.onnx", "encoder", encoder_int8(graph, stage.root))
-    parts = EncoderParts(expected.shape[1], parameters, {}, {})
-    for dtype in ENCODER_TYPES:
-        path = f"onnx/encoder.{dtype}.onnx"
-        got = TextEncoder(stage.root / TOKENIZER, stage.root / path, parts.width, max_tokens).encode(texts)
-        if dtype == "f32" and np.abs(got - expected).max(initial=0) > TOLERANCE:
-            raise InputError(f"{folder}: its {TOKENIZER} and its tokenizer disagree; save the tokenizer again")
-        parts.cosine[dtype] = float(cosine(got, expected).mean()) if texts else None
-        parts.records[dtype] = Encoder(
-            path=path,
-            tokenizer=TOKENIZER,
-            dtype=dtype,
-            width=parts.width,
-            pooling=pooling,
-            max_tokens=max_tokens,
-        )
-    return parts
 
 
 def stage_scoring(stage: Stage, program: Any, shared: Mapping[str, Any], users: Users, seed: int) -> None:
@@ -150,21 +86,6 @@ def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str
         if table.ndim != 2 or len(table) != items:
             raise InputError(f"table '{name}' is {list(table.shape)}, but the catalogue has {items} items")
     return tables
-
-
-def _torch_vectors(folder: Path, pooling: Pooling, max_tokens: int, texts: Sequence[str]) -> tuple[Floats, int]:
-    """Vectors of the texts through transformers and torch, [n, width], and the number of parameters."""
-    import torch
-    from transformers import AutoTokenizer
-
-    module = load_encoder(folder, pooling)
-    if not 3 <= max_tokens <= module.longest:
-        raise InputError(f"max_tokens must be from 3 to {module.longest}, what {folder} can read; got {max_tokens}")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    with torch.no_grad():
-        tokens = [tokenizer(t, truncation=True, max_length=max_tokens, return_tensors="pt") for t in (*texts, "a")]
-        rows = [module(t["input_ids"], t["attention_mask"]).numpy() for t in tokens]
-    return np.concatenate(rows)[:-1], sum(p.numel() for p in module.parameters())
 
 
 def _npy(array: npt.NDArray[Any]) -> Callable[[BinaryIO], object]:

@@ -1,7 +1,4 @@
-"""Smaller numbers for smaller devices: item tables in int8 or fp16, the encoder in int8."""
-
-from pathlib import Path
-from typing import Any
+"""Smaller numbers for smaller devices: item tables in int8 or fp16; how alike two sets of vectors are."""
 
 import numpy as np
 import numpy.typing as npt
@@ -38,33 +35,6 @@ def table_fp16(table: Floats) -> npt.NDArray[np.float16]:
     if np.abs(table).max(initial=0) > np.finfo(np.float16).max:
         raise InputError("an item table has values beyond 65,504, which fp16 cannot hold; train with smaller values")
     return table.astype(np.float16)
-
-
-def encoder_int8(model: Any, folder: Path) -> bytes:
-    """An encoder graph with int8 weights, embeddings included: dynamic, symmetric, one scale per channel.
-
-    `folder` is scratch space. Returns the graph's bytes.
-    """
-    import logging
-
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    path = folder / "int8.onnx"
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)  # it advises a preparation step that folding has already done
-    try:
-        quantize_dynamic(
-            model,
-            path,
-            op_types_to_quantize=["MatMul", "Gather"],
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            extra_options={"MatMulConstBOnly": True},
-        )
-    finally:
-        root.setLevel(level)
-    return path.read_bytes()
 
 
 def cosine(a: Floats, b: Floats) -> Floats:

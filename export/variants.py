@@ -1,37 +1,73 @@
-"""Which bundle a device class gets: the best variant that fits its memory and storage."""
+"""Which bundle a device class gets: the best variant that its memory, storage, deadline and energy allow.
 
-from collections.abc import Mapping
+Best means: with a text encoder before without one, since only then new items can be read; then by measured quality in
+steps of 0.01; then by size, the smaller first. A variant that loses more quality than allowed is out for every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from edge.manifest import TableType
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from export.footprint import Footprint
+    from export.quality import Quality
 
 SHARE = 0.8  # of the memory an app may use: the rest is for what is not modelled
-# measured with bundles of 0.3 to 90 MB in Python: fits their peak memory within 2 MB
-LIBRARIES_MB = 30.0  # what the device code loads beside the bare runtime, and one call's buffers
+# what a process grows by over the bare runtime, where it cannot be measured; fitted to bundles of 0.3 to 30 MB
+LIBRARIES_MB = 30.0  # what the device code loads, and one call's buffers
 ENCODER_MB = 20.0  # tokenizer and one text's activations
-ENCODER_SHARE = 0.5  # of the encoder's file, held twice while it loads
+ENCODER_SHARE = 0.5  # of the encoder's files, held a second time once they are laid out for multiplying
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call of a graph: operations (multiply-adds count two), bytes of weights read, whether it is int8 work."""
+
+    flops: float
+    weights: float
+    integer: bool = False
 
 
 @dataclass(frozen=True)
 class ClassLimits:
-    """What a class allows, MB (10^6 bytes): memory of an app and of the bare runtime, storage (None: any)."""
+    """What a class allows, MB (10^6 bytes): memory of an app and of the bare runtime, storage (None: any).
+
+    `seconds` says how long a call takes there (None: not known), `watts` what the device draws meanwhile.
+    """
 
     app_mb: float
     runtime_mb: float
     storage_mb: float | None = None
+    seconds: Callable[[Work], float] | None = None
+    watts: float | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a variant may lose and take: shares of HR@10 and of the top 10; seconds and joules of a recommendation
+    together with the reading of one new text (None: any)."""
+
+    max_loss: float = 0.05
+    min_overlap: float = 0.8
+    deadline_s: float | None = None
+    budget_j: float | None = None
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Type of the cached item vectors, and of the encoder's weights (None: no encoder)."""
+    """Type of the cached item vectors, and the encoder: its weights, after its name if it is not the run's own."""
 
     table: TableType
-    encoder: Literal["i8", "f32"] | None
+    encoder: str | None
 
     @property
     def name(self) -> str:
-        """For example "f16+encoder-i8" or "i8"."""
+        """For example "f16+encoder-i8", "f16+encoder-2x84-i8" or "i8"."""
         return self.table if self.encoder is None else f"{self.table}+encoder-{self.encoder}"
 
 
@@ -43,30 +79,119 @@ class Size:
     encoder: int
 
 
-# best first; the last of each is the floor every class gets
-WITH_ENCODER = (Variant("f32", "f32"), Variant("f16", "i8"), Variant("f16", None), Variant("i8", None))
-TABLES_ONLY = (Variant("f32", None), Variant("f16", None), Variant("i8", None))
+@dataclass(frozen=True)
+class Candidate:
+    """A variant with what is known of it. `works`: its calls. None: not measured. `unfit`: why it cannot be used."""
+
+    variant: Variant
+    size: Size
+    works: tuple[Work, ...] = ()
+    quality: Quality | None = None
+    footprint: Footprint | None = None
+    unfit: str | None = None
 
 
-def memory_mb(size: Size, limits: ClassLimits) -> float:
-    """Estimated peak memory, MB: runtime, libraries, files, and what an encoder needs to load and run."""
+@dataclass(frozen=True)
+class Choice:
+    """What a class gets, and why not what would have been better: (variant, reason), best first."""
+
+    candidate: Candidate
+    fits: bool
+    passed_over: tuple[tuple[str, str], ...]
+
+
+def variants_of(encoders: Sequence[str]) -> list[Variant]:
+    """Every pair worth considering: an encoder in fp32 with vectors in fp32, smaller ones with fp16, and vectors alone.
+
+    >>> [v.name for v in variants_of(["f32", "i8"])]
+    ['f32+encoder-f32', 'f16+encoder-i8', 'f32', 'f16', 'i8']
+    """
+    both = [Variant("f32" if label.endswith("f32") else "f16", label) for label in encoders]
+    return [*both, *(Variant(table, None) for table in ("f32", "f16", "i8"))]
+
+
+def memory_mb(candidate: Candidate, limits: ClassLimits) -> float:
+    """Peak memory, MB: the class's runtime and what a process grows by over it, measured or else estimated."""
+    if candidate.footprint is not None:
+        return limits.runtime_mb + candidate.footprint.grown_mb
+    size = candidate.size
     encoder = ENCODER_SHARE * size.encoder / 1e6 + ENCODER_MB if size.encoder else 0.0
     return limits.runtime_mb + LIBRARIES_MB + size.files / 1e6 + encoder
 
 
-def choose(sizes: Mapping[Variant, Size], limits: ClassLimits) -> tuple[Variant, bool]:
-    """The first of `sizes` (best first) within 0.8 of the app's memory and the storage; whether it fits.
+def latency_s(candidate: Candidate, limits: ClassLimits) -> float | None:
+    """Seconds of one recommendation, and of reading one text if there is an encoder; None where nobody knows."""
+    return None if limits.seconds is None else sum(map(limits.seconds, candidate.works))
 
-    When none does, the last one (cached int8 vectors) with False.
+
+def energy_j(candidate: Candidate, limits: ClassLimits) -> float | None:
+    """Joules of the same, the whole device's; None where nobody knows."""
+    seconds = latency_s(candidate, limits)
+    return None if seconds is None or limits.watts is None else seconds * limits.watts
+
+
+def loss(candidate: Candidate, rules: Rules) -> str | None:
+    """Why the quality rule refuses a variant; None when it does not."""
+    quality = candidate.quality
+    if candidate.unfit is not None or quality is None:
+        return candidate.unfit
+    if quality.kept < 1 - rules.max_loss:
+        return f"keeps {quality.kept:.3f} of HR@10, less than {1 - rules.max_loss:.3f}"
+    if quality.overlap < rules.min_overlap:
+        return f"keeps {quality.overlap:.3f} of the top 10, less than {rules.min_overlap:.3f}"
+    return None
+
+
+def excess(candidate: Candidate, limits: ClassLimits, rules: Rules) -> str | None:
+    """What a class does not have for a variant; None when it has everything."""
+    needs = (
+        ("MB of memory", memory_mb(candidate, limits), SHARE * limits.app_mb),
+        ("MB of storage", candidate.size.files / 1e6, limits.storage_mb),
+        ("ms", _thousand(latency_s(candidate, limits)), _thousand(rules.deadline_s)),
+        ("mJ", _thousand(energy_j(candidate, limits)), _thousand(rules.budget_j)),
+    )
+    for unit, need, limit in needs:
+        if need is not None and limit is not None and need > limit:
+            return f"needs {need:.3g} {unit}, has {limit:.3g}"
+    return None
+
+
+def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rules: Rules) -> Choice:
+    """What class `name` gets. Cached vectors alone are the floor, given even where they do not fit.
+
+    Raises `InputError`, naming class and figures, when all that fits loses too much.
 
     >>> sizes = {Variant("f16", "i8"): Size(20_000_000, 14_000_000), Variant("i8", None): Size(1_000_000, 0)}
-    >>> choose(sizes, ClassLimits(app_mb=150, runtime_mb=20))
-    (Variant(table='f16', encoder='i8'), True)
-    >>> choose(sizes, ClassLimits(app_mb=80, runtime_mb=20))
-    (Variant(table='i8', encoder=None), True)
+    >>> candidates = [Candidate(variant, size) for variant, size in sizes.items()]
+    >>> choose(candidates, "phone", ClassLimits(app_mb=150, runtime_mb=20), Rules()).candidate.variant
+    Variant(table='f16', encoder='i8')
+    >>> choose(candidates, "watch", ClassLimits(app_mb=80, runtime_mb=20), Rules()).passed_over
+    (('f16+encoder-i8', 'needs 97 MB of memory, has 64'),)
     """
-    for variant, size in sizes.items():
-        stored = limits.storage_mb is None or size.files / 1e6 <= limits.storage_mb
-        if stored and memory_mb(size, limits) <= SHARE * limits.app_mb:
-            return variant, True
-    return list(sizes)[-1], False
+    ranked = sorted(candidates, key=_rank)
+    reasons = [(c, loss(c, rules), excess(c, limits, rules)) for c in ranked]
+    passed = tuple((c.variant.name, lost or over or "") for c, lost, over in reasons)
+    for place, (candidate, lost, over) in enumerate(reasons):
+        if lost is None and over is None:
+            return Choice(candidate, True, passed[:place])
+    fitting = [f"{c.variant.name} {lost}" for c, lost, over in reasons if over is None]
+    floor = [c for c, lost, _ in reasons if lost is None and c.variant.encoder is None]
+    if fitting or not floor:
+        lossy = "; ".join(fitting or [f"{c.variant.name} {lost}" for c, lost, _ in reasons])
+        raise InputError(
+            f"no bundle for device class {name}: all that fits loses too much ({lossy}); raise "
+            "export.max_quality_loss, lower export.min_overlap, or leave the class out of the fleet"
+        )
+    smallest = min(floor, key=lambda c: c.size.files)
+    return Choice(smallest, False, tuple(p for p in passed if p[0] != smallest.variant.name))
+
+
+def _rank(candidate: Candidate) -> tuple[bool, float, int]:
+    """Sorts the best first. Where quality was not measured, the larger is taken for the better."""
+    if candidate.quality is None:
+        return candidate.variant.encoder is None, 0.0, -candidate.size.files
+    return candidate.variant.encoder is None, -round(candidate.quality.least, 2), candidate.size.files
+
+
+def _thousand(value: float | None) -> float | None:
+    return None if value is None else 1e3 * value

@@ -184,13 +184,16 @@ def privacy_table(report: dict[str, Any]) -> Table:
 
 
 def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
-    """One row per device class: what its bundle holds and how it compares with the simulation."""
+    """One row per device class: what its bundle holds, what it costs there, what it keeps of the simulated model."""
     cells = [
         {
             "device class": row["class"],
             "variant": row["variant"],
             "MB": _short(row["files_mb"]),
-            "RAM MB": f"{row['memory_mb']:.0f}",
+            "RAM MB": f"{'~' if row['memory_from'] == 'estimate' else ''}{row['memory_mb']:.0f}",
+            "ms": "-" if row["latency_ms"] is None else _short(row["latency_ms"]),
+            "kept of\ntop 10": "-" if row["overlap"] is None else f"{row['overlap']:.3f}",
+            "kept of\nHR@10": "-" if row["hr_kept"] is None else f"{row['hr_kept']:.3f}",
             "fits": "yes" if row["fits"] else "NO",
             "users": f"{row['parity_users']}",
             "largest\nscore error": "-" if row["max_score_error"] is None else f"{row['max_score_error']:.1e}",
@@ -198,8 +201,29 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
         }
         for row in rows
     ]
-    caption = "score error and top 10: the bundle without torch against the simulated model, on the users it carries"
+    caption = "\n".join(
+        [
+            "RAM: the runtime's figure and what a process here grew by over it (~: estimated); ms: derived from the "
+            "class's figures, for one recommendation and the reading of one new text",
+            "kept: beside the model in fp32, on validation items; with an encoder as if it had to read every item",
+            "score error and same top 10: the bundle without torch against the simulated model, on its users",
+            *_passed_over(rows),
+        ]
+    )
     return Sheet("bundles", cells, words=["device class", "variant"], caption=caption)
+
+
+def _passed_over(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Variants that lose too much, and what larger variants every class lacks room or time for."""
+    why: dict[str, list[str]] = {}
+    for row in rows:
+        for other in row["passed_over"]:
+            line = f"{other['variant']} {other['why']}"
+            why.setdefault(line, []).append(row["class"])
+    return [
+        f"not used: {line}" + ("" if len(classes) == len(rows) else f" ({', '.join(classes)})")
+        for line, classes in why.items()
+    ]
 
 
 def engine_line(summary: dict[str, Any]) -> str:

@@ -185,11 +185,13 @@ USERS = Path("private", "users.safetensors")
             "not a list of strings",
         ),
         (
-            lambda b: edit_json(b / "private" / "users.json", lambda c: c["users"].append("v")),
+            lambda b: edit_json(
+                b / "private" / "users.json", lambda c: (c["users"].append("v"), c["numbers"].append(9))
+            ),
             "do not cut .* into 4 users",
         ),
         (
-            lambda b: (b / "onnx" / "score.onnx").write_bytes(b"graph"),
+            lambda b: (b / "onnx" / "score.onnx").write_bytes(b""),
             r"score\.onnx does not load in onnxruntime",
         ),
         (

@@ -28,7 +28,7 @@ def literal(kind: str, user: int) -> np.ndarray:
     ("kind", "variants"),
     [
         ("fedmf", ["f32", "f32", "f32", "i8"]),
-        ("mean", ["f32", "f32", "f32", "i8"]),
+        ("mean", ["f32", "f32", "f16", "i8"]),
         ("transfr", ["f32+encoder-f32", "f16+encoder-i8", "f16", "i8"]),
     ],
 )
@@ -78,6 +78,7 @@ def test_a_bundle_has_the_documented_layout() -> None:
         "index/ids.json",
         "index/text.f16.npy",
         "onnx/encoder.i8.onnx",
+        "onnx/encoder.i8.onnx.data",
         "onnx/score.onnx",
         "private/init.safetensors",
         "private/users.json",
@@ -245,17 +246,12 @@ def test_settings_the_encoder_cannot_take_are_refused(tmp_path: Path) -> None:
 def test_an_encoder_that_gives_other_vectors_on_the_device_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import export.parts
+    import export.encoders
 
-    true = export.parts._torch_vectors
-
-    def off(*arguments):
-        vectors, parameters = true(*arguments)
-        return vectors + np.float32(2e-4), parameters
-
+    true = export.encoders.torch_vectors
     graph = onnx.load(worlds.exported("transfr")[0] / "laptop" / "onnx" / "encoder.f32.onnx")
-    monkeypatch.setattr(export.parts, "encoder_graph", lambda folder, pooling: graph)
-    monkeypatch.setattr(export.parts, "_torch_vectors", off)
+    monkeypatch.setattr(export.encoders, "encoder_graph", lambda *arguments: graph)
+    monkeypatch.setattr(export.encoders, "torch_vectors", lambda *arguments: true(*arguments) + np.float32(2e-4))
     with pytest.raises(InputError, match=r"its tokenizer\.json and its tokenizer disagree"):
         export_bundles(**worlds.arguments("transfr", tmp_path))
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from export.quantise import cosine, table_fp16, table_int8
-from export.variants import TABLES_ONLY, WITH_ENCODER, ClassLimits, Size, choose, memory_mb
 from privacy.errors import InputError
 
 tables = hnp.arrays(
@@ -41,24 +40,3 @@ def test_cosine_of_paired_rows() -> None:
     a = np.array([[1, 0], [1, 1], [0, 0], [0, 0]], np.float32)
     b = np.array([[0, 2], [2, 2], [0, 0], [1, 0]], np.float32)
     np.testing.assert_allclose(cosine(a, b), [0, 1, 1, 0], atol=1e-6)
-
-
-@given(
-    st.floats(0, 1000),
-    st.floats(0, 100),
-    st.none() | st.floats(0, 200),
-    st.sampled_from([WITH_ENCODER, TABLES_ONLY]),
-)
-def test_the_choice_is_the_best_that_fits(app: float, runtime: float, storage: float | None, variants) -> None:
-    sizes = {v: Size(10_000_000 * (len(variants) - n), 5_000_000 if v.encoder else 0) for n, v in enumerate(variants)}
-    limits = ClassLimits(app, runtime, storage)
-    variant, fits = choose(sizes, limits)
-
-    def fitting(v) -> bool:
-        stored = storage is None or sizes[v].files <= storage * 1e6
-        return stored and memory_mb(sizes[v], limits) <= 0.8 * app
-
-    better = list(sizes)[: list(sizes).index(variant)]
-    assert not any(fitting(v) for v in better)
-    assert fits == fitting(variant)
-    assert fits or variant == variants[-1]

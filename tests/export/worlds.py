@@ -26,8 +26,8 @@ CREATED = "2026-11-21T10:00:00+00:00"
 # limits that reach every variant: an encoder needs 20 MB more, and storage tells the file sizes apart
 CLASSES = {
     "laptop": ClassLimits(8000, 20),
-    "phone": ClassLimits(8000, 20, storage_mb=0.35),
-    "stick": ClassLimits(70, 20),
+    "phone": ClassLimits(8000, 20, storage_mb=0.11),
+    "stick": ClassLimits(70, 20, storage_mb=0.016),
     "speaker": ClassLimits(40, 20),
 }
 

@@ -1,0 +1,112 @@
+"""Every variant of an export with its size, its work, what it loses and what it takes: what classes choose among."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.manifest import TableType
+from export.encoders import Form, encoder_of
+from export.folder import Kit, Plan, fill
+from export.footprint import Footprint, Footprints
+from export.quality import Judge, Quality
+from export.quantise import table_fp16, table_int8
+from export.trace import constants_of
+from export.variants import Candidate, Variant, Work, variants_of
+
+Tables = Mapping[str, npt.NDArray[Any]]
+
+
+def candidates(
+    kit: Kit, tables: Tables, texts: Sequence[str], judge: Judge | None, footprints: Footprints | None, scratch: Path
+) -> list[Candidate]:
+    """All variants that differ in any file. `tables`: the unquantised ones, [items, width] each; `texts`: what the
+    encoder read of each item.
+
+    Without `judge` quality is not measured, without `footprints` memory is not. `scratch` is an empty folder.
+    """
+    out: list[Candidate] = []
+    known = set()
+    for variant in variants_of(list(kit.encoders)):
+        paths = kit.paths(variant)
+        if tuple(paths) in known:  # tables of token numbers are the same in every type
+            continue
+        known.add(tuple(paths))
+        form = kit.form(variant)
+        fit = form is None or form.unfit is None
+        out.append(
+            Candidate(
+                variant,
+                kit.size(variant),
+                (scoring_work(kit, tables, variant), *([] if form is None else [form.work])),
+                _quality(kit, tables, texts, variant, judge) if judge is not None and fit else None,
+                _footprint(kit, variant, footprints, scratch) if footprints is not None and fit else None,
+                None if form is None else form.unfit,
+            )
+        )
+    return out
+
+
+def scoring_work(kit: Kit, tables: Tables, variant: Variant) -> Work:
+    """One pass over the catalogue: every dense matrix once per item, and the tables read once.
+
+    A program that reads token numbers runs its language model on every token of every item.
+    """
+    specs, constants = kit.program.specs, constants_of(kit.program)
+    dense = sum(math.prod(s.shape) for s in specs.values() if s.kind == "dense" and len(s.shape) == 2)
+    flops = 2.0 * dense * kit.items
+    matrices = sum(t.numel() for name, t in constants.items() if t.ndim == 2 and "embedding" not in name)
+    flops += 2.0 * matrices * sum(table.size for table in tables.values() if table.dtype == np.int32)
+    read = sum(kit.stage.files[table.path].size for table in kit.tables[variant.table])
+    return Work(flops, float(read + 4 * (dense + matrices)))
+
+
+def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:
+    """What a device reads back from a table that is stored as `dtype`; token numbers as they are."""
+    if dtype == "f32" or table.dtype == np.int32:
+        return table
+    if dtype == "f16":
+        return table_fp16(table).astype(np.float32)
+    values, scale = table_int8(table)
+    return values * scale[:, None]
+
+
+def _quality(kit: Kit, tables: Tables, texts: Sequence[str], variant: Variant, judge: Judge) -> Quality:
+    """How the variant recommends; where it has an encoder, as if it had to read every item."""
+    form, given = kit.form(variant), dict(tables)
+    if form is not None:
+        given |= {name: _read(kit, form, table, texts, judge) for name, table in tables.items() if _text(table, form)}
+    return judge.measure({name: stored(table, variant.table) for name, table in given.items()})
+
+
+def _text(table: npt.NDArray[Any], form: Form) -> bool:
+    return table.dtype == np.float32 and table.shape[1] == form.record.width
+
+
+def _read(kit: Kit, form: Form, table: npt.NDArray[Any], texts: Sequence[str], judge: Judge) -> npt.NDArray[np.float32]:
+    """A table with the rows that are looked at as the encoder reads them."""
+    out = table.copy()
+    out[judge.items] = encoder_of(kit.stage, form.record).encode([texts[item] for item in judge.items])
+    return out
+
+
+def _footprint(kit: Kit, variant: Variant, footprints: Footprints, scratch: Path) -> Footprint | None:
+    """What a process with the variant's files takes, without any simulated user's state."""
+
+    def make() -> Path:
+        shutil.rmtree(scratch, ignore_errors=True)
+        fill(scratch, replace(kit, expires=None), Plan("any", variant, 0.0, True, [], []))
+        return scratch
+
+    digests = {path: kit.stage.files[path].sha256 for path in kit.paths(variant)}
+    try:
+        return footprints.of(digests, make)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,218 @@
+"""Text encoders as bundles carry them: vocabulary, length and weights cut to what a device needs, held to torch.
+
+Owns: which forms of an encoder there are, and that each is a sound graph. Does not own: which of them is good enough
+for recommending (`export.quality`) or small enough for a device (`export.variants`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+import torch
+from torch import Tensor
+
+from edge.encoder import TextEncoder, open_encoder
+from edge.manifest import Encoder, Pooling
+from export.graphs import TorchEncoder, encoder_graph, load_encoder
+from export.prune import Ints, cap, lengths, prune
+from export.quantise import cosine
+from export.stage import TOKENIZER, Stage
+from export.trace import TOLERANCE, open_session, refused
+from export.variants import Work
+from export.weights import WEIGHTS, Weights, beside, stored_as
+from privacy.errors import InputError
+
+SAMPLE = 32  # texts that encoders are compared on
+SHORTEST = 16  # positions that are always kept: graphs are compared on a few lengths
+LEAST_COSINE = 0.9  # mean cosine to torch, below which smaller weights are no longer the same encoder
+PROJECTION = "projection.safetensors"  # beside a student's weights: `weight` [hidden, width], `bias` [width]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A staged encoder with one type of weights: its config entry, its mean cosine to the run's own encoder.
+
+    `work`: one text of full length. `unfit`: why it must not be used, None for a sound one.
+    """
+
+    record: Encoder
+    parameters: int
+    cosine: float | None
+    work: Work
+    unfit: str | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts are read: pooling, the longest text in tokens, pieces of the vocabulary (None: all), the item texts."""
+
+    pooling: Pooling
+    max_tokens: int
+    vocabulary: int | None
+    texts: Sequence[str]
+
+
+def stage_encoders(stage: Stage, folders: Mapping[str, Path], how: Reading) -> dict[str, Form]:
+    """Every encoder with every type of weights, by label ("i8", or "2x84-i8"), and the one tokenizer they share.
+
+    `folders`: transformers folders by name. "" is the run's own encoder, whose vectors items have; others are smaller
+    students that give vectors of the same space. Raises `InputError` for a folder without tokenizer.json, for `how`
+    that the encoder cannot take, for students of another vocabulary, and for graphs that differ from torch.
+    """
+    own = folders[""]
+    if not (own / TOKENIZER).is_file():
+        raise InputError(f"{own} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one")
+    whole = (own / TOKENIZER).read_bytes()
+    modules = {name: load_encoder(folder, how.pooling) for name, folder in folders.items()}
+    longest = modules[""].longest
+    if not 3 <= how.max_tokens <= longest:
+        raise InputError(f"max_tokens must be from 3 to {longest}, what {own} can read; got {how.max_tokens}")
+    pruned, kept = prune(whole, how.texts, how.vocabulary or 1 << 31)
+    limit = cap(lengths(pruned, how.texts), how.max_tokens)
+    stage.add(TOKENIZER, "tokenizer", pruned)
+    filled = [text for text in how.texts if text.strip()]
+    sample = filled[:: max(1, len(filled) // SAMPLE)][:SAMPLE]
+    out: dict[str, Form] = {}
+    original: Floats | None = None
+    for name, folder in folders.items():
+        module = _projected(modules[name], folder)
+        expected = torch_vectors(module, own, sample, limit)
+        original = expected if original is None else original
+        if expected.shape[1] != original.shape[1]:
+            raise InputError(f"{folder} gives vectors of {expected.shape[1]} values instead of {original.shape[1]}")
+        shrink(modules[name], kept, limit, folder)
+        for weights, graph in _forms(stage, folder, module, len(kept), limit):
+            label = "-".join(filter(None, (name, weights)))
+            record = _record(modules[name], label, weights, expected.shape[1], how.pooling, limit, len(kept))
+            _stage(stage, record, graph)
+            got = encoder_of(stage, record).encode(sample)
+            unfit = _compare(folder, weights, got, expected)
+            close = float(cosine(got, original).mean()) if sample else None
+            count = sum(p.numel() for p in module.parameters())
+            out[label] = Form(record, count, close, _work(modules[name], weights, limit), unfit)
+    return out
+
+
+def encoder_of(stage: Stage, record: Encoder) -> TextEncoder:
+    """A staged encoder, loaded as a device loads it."""
+    return open_encoder(record, lambda path: stage.root / path)
+
+
+def torch_vectors(module: torch.nn.Module, folder: Path, texts: Sequence[str], max_tokens: int) -> Floats:
+    """Vectors of the texts through transformers' tokenizer in `folder` and torch, [n, width]."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    with torch.no_grad():
+        tokens = [tokenizer(t, truncation=True, max_length=max_tokens, return_tensors="pt") for t in (*texts, "a")]
+        rows = [module(t["input_ids"], t["attention_mask"]).numpy() for t in tokens]
+    vectors: Floats = np.concatenate(rows)[:-1]
+    return vectors
+
+
+def shrink(encoder: TorchEncoder, kept: Ints, longest: int, folder: Path) -> None:
+    """Cut the embeddings to the pieces `kept`, and a BERT's positions to `longest`, in place."""
+    if kept.max(initial=-1) >= encoder.words:
+        raise InputError(f"{folder} knows {encoder.words} pieces, the tokenizer has more; give what belongs together")
+    words = encoder.model.get_input_embeddings()
+    words.weight = torch.nn.Parameter(words.weight.detach()[torch.from_numpy(kept)].contiguous())
+    embeddings = getattr(encoder.model, "embeddings", None)
+    positions = getattr(embeddings, "position_embeddings", None)
+    if encoder.model.config.model_type == "bert" and positions is not None:
+        count = min(max(longest, SHORTEST), encoder.longest)
+        positions.weight = torch.nn.Parameter(positions.weight.detach()[:count].contiguous())
+        for name in ("position_ids", "token_type_ids"):
+            if hasattr(embeddings, name):
+                setattr(embeddings, name, getattr(embeddings, name)[:, :count].contiguous())
+        encoder.longest = count
+    encoder.words = len(kept)
+
+
+class Projected(torch.nn.Module):
+    """An encoder of another width, mapped to the width of the item vectors."""
+
+    def __init__(self, encoder: TorchEncoder, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.weight, self.bias = torch.nn.Parameter(weight), torch.nn.Parameter(bias)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return torch.matmul(self.encoder(ids, mask), self.weight) + self.bias
+
+
+def _projected(encoder: TorchEncoder, folder: Path) -> torch.nn.Module:
+    """The encoder, followed by the projection that lies beside its weights, if one does."""
+    from safetensors.torch import load_file
+
+    if not (folder / PROJECTION).is_file():
+        return encoder
+    try:
+        tensors = load_file(folder / PROJECTION)
+        return Projected(encoder, tensors["weight"].float(), tensors["bias"].float())
+    except (OSError, KeyError, safetensors.SafetensorError) as error:
+        raise InputError(f"{folder / PROJECTION} is damaged; distil the student again") from error
+
+
+def _forms(stage: Stage, folder: Path, module: torch.nn.Module, words: int, limit: int) -> list[tuple[Weights, Any]]:
+    """The encoder's graph with each type of weights, checked and loaded as devices do."""
+    graph = encoder_graph(folder, module, words, max(limit, SHORTEST))
+    out = []
+    for weights in WEIGHTS:
+        made = stored_as(weights, graph, stage.root)
+        with refused(f"{weights} encoder graph of {folder}"):
+            open_session(made)
+        out.append((weights, made))
+    return out
+
+
+def _record(
+    encoder: TorchEncoder, label: str, weights: Weights, width: int, pooling: Pooling, limit: int, words: int
+) -> Encoder:
+    config = encoder.model.config
+    return Encoder(
+        path=f"onnx/encoder.{label}.onnx",
+        data=f"onnx/encoder.{label}.onnx.data",
+        tokenizer=TOKENIZER,
+        dtype=weights,
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        vocabulary=words,
+        width=width,
+        pooling=pooling,
+        max_tokens=limit,
+    )
+
+
+def _stage(stage: Stage, record: Encoder, graph: Any) -> None:
+    """The graph and its large tensors as two files."""
+    assert record.data is not None
+    small, large = beside(graph, Path(record.data).name)
+    stage.add(record.path, "encoder", small)
+    stage.add(record.data, "encoder", large)
+
+
+def _compare(folder: Path, weights: Weights, got: Floats, expected: Floats) -> str | None:
+    """Why this form cannot be used; `InputError` when even single precision is not what torch gives."""
+    if weights == "f32" and np.abs(got - expected).max(initial=0) > TOLERANCE:
+        raise InputError(f"{folder}: its {TOKENIZER} and its tokenizer disagree; save the tokenizer again")
+    close = float(cosine(got, expected).mean()) if len(got) else 1.0
+    if np.isfinite(close) and close >= LEAST_COSINE:
+        return None
+    return f"mean cosine {close:.3f} to torch"
+
+
+def _work(encoder: TorchEncoder, weights: Weights, tokens: int) -> Work:
+    """One text of `tokens` tokens; a BERT's operations (multiply-adds count two), and the bytes of its matrices."""
+    config = encoder.model.config
+    hidden, wide = config.hidden_size, config.intermediate_size
+    matrices = 4 * hidden**2 + 2 * hidden * wide
+    flops = config.num_hidden_layers * (2 * tokens * matrices + 4 * tokens**2 * hidden)
+    size = {"f32": 4.0, "f16": 2.0, "i8": 1.0, "i4": 0.625}[weights]
+    return Work(float(flops), config.num_hidden_layers * matrices * size, integer=weights == "i8")

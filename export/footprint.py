@@ -1,0 +1,112 @@
+"""How much memory a bundle takes: a fresh process of the device's own code opens it, recommends and reads a text.
+
+Run as a program (`python -m export.footprint BUNDLE`) this is that process; it imports nothing heavier than the device
+does. Its peak is read from /proc (VmHWM): `getrusage` would tell the peak of the process that started it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from privacy.errors import InputError
+from privacy.files import write_json
+
+SECONDS = 120  # a process that takes longer is not measured
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Peak memory of a process, MB (10^6 bytes): with numpy and onnxruntime alone, and what the bundle added."""
+
+    bare_mb: float
+    grown_mb: float
+
+
+def measure(bundle: Path) -> Footprint | None:
+    """The footprint of a bundle on this host; None where it cannot be measured."""
+    if not STATUS.exists():
+        return None
+    above = str(Path(__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (above, os.environ.get("PYTHONPATH"))))}
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "export.footprint", str(bundle)],
+            capture_output=True,
+            env=environment,
+            timeout=SECONDS,
+            check=True,
+        )
+        return Footprint(**json.loads(done.stdout))
+    except (OSError, ValueError, TypeError, subprocess.SubprocessError):
+        return None
+
+
+class Footprints:
+    """Footprints by content, kept in a JSON file: a bundle is measured once per host and version of the libraries."""
+
+    def __init__(self, path: Path, measured: Callable[[Path], Footprint | None] = measure) -> None:
+        self._path, self._measure = path, measured
+
+    def of(self, files: Mapping[str, str], make: Callable[[], Path]) -> Footprint | None:
+        """The footprint of these files (sha256 by name); `make` writes the bundle when it has to be measured."""
+        known, key = self._read(), self._key(files)
+        if key not in known:
+            found = self._measure(make())
+            if found is None:
+                return None
+            known[key] = asdict(found)
+            try:
+                write_json(self._path, known)
+            except InputError:
+                return found  # nowhere to keep it: it is measured again the next time
+        return Footprint(**known[key])
+
+    def _read(self) -> dict[str, dict[str, float]]:
+        """What is kept; a file that is damaged counts as empty."""
+        try:
+            kept = json.loads(self._path.read_text())
+            return {key: asdict(Footprint(float(v["bare_mb"]), float(v["grown_mb"]))) for key, v in kept.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def _key(self, files: Mapping[str, str]) -> str:
+        import numpy
+        import onnxruntime
+
+        where = [platform.platform(), platform.node(), sys.version, numpy.__version__, onnxruntime.__version__]
+        return hashlib.sha256(json.dumps([sorted(files.items()), where]).encode()).hexdigest()
+
+
+def peak_mb() -> float:
+    """Largest memory this process has had resident, MB."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+def main(bundle: str) -> None:
+    """Use the bundle as a device would, and print the footprint."""
+    import numpy  # noqa: F401
+    import onnxruntime  # noqa: F401
+
+    bare = peak_mb()
+    from edge.recommender import Recommender
+
+    recommender = Recommender(bundle)
+    recommender.recommend(10)
+    if recommender.bundle.config.encoder is not None:
+        recommender.encode([max(recommender.catalogue.titles, key=len)])
+    print(json.dumps(asdict(Footprint(bare, peak_mb() - bare))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,110 @@
+"""What smaller numbers cost: the top 10 and the hit rate of simulated users, on items they did not train on.
+
+Item vectors are all that differs between variants, so a variant is judged by its tables: the cached ones, or, where it
+has an encoder, those that its encoder makes of the items' texts, as it would of new items' texts. Everything else is
+the trained program in torch with unquantised tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from edge.catalogue import top
+from export.clients import Users
+from export.parity import Reference
+from privacy import keyed
+
+USERS, ITEMS = 256, 2000  # at most so many are looked at: a keyed sample
+NEGATIVES, TOP = 99, 10
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """One item that each of these users did not train on: the run's validation items. int64 [n] both."""
+
+    users: Ints
+    items: Ints
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How a variant recommends, beside the reference in fp32.
+
+    `overlap`: of a user's ten best items, the share that both have, mean over users. `hit_rate`: HR@10 of the held-out
+    item among 99 that the user has not seen; `kept`: that, as a share of the reference's (1 where the reference hits
+    nothing).
+    """
+
+    users: int
+    overlap: float
+    hit_rate: float
+    kept: float
+
+    @property
+    def least(self) -> float:
+        """The lower of both shares, at most 1: what variants are ranked by."""
+        return min(self.overlap, self.kept, 1.0)
+
+
+class Judge:
+    """Measures variants on a keyed sample of at most 256 users and 2,000 items; `items` are their numbers, ascending.
+
+    `held_out` must name at least one user; `offered` are the items that may be recommended (None: all).
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        shared: Mapping[str, Tensor],
+        users: Users,
+        held_out: HeldOut,
+        offered: Ints | None,
+        catalogue: int,
+        seed: int,
+    ) -> None:
+        self._program, self._shared, self._users = program, shared, users
+        rows = keyed.choose(keyed.key(seed, "quality users"), np.arange(len(held_out.users)), USERS)
+        self._chosen, targets = held_out.users[rows], held_out.items[rows]
+        pool = np.arange(catalogue) if offered is None else np.asarray(offered, np.int64)
+        drawn = keyed.choose(keyed.key(seed, "quality items"), pool, ITEMS)
+        self.items: Ints = np.union1d(targets, drawn).astype(np.int64)
+        self._target = np.searchsorted(self.items, targets)
+        self._unseen = [~np.isin(self.items, users.left_out(int(user))) for user in self._chosen]
+        for row, target in enumerate(self._target):
+            self._unseen[row][target] = True
+        self._rivals = [self._draw(row, seed) for row in range(len(self._chosen))]
+        self._best, self._hits = self._look(None)
+
+    def measure(self, tables: Mapping[str, Floats]) -> Quality:
+        """The quality of other rows in place of these tables', whole tables [catalogue, width] by name."""
+        best, hits = self._look({name: torch.from_numpy(table) for name, table in tables.items()})
+        shares = [len(np.intersect1d(mine, its)) / max(1, len(its)) for mine, its in zip(best, self._best, strict=True)]
+        reference = float(self._hits.mean())
+        rate = float(hits.mean())
+        return Quality(len(hits), float(np.mean(shares)), rate, rate / reference if reference else 1.0)
+
+    def _draw(self, row: int, seed: int) -> Ints:
+        """Places in `items` of the unseen ones that a user's held-out item is ranked against."""
+        open_ = np.flatnonzero(self._unseen[row])
+        others = open_[open_ != self._target[row]]
+        return keyed.choose(keyed.key(seed, "quality negatives", int(self._chosen[row])), others, NEGATIVES)
+
+    def _look(self, tables: Mapping[str, Tensor] | None) -> tuple[list[Ints], npt.NDArray[np.bool_]]:
+        """Per user the ten best places in `items`, and whether the held-out item is among the best ten of hundred."""
+        scorer = Reference(self._program, self._shared, self._users, tables, torch.from_numpy(self.items))
+        best, hits = [], []
+        for row, user in enumerate(self._chosen):
+            scores = scorer.scores(int(user))
+            open_ = np.flatnonzero(self._unseen[row])
+            best.append(open_[top(scores[open_], TOP)])
+            hits.append(np.sum(scores[self._rivals[row]] >= scores[self._target[row]]) < TOP)
+        return best, np.array(hits, bool)
