@@ -135,7 +135,7 @@ class Experiment(_Section):
     privacy: PrivacySettings = Field(default_factory=PrivacySettings, description="clip, noise, budget")
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection, description="metrics")
     engine: EngineSection = Field(default_factory=EngineSection, description="executor and its shards")
-    fleet: dict[str, Any] = Field(default_factory=dict, description="overrides of devices.yaml: its fleet section, and fleet.rounds")
+    fleet: dict[str, Any] = Field(default_factory=dict, description="changes to devices.yaml: fleet, fleet.rounds")
     export: ExportSection = Field(default_factory=ExportSection, description="variants of the bundles")
 
     @model_validator(mode="after")
