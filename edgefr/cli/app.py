@@ -11,20 +11,24 @@ from rich.console import Console
 from rich.markup import escape
 
 from edgefr.cli.bundle import bundle
+from edgefr.cli.calibrate import calibrate
 from edgefr.cli.device import device
 from edgefr.cli.devices import devices
 from edgefr.cli.encoder import distill, pretrain
 from edgefr.cli.export import export
+from edgefr.cli.join import join
 from edgefr.cli.recommend import recommend
 from edgefr.cli.reproduce import reproduce
+from edgefr.cli.serve import serve
 from edgefr.cli.simulate import simulate
 from privacy.errors import InputError
 
 app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
-for command in (simulate, export, recommend, devices, distill, pretrain):
+for command in (simulate, export, recommend, devices, distill, pretrain, serve, calibrate):
     app.command()(command)
 app.add_typer(reproduce)
 app.add_typer(bundle)
+device.command()(join)
 app.add_typer(device)
 
 # Typer brings its own click or depends on it, by version; its base error is reached without naming either.

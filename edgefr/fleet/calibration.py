@@ -126,9 +126,9 @@ class Learning(Activity):
 class Measured(_Record):
     """What one content of bundles costs on the host. Null: the bundle does not do that."""
 
-    learn: Learning | None
     recommend: Calls
-    encode: Calls | None
+    learn: Learning | None = None
+    encode: Calls | None = None
 
 
 class ClassTrial(_Record):
@@ -138,9 +138,9 @@ class ClassTrial(_Record):
     variant: str
     content: str
     app_mb: Above
-    learn: Outcome | None
     recommend: Outcome
-    encode: Outcome | None
+    learn: Outcome | None = None
+    encode: Outcome | None = None
 
 
 class Calibration(_Record):
