@@ -88,6 +88,7 @@ def write_delta(path: str | Path, delta: Delta) -> Path:
     tensors: dict[str, npt.NDArray[Any]] = {f"dense.{name}": delta.dense[name] for name in sorted(delta.dense)}
     for name in sorted(delta.rows):
         tensors[f"rows.{name}.items"], tensors[f"rows.{name}.values"] = delta.rows[name]
+    # safetensors writes the memory of a view as it lies there, in another order than it looks
     tensors = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     try:
         facts = Facts(

@@ -1,5 +1,6 @@
 """Opening bundles: whatever is wrong with the folder, one line names the file."""
 
+import json
 import os
 import shutil
 from datetime import datetime, timedelta, timezone
@@ -55,6 +56,29 @@ def test_all_of_the_manifest_counts(spare: Path) -> None:
     finally:
         path.write_bytes(good)
     assert open_bundle(spare).manifest.method == "fedmf"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw + b"\n",
+        lambda raw: raw.replace(b'"serial": ', b'"serial":  '),
+        lambda raw: json.dumps(json.loads(raw), ensure_ascii=False).encode(),
+        lambda raw: json.dumps(dict(reversed(json.loads(raw).items())), indent=2, ensure_ascii=False).encode() + b"\n",
+        lambda raw: raw.replace(b"{", b'{\n  "serial": 7,', 1),
+    ],
+    ids=["a line", "a space", "on one line", "another order", "a field twice"],
+)
+def test_a_manifest_has_one_form(change, spare: Path) -> None:
+    path = spare / "manifest.json"
+    good = path.read_bytes()
+    path.write_bytes(change(good))
+    assert path.read_bytes() != good
+    try:
+        with pytest.raises(InputError, match=r"manifest\.json was changed after it was written"):
+            open_bundle(spare)
+    finally:
+        path.write_bytes(good)
 
 
 def replace(record: dict, **values: object) -> None:
