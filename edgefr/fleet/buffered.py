@@ -56,6 +56,7 @@ class Minutes:
     barred: Flags
     logged: bool
     events: list[Event] = field(default_factory=list)
+    asked: list[tuple[Ids, Floats]] = field(default_factory=list)  # and the memory it would take, MB
     refused: list[tuple[int, int]] = field(default_factory=list)
     gone: list[Task] = field(default_factory=list)  # left their work, to be charged for it
     decided: list[Task] = field(default_factory=list)  # with their outcomes
@@ -128,7 +129,7 @@ class Buffered:
                 return
             ids, plan, walks = found
             refusal, stops, plan = self._devices.asked(ids, plan, walks, now)
-            self._devices.tally.add("memory_mb", self._devices.device_of[ids], plan.memory_mb)
+            minutes.asked.append((ids, plan.memory_mb))
             seconds, failure = self._ends(plan, stops)
             for row, (client, why) in enumerate(zip(ids.tolist(), refusal.tolist(), strict=True)):
                 if why in REFUSALS:
@@ -167,6 +168,9 @@ class Buffered:
     def _on_record(self, minutes: Minutes, taken: Sequence[Task], started: float, ended: float) -> StepOutcome:
         """Charge and count what happened."""
         devices, tasks = self._devices, [*minutes.decided, *taken]
+        if minutes.asked:
+            asked, memory = (np.concatenate(column) for column in zip(*minutes.asked, strict=True))
+            devices.tally.add("memory_mb", devices.device_of[asked], memory)
         gone, plan, seconds = _columns(minutes.gone)
         if plan is not None:
             begun = np.array([task.started for task in minutes.gone])

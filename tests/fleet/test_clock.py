@@ -194,6 +194,16 @@ def test_a_flat_battery_refuses():
     assert fleet._devices.charge.level(np.arange(20), fleet.now).min() >= 0.2 - 1e-9
 
 
+def test_who_has_fetched_everything_is_known_whatever_came_after():
+    rule = {"mean_on_h": 0.5, "mean_off_h": 0.5, "sigma_ln": 0.5, "by_hour": [1.0] * 24}
+    spec = shipped({**CALM, "availability": rule, "dropout": 0.3}, {"deadline_s": 86400, "min_fraction": 0.0})
+    out = Fleet(spec, np.ones(2000), seed=0).round(0, np.arange(2000), work(steps=50_000))
+    for kind, fetched in ((Failure.UNAVAILABLE, False), (Failure.DOWNLOAD, False), (Failure.CLIENT, True)):
+        assert (out.failure == kind).any()
+        assert (out.fetched[out.failure == kind] == fetched).all()
+    assert out.fetched[out.contributed].all()
+
+
 def test_a_round_with_too_few_uploads_is_void():
     spec = shipped({**CALM, "dropout": 1.0}, {"deadline_s": 50})
     fleet = Fleet(spec, np.ones(30), seed=0)

@@ -87,7 +87,7 @@ def test_the_table_shows_each_class_and_who_is_worst() -> None:
 WORLD = (
     "method=fedmf",
     "data_options={users: 500, items: 200, interactions: 25}",
-    "rounds=25",
+    "rounds=15",
     "local_epochs=15",
     "model={dim: 8}",
     "evaluation.every=5",
