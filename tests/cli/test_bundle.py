@@ -55,6 +55,17 @@ def lines(text: str) -> list[str]:
     return [" ".join(line.replace("│", " ").split()) for line in text.splitlines()]
 
 
+def test_help(cli: Cli) -> None:
+    code, out, err = cli("bundle", "--help")
+    assert (code, err) == (0, "")
+    for name in ("verify", "inspect", "diff", "sign", "keygen"):
+        assert f"│ {name} " in out
+        code, page, err = cli("bundle", name, "--help")
+        assert (code, err) == (0, "")
+        assert f"edgefr bundle {name}" in page
+        assert max(map(len, page.splitlines())) <= 80
+
+
 def test_keygen_sign_verify(bundle: Path, cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("bundle", "keygen", "--out", tmp_path / "keys")
     assert (code, err) == (0, "")
