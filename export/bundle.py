@@ -23,7 +23,7 @@ from export.clients import Rows, Users, check
 from export.encoders import Reading, stage_encoders
 from export.folder import Kit, Plan, fill, place
 from export.footprint import Footprints
-from export.learning import Lessons, stage_learning
+from export.learning import Lessons, stage_learning, trained_tables
 from export.parity import Reference, compare
 from export.parts import item_tables, stage_catalogue, stage_scoring, stage_tables
 from export.quality import HeldOut, Judge
@@ -98,7 +98,8 @@ def export_bundles(
         stage = Stage(scratch)
         stage_catalogue(stage, item_ids, titles, offered)
         whole = item_tables(program, shared, len(item_ids))
-        tables, forms, texts = stage_tables(stage, whole), {}, titles if texts is None else texts
+        tables = stage_tables(stage, whole, () if lessons is None else trained_tables(program))
+        forms, texts = {}, titles if texts is None else texts
         if encoder is not None and program.frozen:
             tell("export", 0, len(classes), "tracing the text encoders")
             reading = Reading(pooling, max_tokens, vocabulary, texts)

@@ -70,7 +70,7 @@ def scoring_work(kit: Kit, tables: Tables, variant: Variant) -> Work:
 
 def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:
     """What a device reads back from a table that is stored as `dtype`; token numbers as they are."""
-    if dtype == "f32" or table.dtype == np.int32:
+    if dtype in ("f32", "i32"):
         return table
     if dtype == "f16":
         return table_fp16(table).astype(np.float32)
@@ -83,7 +83,8 @@ def _quality(kit: Kit, tables: Tables, texts: Sequence[str], variant: Variant, j
     form, given = kit.form(variant), dict(tables)
     if form is not None:
         given |= {name: _read(kit, form, table, texts, judge) for name, table in tables.items() if _text(table, form)}
-    return judge.measure({name: stored(table, variant.table) for name, table in given.items()})
+    types = {table.name: table.dtype for table in kit.tables[variant.table]}
+    return judge.measure({name: stored(table, types[name]) for name, table in given.items()})
 
 
 def _text(table: npt.NDArray[Any], form: Form) -> bool:

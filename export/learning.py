@@ -57,6 +57,12 @@ def stage_learning(stage: Stage, program: Any, lessons: Lessons) -> Learning:
     )
 
 
+def trained_tables(program: Any) -> list[str]:
+    """The per-item tables that local work changes."""
+    changed = {name for phase in program.phases if phase.epochs for name in phase.trains}
+    return [name for name, spec in program.specs.items() if spec.kind == "rows" and name in changed]
+
+
 def paths(learning: Learning) -> list[str]:
     """The files that learning needs beside those of recommending."""
     return [learning.score, *(phase.graph for phase in learning.phases)]

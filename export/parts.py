@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,15 +21,19 @@ SHARED, INIT = "adapters/shared.safetensors", "private/init.safetensors"
 TABLE_TYPES: tuple[TableType, ...] = ("f32", "f16", "i8")
 
 
-def stage_tables(stage: Stage, tables: Mapping[str, npt.NDArray[Any]]) -> dict[TableType, list[Table]]:
+def stage_tables(
+    stage: Stage, tables: Mapping[str, npt.NDArray[Any]], exact: Collection[str] = ()
+) -> dict[TableType, list[Table]]:
     """Every per-item table in three types: index/<table>.<type>.npy, int8 with index/<table>.scale.npy.
 
-    A table of token numbers is the same in all of them.
+    A table of token numbers is the same in all of them, and so are those in `exact`: devices that train a table start
+    from the server's values, not from rounded ones.
     """
     staged: dict[TableType, list[Table]] = {dtype: [] for dtype in TABLE_TYPES}
     for name, table in tables.items():
-        if table.dtype == np.int32:
-            whole = Table(name=name, dtype="i32", width=table.shape[1], path=f"index/{name}.i32.npy", scale=None)
+        if table.dtype == np.int32 or name in exact:
+            kept: TableType = "i32" if table.dtype == np.int32 else "f32"
+            whole = Table(name=name, dtype=kept, width=table.shape[1], path=f"index/{name}.{kept}.npy", scale=None)
             stage.add(whole.path, "table", _npy(table))
             for dtype in TABLE_TYPES:
                 staged[dtype].append(whole)
