@@ -1,27 +1,22 @@
 """Many continual runs that share their base blocks: what a strategy does begins with the second block.
 
-Owns: running experiments in parallel processes, each in its own folder, finished ones kept. Does not own: which
-experiments a table needs, and what is made of them.
+Owns: the shared base blocks, one folder per experiment, finished ones kept. Does not own: the processes
+(`edgefr.jobs`), which experiments a table needs, and what is made of them.
 """
 
 from __future__ import annotations
 
 import shutil
-import signal
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
 from edgefr import checkpoint
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
+from edgefr.jobs import Failed, in_processes
 from edgefr.pipeline import finish_run, owner, sized, start, torch_device
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
@@ -83,69 +78,21 @@ def run_all(
         if job not in todo:
             yield job, Run(job.out)
     bases = list({base_of(j.experiment).model_dump_json(): j for j in todo}.values())
-    yield from (pair for pair in _each(_make_base, bases, setting, workers, "base blocks", progress) if pair[1])
-    yield from _each(run_job, todo, setting, workers, "runs", progress)  # type: ignore[misc]
+    for job, made in _told("base blocks", bases, in_processes(_make_base, bases, setting, workers), progress):
+        if isinstance(made, Failed):
+            yield job, made.why
+    for job, made in _told("runs", todo, in_processes(run_job, todo, setting, workers), progress):
+        yield job, made.why if isinstance(made, Failed) else Run(job.out)
 
 
-def _each(
-    call: Callable[[Job, Setting], str],
-    jobs: Sequence[Job],
-    setting: Setting,
-    workers: int,
-    stage: str,
-    progress: Progress | None,
-) -> Iterator[tuple[Job, Run | str]]:
-    """`call` on every job in worker processes; a job that fails says why and does not stop the others."""
-    waiting, done = deque(jobs), 0
-    while waiting:  # more than once only where a worker was killed, which ends its whole pool
-        whole, running = True, dict[Future[str], Job]()
-        with _workers(min(workers, len(waiting))) as pool:
-            while running or (waiting and whole):
-                while waiting and whole and len(running) < workers:
-                    try:
-                        running[pool.submit(call, waiting[0], setting)] = waiting[0]
-                        waiting.popleft()
-                    except BrokenProcessPool:
-                        whole = False
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    job, problem, done = running.pop(future), future.exception(), done + 1
-                    whole = whole and not isinstance(problem, BrokenProcessPool)
-                    if progress is not None:
-                        progress(stage, done, len(jobs), job.out.name)
-                    if problem is not None:
-                        yield job, _why(problem)
-                    elif call is run_job:
-                        yield job, Run(job.out)
-
-
-@contextmanager
-def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that leave Ctrl-C to us; they are ended at once when the block does not end by itself."""
-    others = active_children()
-    with ProcessPoolExecutor(max(1, number), get_context("spawn"), _as_worker) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in active_children():
-                if child not in others:
-                    child.terminate()
-            raise
-
-
-def _as_worker() -> None:
-    """A worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C."""
-    import torch
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-
-
-def _why(problem: BaseException) -> str:
-    """What went wrong with a job, on one line."""
-    if isinstance(problem, BrokenProcessPool):
-        return "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
-    return " ".join(f"{type(problem).__name__}: {problem}".split())
+def _told(
+    stage: str, jobs: Sequence[Job], ended: Iterator[tuple[Job, str | Failed]], progress: Progress | None
+) -> Iterator[tuple[Job, str | Failed]]:
+    """The jobs that ended, each reported."""
+    for done, (job, made) in enumerate(ended, 1):
+        if progress is not None:
+            progress(stage, done, len(jobs), job.out.name)
+        yield job, made
 
 
 def _make_base(job: Job, setting: Setting) -> str:

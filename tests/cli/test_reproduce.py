@@ -94,6 +94,7 @@ def test_the_same_again_changes_nothing(made, data_dir, cli):
 
 
 def test_a_failed_run_is_named_and_does_not_stop_the_rest(made, data_dir, cli, monkeypatch, tmp_path):
+    from edgefr.jobs import Failed
     from edgefr.reproduce import runs
 
     out = made[1]
@@ -102,9 +103,9 @@ def test_a_failed_run_is_named_and_does_not_stop_the_rest(made, data_dir, cli, m
     os.remove(gone / "summary.json")
 
     def broken(call, jobs, *rest):
-        yield from ((job, "RuntimeError: on purpose") for job in jobs)
+        yield from ((job, Failed("RuntimeError: on purpose")) for job in jobs)
 
-    monkeypatch.setattr(runs, "_each", broken)
+    monkeypatch.setattr(runs, "in_processes", broken)
     code, printed, err = cli("reproduce", "f3crec", "--data-dir", data_dir, *ASKED, "--out", out)
     (gone / "summary.json").write_bytes(summary)
     assert code == 1

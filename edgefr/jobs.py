@@ -1,0 +1,97 @@
+"""Many runs at a time: a call per job in worker processes; one that fails says why and does not stop the others.
+
+Owns: the processes and how they end. Does not own: what a job is, nor what is kept of jobs that are done.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context, parent_process
+from typing import TypeVar
+
+Job = TypeVar("Job")
+Common = TypeVar("Common")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job that gave nothing. `why`: what went wrong, on one line."""
+
+    why: str
+
+
+def in_processes(
+    call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, workers: int = 1
+) -> Iterator[tuple[Job, Result | Failed]]:
+    """`call(job, common)` for every job, `workers` at a time, each in a process with one maths thread.
+
+    Yields each job with its result or with what went wrong, as they end. All of it travels between processes, and
+    `call` has to be a function of a module. Whoever stops taking results (Ctrl-C) ends the workers at once.
+
+    Example: ``dict(in_processes(run_job, jobs, setting, workers=2))``
+    """
+    waiting = deque(jobs)
+    while waiting:  # more than once only where a worker was killed, which ends its whole pool
+        whole, running = True, dict[Future[Result], Job]()
+        with _workers(min(workers, len(waiting))) as pool:
+            while running or (waiting and whole):
+                while waiting and whole and len(running) < workers:
+                    try:
+                        running[pool.submit(call, waiting[0], common)] = waiting[0]
+                        waiting.popleft()
+                    except BrokenProcessPool:
+                        whole = False
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    job, problem = running.pop(future), future.exception()
+                    whole = whole and not isinstance(problem, BrokenProcessPool)
+                    yield job, future.result() if problem is None else Failed(_why(problem))
+
+
+@contextmanager
+def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that leave Ctrl-C to us; they are ended at once when the block does not end by itself."""
+    others = active_children()
+    with ProcessPoolExecutor(max(1, number), get_context("spawn"), _as_worker) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                if child not in others:
+                    child.terminate()
+            raise
+
+
+def _as_worker() -> None:
+    """A worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C.
+
+    It does not outlive who started it: a run that nobody waits for would write where the next one begins anew.
+    """
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _why(problem: BaseException) -> str:
+    """What went wrong with a job, on one line."""
+    if isinstance(problem, BrokenProcessPool):
+        return "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
+    return " ".join(f"{type(problem).__name__}: {problem}".split())
