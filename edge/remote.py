@@ -133,7 +133,7 @@ class Server:
             except ssl.SSLCertVerificationError as error:
                 raise InputError(f"{self.url}: its certificate is not trusted ({error.verify_message})") from error
             except (OSError, http.client.HTTPException) as error:
-                problem = str(error) or type(error).__name__
+                problem = " ".join(str(error).split())[:LINE] or type(error).__name__
                 continue
             if answer[0] < 500:
                 return answer

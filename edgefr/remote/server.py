@@ -28,7 +28,7 @@ UNAUTHORISED, NO_LENGTH, TOO_LARGE = 401, 411, 413
 POLL_S = 20.0  # how long a request for a task is held
 SILENCE_S = 15.0  # without a byte from the other side
 REQUEST_S = 180.0  # all of one request
-DISCARDED = 1 << 20  # bytes of a refused body that are read, so that the refusal arrives
+DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
 LONGEST_ID = 256  # characters of a device's id
 
 
@@ -178,8 +178,8 @@ class Handler(BaseHTTPRequestHandler):
             act()
         except Refused as refused:
             self.server.exchange.refuse()
-            self._discard()
             self._send(refused.status, f"{' '.join(str(refused).split())}\n".encode())
+            self._discard()
 
     def _admit(self) -> None:
         """The token, and how much body there is to be read."""
@@ -225,8 +225,11 @@ class Handler(BaseHTTPRequestHandler):
         return device, int(value)
 
     def _discard(self) -> None:
+        """Read on a little after a refusal: closed on bytes that nobody read, a connection loses what was sent."""
         left = min(self.unread, DISCARDED)
         with suppress(OSError):
+            self.wfile.flush()
+            self.connection.settimeout(LINGER_S)
             while left and (got := len(self.rfile.read1(min(left, 1 << 16)))):
                 left -= got
 

@@ -1,0 +1,234 @@
+"""Devices that stop, come back or stay away; rounds go on without them and count nothing twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+
+from edge.bundle import open_bundle
+from edge.device import Device
+from edge.release import Release
+from edge.remote import Patience, Server, join
+from edge.sampling import Sampler
+from edgefr.engine.crew import Alone
+from edgefr.engine.federation import Federation
+from edgefr.engine.inline import run as inline
+from edgefr.engine.release import Terms, release
+from edgefr.remote.crew import Devices, Origin, released, updates_of
+from edgefr.remote.exchange import Exchange
+from edgefr.remote.serving import federation_of, origin_of, serve
+from export.learning import trained_tables
+from export.parts import stage_tables
+from export.stage import Stage
+from privacy.errors import InputError
+from tests.cli.commands import COMMAND, ROOT, edgefr, refused
+from tests.contract import bundles
+from tests.contract.programs import interactions, program, work
+from tests.remote.worlds import CLASS, FEDMF, ROUNDS, Twins, serving, take_part
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    return Twins.of(tmp_path_factory.mktemp("twins"), FEDMF)
+
+
+def reached(twins: Twins, shared: dict[str, torch.Tensor]) -> None:
+    """The server's tensors are the simulator's."""
+    simulated = twins.simulated.read_tensors("model")
+    for name, value in shared.items():
+        np.testing.assert_allclose(value.numpy(), simulated[f"shared.{name}"].numpy(), atol=1e-5, rtol=1e-5)
+
+
+def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path: Path) -> None:
+    first, *others = twins.users
+    own = tmp_path / "own.txt"
+    own.write_text("\n".join(twins.items(first)))
+    with serving(twins.begun, tmp_path / "served") as (url, future):
+        command = [*COMMAND, "device", "join", str(twins.bundle), "--state", str(tmp_path / "states" / first)]
+        command += ["--url", url, "--user", first, "--interactions", str(own)]
+        surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
+        victim = subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL)
+        state = tmp_path / "states" / first / "state.safetensors"
+        try:
+            deadline = time.monotonic() + 60
+            while not (state.exists() and Device(twins.bundle, state.parent).status()["waiting_release"] == 1):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        finally:
+            victim.send_signal(signal.SIGKILL)  # it has learned; its release may be sent or not
+            victim.wait()
+        done = take_part(twins, url, tmp_path / "states", [first, *others])
+        result = future.result(60)
+    assert result.summary["uploads"] == ROUNDS * len(twins.users)
+    assert result.summary["missing"] == [0] * ROUNDS
+    assert Device(twins.bundle, state.parent).status()["releases"] == ROUNDS
+    assert done[first].taken == ROUNDS
+    reached(twins, result.shared)
+
+
+def test_an_answer_that_is_lost_costs_nothing(twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every release is sent, and the device dies before it hears that it was taken."""
+    send, first = Server.send, next(iter(twins.users))
+
+    def dies(self: Server, device: str, number: int, content: bytes) -> bool:
+        taken = send(self, device, number, content)
+        if device == first and number not in deaths:
+            deaths.append(number)
+            raise KeyboardInterrupt
+        return taken
+
+    deaths: list[int] = []
+    with serving(twins.begun, tmp_path / "served") as (url, future):
+        monkeypatch.setattr(Server, "send", dies)
+        others = Thread(target=take_part, args=(twins, url, tmp_path / "states", list(twins.users)[1:]))
+        others.start()
+        for _ in range(ROUNDS + 1):
+            device = Device(twins.bundle, tmp_path / "states" / first, user=first)
+            try:
+                join(device, url, twins.items(first))
+                break
+            except KeyboardInterrupt:
+                continue
+        others.join(60)
+        result = future.result(60)
+    assert deaths == [1, 2, 3]
+    assert result.summary["uploads"] == ROUNDS * len(twins.users)
+    reached(twins, result.shared)
+
+
+def test_a_device_that_stays_away_is_left_out_as_if_it_had_dropped_out(twins: Twins, tmp_path: Path) -> None:
+    _, *present = twins.users
+    with serving(twins.begun, tmp_path / "served", timeout_s=3.0) as (url, future):
+        take_part(twins, url, tmp_path / "states", present)
+        result = future.result(60)
+    assert result.summary["missing"] == [1] * ROUNDS
+    assert result.summary["uploads"] == ROUNDS * len(present)
+    simulated = alone(twins, [twins.users[user] for user in present])
+    np.testing.assert_allclose(result.shared["item"].numpy(), simulated["item"].numpy(), atol=1e-5, rtol=1e-5)
+    everyone = alone(twins, list(twins.users.values()))
+    assert float((everyone["item"] - simulated["item"]).abs().max()) > 1e-2
+
+
+def alone(twins: Twins, clients: list[int]) -> dict[str, torch.Tensor]:
+    """The same rounds simulated with these clients alone."""
+    run, origin = twins.begun, origin_of(twins.begun, CLASS)
+    federation: Federation = federation_of(run, origin, Devices(None, origin, 1.0), ROUNDS)  # type: ignore[arg-type]
+    federation.crew = Alone(inline)
+    e, train = run.experiment, twins.train
+    sampler = Sampler(train, np.arange(origin.items), origin.items, e.negatives, e.batch_size, e.seed)
+    for number in range(1, ROUNDS + 1):
+        federation.round(number, np.array(clients), sampler, train)
+    return dict(federation.shared)
+
+
+def test_nobody_at_all_ends_the_server_with_one_line(twins: Twins, tmp_path: Path) -> None:
+    asked = ("--bundle-class", CLASS, "--rounds", "1", "--timeout", "0.2", "--out", tmp_path / "served")
+    done = edgefr("serve", twins.begun.path, *asked, cache=tmp_path)
+    line = refused(done.returncode, "", done.stderr)
+    assert f"none of {len(twins.users)} devices" in line
+    assert done.stdout.startswith("listening on http://127.0.0.1:")
+    assert not (tmp_path / "served").exists()
+
+
+def test_what_cannot_be_served_says_so(twins: Twins, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown device class 'laptop'"):
+        serve(twins.begun, "laptop", 1, out=tmp_path / "new")
+    with pytest.raises(InputError, match="has no bundles"):
+        serve(twins.simulated, CLASS, 1, out=tmp_path / "new")
+    with pytest.raises(InputError, match="is there already"):
+        serve(twins.begun, CLASS, 1, out=tmp_path)
+    with pytest.raises(InputError, match="rounds must be at least 1"):
+        serve(twins.begun, CLASS, 0, out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_join_says_what_is_wrong_in_one_line(twins: Twins, tmp_path: Path) -> None:
+    own, user = tmp_path / "own.txt", next(iter(twins.users))
+    own.write_text("i0000001\n")
+    token = tmp_path / "token"
+    token.write_text("short")
+    common = ("device", "join", twins.bundle, "--state", tmp_path / "state", "--user", user, "--interactions", own)
+    for more, words in (
+        (("--url", "ftp://x"), "no server's address"),
+        (("--url", "http://127.0.0.1:9", "--token-file", token), "holds no token"),
+        (("--url", "https://127.0.0.1:9", "--ca", tmp_path / "none"), "is not there"),
+    ):
+        done = edgefr(*common, *more, cache=tmp_path)
+        assert words in refused(done.returncode, done.stdout, done.stderr)
+
+
+# --- from releases to a shard's partial sum ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["fedmf", "transfr vector"])
+@pytest.mark.parametrize("each", [False, True])
+def test_a_shards_releases_sum_as_the_simulators_updates(variant: str, each: bool, tmp_path: Path) -> None:
+    clients, train, local = np.array([0, 7, 20]), interactions(), program(variant)
+    shared, private = local.init_shared(bundles.SEED), local.init_private(bundles.SEED, torch.from_numpy(clients))
+    origin = Origin.of(open_bundle(bundles.bundle(variant)))
+    uploads = []
+    for client in clients.tolist():
+        device = Device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
+        uploads.append(device.learn(train[client]))
+    terms = Terms(0.5, "l2", by_size=False, count_everyone=False, each=each)
+    got = released(uploads, origin.learning, terms)
+    want = release(inline(work(local), shared, private, clients), train.counts[clients], terms)
+    assert got.dense.keys() == want.dense.keys()
+    assert got.rows.keys() == want.rows.keys()
+    for name, value in want.dense.items():
+        torch.testing.assert_close(got.dense[name], value, atol=1e-5, rtol=1e-4)
+    for name, (rows, values) in want.rows.items():
+        assert torch.equal(got.rows[name][0], rows)
+        torch.testing.assert_close(got.rows[name][1], values, atol=1e-5, rtol=1e-4)
+    assert (got.weight, got.clients, got.dropped, got.private) == (3.0, 3, 0, {})
+    assert (got.each is None) is not each
+
+
+def test_a_device_that_had_diverged_counts_as_a_dropped_client() -> None:
+    learning = Origin.of(open_bundle(bundles.bundle("fedmf"))).learning
+    rows = {"item": (np.array([2, 4]), np.ones((2, 8), np.float32))}
+    none = {"item": (np.empty(0, np.int64), np.empty((0, 8), np.float32))}
+    common = {"bundle": "0" * 64, "round": 2, "update": np.zeros(0, np.float32), "steps": 1, "planned": 1}
+    sound = Release(rows=rows, examples=5, **common)
+    gone = Release(rows=none, examples=9, dropped=True, **common)
+    for by_size, everyone, weight in ((False, False, 1.0), (True, False, 5.0), (False, True, 2.0)):
+        part = released([gone, sound], learning, Terms(None, "l2", by_size, everyone))
+        assert (part.weight, part.clients, part.dropped) == (weight, 1, 1)
+        assert part.rows["item"][1].tolist() == [[5.0 if by_size else 1.0] * 8] * 2
+    nothing = released([gone], learning, Terms(None, "l2", False, True))
+    assert (nothing.weight, nothing.clients, nothing.dropped, nothing.rows) == (1.0, 0, 1, {})
+    assert updates_of([sound, sound], learning).rows["item"].client.tolist() == [0, 0, 1, 1]
+
+
+def test_the_crew_takes_no_work_that_belongs_on_devices() -> None:
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    crew = Devices(Exchange(origin.bundle, origin.learning, [], origin.items), origin, 0.1)
+    with pytest.raises(ValueError, match="stays on the devices"):
+        crew.updates(work(program("fedmf")), {}, {}, [])
+
+
+def test_patience_ends(tmp_path: Path) -> None:
+    device = Device(bundles.bundle("fedmf"), tmp_path, user=bundles.user(0))
+    with pytest.raises(InputError, match=r"cannot reach http://127\.0\.0\.1:9 in 3 tries"):
+        join(device, "http://127.0.0.1:9", patience=Patience(tries=3, pause_s=0.01))
+    with pytest.raises(InputError, match="as one of the bundle's users"):
+        join(Device(bundles.bundle("fedmf"), tmp_path / "new"), "http://127.0.0.1:9")
+
+
+def test_tables_that_devices_train_are_shipped_as_they_are(tmp_path: Path) -> None:
+    """In every variant: a device that started from rounded rows would not do what was simulated."""
+    tables = {name: np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32) for name in ("item", "text")}
+    stage = Stage(tmp_path)
+    staged = stage_tables(stage, tables, trained_tables(program("fedmf")))
+    for dtype in ("f32", "f16", "i8"):
+        found = {table.name: table for table in staged[dtype]}  # type: ignore[index]
+        assert (found["item"].dtype, found["text"].dtype) == ("f32", dtype)
+        np.testing.assert_array_equal(np.load(stage.root / found["item"].path), tables["item"])

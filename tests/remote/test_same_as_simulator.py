@@ -1,0 +1,128 @@
+"""What is simulated is what devices do: after the same rounds, the same tensors, scores and metrics."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from edge.device import Device
+from edgefr.shipping import part
+from tests.cli.commands import COMMAND, ROOT
+from tests.remote import worlds
+from tests.remote.worlds import CLASS, FEDMF, ROUNDS, TRANSFR, WIDE, Twins
+
+HEAVY = ("torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "scipy")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One encoder for all tests of this file, and commands that find it."""
+    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path_factory.getbasetemp() / "remote-cache"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def light(folder: Path) -> dict[str, str]:
+    """Surroundings in which a heavy import ends the process: a device has none of these libraries."""
+    for name in HEAVY:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(f"raise SystemExit('a device imports {name}')\n")
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+
+
+def processes(twins: Twins, folder: Path) -> None:
+    """`edgefr serve` and an `edgefr device join` per user, as processes of this host."""
+    asked = ("--bundle-class", CLASS, "--rounds", str(ROUNDS), "--timeout", "90", "--out", str(folder / "served"))
+    command = [*COMMAND, "serve", str(twins.begun.path), *asked]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    started, surroundings = [server], light(folder / "light")
+    try:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[-1]
+        for user in twins.users:
+            own = folder / f"{user}.txt"
+            own.write_text("item\n" + "\n".join(twins.items(user)) + "\n")
+            given = {"--state": folder / "states" / user, "--url": url, "--user": user, "--interactions": own}
+            arguments = [str(text) for pair in given.items() for text in pair]
+            command = [*COMMAND, "device", "join", str(twins.bundle), *arguments]
+            started.append(subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL))
+        assert [process.wait(120) for process in started[1:]] == [0] * len(twins.users)
+        server.communicate(timeout=60)
+        assert server.returncode == 0
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def compare_shared(twins: Twins, got: dict[str, np.ndarray]) -> None:
+    """The server's tensors are the simulator's; they are not those the rounds began with."""
+    simulated = part(twins.simulated.read_tensors("model"), "shared.")
+    first = part(twins.begun.read_tensors("model"), "shared.")
+    assert got.keys() == simulated.keys()
+    for name, value in got.items():
+        np.testing.assert_allclose(value, simulated[name].numpy(), atol=1e-5, rtol=1e-5)
+    assert max(np.abs(value - first[name].numpy()).max() for name, value in got.items()) > 1e-2
+
+
+def compare_scores(twins: Twins, scores: np.ndarray, private: str, stage: str) -> None:
+    np.testing.assert_allclose(scores, twins.simulated_scores(private), atol=1e-4, rtol=1e-4)
+    found, simulated = twins.metrics(scores), twins.simulated_metrics(stage)
+    assert found.keys() >= {"HR@10", "NDCG@10"}
+    assert found == pytest.approx(simulated, abs=1e-4)
+    assert 0 < found[f"NDCG@{WIDE}"] < 1
+
+
+def devices(twins: Twins, states: Path) -> list[Device]:
+    return [Device(twins.bundle, states / user) for user in twins.users]
+
+
+def test_processes_of_fedmf_end_where_the_simulator_does(tmp_path: Path) -> None:
+    twins = Twins.of(tmp_path, FEDMF)
+    processes(twins, tmp_path)
+    compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
+    own = devices(twins, tmp_path / "states")
+    assert [device.status()["round"] for device in own] == [ROUNDS] * len(own)
+    compare_scores(twins, np.stack([device.scores() for device in own]), "rounds", "federated")
+
+
+def test_processes_of_transfr_end_where_the_simulator_does_local_training_included(tmp_path: Path) -> None:
+    twins = Twins.of(tmp_path, TRANSFR)
+    processes(twins, tmp_path)
+    compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
+    own = devices(twins, tmp_path / "states")
+    compare_scores(twins, np.stack([device.scores() for device in own]), "rounds", "finetune")
+    for device in own:
+        device.personalise()
+    compare_scores(twins, np.stack([device.scores() for device in own]), "personal", "localtrain")
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"mechanism": "gaussian", "trust": "central", "clip": 0.1, "sigma": 0.5},
+        {"mechanism": "none", "trust": "local", "clip": 1.0, "norm": "l1"},
+    ],
+    ids=["the server's noise", "clip alone"],
+)
+def test_clip_on_the_device_and_noise_on_the_server_are_the_simulators(
+    privacy: dict[str, object], tmp_path: Path
+) -> None:
+    twins = Twins.of(tmp_path, FEDMF | {f"privacy.{key}": value for key, value in privacy.items()})
+    result = worlds.served(twins, tmp_path)
+    assert result.summary["clipped"] == ROUNDS * len(twins.users)
+    compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
+    scores = np.stack([device.scores() for device in devices(twins, tmp_path / "states")])
+    np.testing.assert_allclose(scores, twins.simulated_scores(), atol=1e-4, rtol=1e-4)
+
+
+def test_the_interpreter_of_a_device_refuses_torch(tmp_path: Path) -> None:
+    """The check of the processes above bites."""
+    found = subprocess.run([sys.executable, "-c", "import torch"], env=light(tmp_path), capture_output=True, text=True)
+    assert found.returncode == 1
+    assert "a device imports torch" in found.stderr

@@ -1,0 +1,383 @@
+"""The counter: what strangers and faulty devices are told, and that nothing they send is taken."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import torch
+
+from edge.bundle import open_bundle
+from edge.delta import Delta, read_delta, write_delta
+from edge.device import Device
+from edge.release import Release
+from edge.remote import ROUND, Patience, join, release_limit
+from edge.remote import Server as Remote
+from edgefr.remote import server as counter
+from edgefr.remote.crew import Origin
+from edgefr.remote.exchange import Exchange
+from edgefr.remote.server import Access, Server, listening
+from privacy.errors import InputError
+from tests.contract import bundles
+from tests.contract.programs import interactions, program
+
+CLIENT, TOKEN = 7, "a-token-of-some-length"
+USER, NUMBER = bundles.user(CLIENT), bundles.ROUND
+QUICK = Patience(tries=2, pause_s=0.01)
+
+
+@dataclass
+class Desk:
+    """A listening server of FedMF devices with one open round, and one release for it."""
+
+    exchange: Exchange
+    server: Server
+    release: Release
+
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+        parts = urlsplit(self.server.url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+        try:
+            connection.request(method, path, body or None, {"Authorization": f"Bearer {TOKEN}", **headers})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def post(self, release: Release | bytes, user: str = USER, number: int = NUMBER) -> tuple[int, bytes]:
+        content = release if isinstance(release, bytes) else release.to_bytes()
+        return self.ask("POST", f"/release?device={user}&round={number}", content)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with opened(Access(token=TOKEN)) as (exchange, server):
+        device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+        yield Desk(exchange, server, device.learn(interactions()[CLIENT]))
+
+
+def opened(access: Access):  # type: ignore[no-untyped-def]
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    exchange = Exchange(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
+    exchange.open(NUMBER, b"", [USER, bundles.user(0)])
+
+    class Both:
+        def __enter__(self) -> tuple[Exchange, Server]:
+            self.inner = listening(exchange, access)
+            return exchange, self.inner.__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            self.inner.__exit__(None, None, None)
+
+    return Both()
+
+
+def one_line(status: int, body: bytes, want: int, words: str) -> None:
+    assert status == want, (status, body)
+    (line,) = body.decode().splitlines()
+    assert words in line, line
+
+
+def test_a_release_is_taken_once_and_may_be_sent_again(desk: Desk) -> None:
+    assert desk.post(desk.release) == (200, b"taken\n")
+    assert desk.post(desk.release) == (200, b"taken\n")
+    assert desk.exchange.counts.uploads == 1
+    other = replace(desk.release, update=desk.release.update, steps=desk.release.steps + 1)
+    one_line(*desk.post(other), 409, "another release")
+    (taken,) = desk.exchange.collect(0.01).values()
+    assert taken.steps == desk.release.steps
+    assert desk.post(desk.release) == (200, b"taken\n")  # its answer was lost, and the round has closed since
+    assert desk.exchange.counts.uploads == 1
+
+
+def test_many_that_send_the_same_at_once_are_one_upload(desk: Desk) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: desk.post(desk.release)[0], range(16)))
+    assert answers == [200] * 16
+    assert desk.exchange.counts.uploads == 1
+
+
+@pytest.mark.parametrize("given", ["", "Bearer wrong", f"Bearer {TOKEN}x", f"bearer {TOKEN}", "Bearer \xe9"])
+def test_a_wrong_token_is_refused_before_anything_else(desk: Desk, given: str) -> None:
+    path = f"/release?device={USER}&round={NUMBER}"
+    one_line(*desk.ask("POST", path, desk.release.to_bytes(), Authorization=given), 401, "token")
+    one_line(*desk.ask("GET", f"/task?device={USER}&after=0", Authorization=given), 401, "token")
+    assert desk.exchange.counts.uploads == 0
+    assert desk.exchange.counts.refused == 2
+
+
+def test_releases_that_no_device_of_this_bundle_makes_are_refused(desk: Desk) -> None:
+    items, values = desk.release.rows["item"]
+    not_finite = values.copy()
+    not_finite[0, 0] = np.nan
+    bad = {
+        "not finite": replace(desk.release, rows={"item": (items, not_finite)}),
+        "of bundle": replace(desk.release, bundle="0" * 64),
+        "release of round": replace(desk.release, round=NUMBER + 1),
+        "ascend": replace(desk.release, rows={"item": (items[::-1].copy(), values)}),
+        "not a release": b"\xff" * 40,
+        "header": b"",
+    }
+    for words, release in bad.items():
+        status, body = desk.post(release)
+        assert status == 400, (words, body)
+        assert len(body.splitlines()) == 1
+        if words != "header":
+            assert words.encode() in body, (words, body)
+    assert desk.exchange.counts.uploads == 0
+    assert desk.post(desk.release)[0] == 200
+
+
+def test_strangers_and_wrong_questions_are_refused(desk: Desk) -> None:
+    one_line(*desk.post(desk.release, user="nobody"), 404, "no such device")
+    one_line(*desk.ask("GET", "/task?device=nobody&after=0"), 404, "no such device")
+    one_line(*desk.post(desk.release, user=bundles.user(3)), 409, "not open for this device")
+    one_line(*desk.post(replace(desk.release, round=1), number=1), 409, "round 1 is not open")
+    one_line(*desk.ask("GET", "/"), 404, "no such page")
+    one_line(*desk.ask("GET", "/../../etc/passwd"), 404, "no such page")
+    for query in ("", "device=u7", "after=0", "device=u7&after=-1", "device=u7&after=1e3", "device=u7&device=u8"):
+        status, body = desk.ask("GET", f"/task?{query}")
+        assert status == 400, (query, body)
+    one_line(*desk.ask("GET", f"/task?device={'x' * 300}&after=0"), 400, "whole number")
+    assert desk.ask("DELETE", "/task")[0] == 501
+
+
+def test_a_body_over_the_limit_is_not_read(desk: Desk) -> None:
+    limit = release_limit(desk.exchange.learning)
+    one_line(*desk.post(b"x" * (limit + 1)), 413, "more than")
+    claim = {"Content-Length": str(10**12)}
+    assert desk.ask("POST", f"/release?device={USER}&round={NUMBER}", b"x", **claim)[0] == 413
+    for length in ("-1", "1e3", "٣", "9" * 40):
+        with socket.create_connection(desk.server.server_address[:2], timeout=10) as plain:
+            head = f"POST /release HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n\r\n"
+            plain.sendall(head.encode())
+            plain.shutdown(socket.SHUT_WR)
+            assert b" 411 " in plain.recv(100)
+
+
+def test_size_weights_are_bounded_by_the_catalogue(tmp_path: Path) -> None:
+    folder = bundles.bundle("fedmf", weights="size")
+    device = Device(folder, tmp_path, user=USER)
+    release = device.learn(interactions()[CLIENT])
+    origin = Origin.of(open_bundle(folder))
+    exchange = Exchange(origin.bundle, origin.learning, [USER], origin.items)
+    exchange.open(NUMBER, b"", [USER])
+    for count in (0, origin.items + 1, None):
+        with pytest.raises(Exception, match="interactions"):
+            exchange.submit(USER, NUMBER, replace(release, examples=count).to_bytes())
+    exchange.submit(USER, NUMBER, release.to_bytes())
+    assert exchange.counts.uploads == 1
+
+
+def test_a_silent_or_slow_connection_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counter.Handler, "timeout", 0.2)
+    monkeypatch.setattr(counter, "REQUEST_S", 0.5)
+    with socket.create_connection(desk.server.server_address[:2], timeout=10) as silent:
+        assert silent.recv(10) == b""
+    began = time.monotonic()
+    with socket.create_connection(desk.server.server_address[:2], timeout=10) as slow:
+        slow.sendall(b"GET /task HTTP/1.1\r\n")
+        with pytest.raises(OSError):  # noqa: PT012 - it drips until it is cut
+            for number in range(200):
+                slow.sendall(f"X-{number}: 1\r\n".encode())
+                time.sleep(0.05)
+    assert time.monotonic() - began < 5
+    assert desk.post(desk.release)[0] == 200
+
+
+def test_connections_over_the_limit_are_closed_and_the_others_served() -> None:
+    with opened(Access(connections=2)) as (_, server):
+        held = [socket.create_connection(server.server_address[:2], timeout=10) for _ in range(2)]
+        time.sleep(0.2)
+        with socket.create_connection(server.server_address[:2], timeout=10) as third:
+            assert third.recv(10) == b""
+        for connection in held:
+            connection.close()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            if Remote(server.url, patience=QUICK).task(USER, 0, 1 << 20) is not None:
+                return
+    raise AssertionError("the server does not come back")
+
+
+def test_a_task_is_held_until_its_round_opens_and_no_longer_than_the_poll(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counter, "POLL_S", 0.3)
+    remote = Remote(desk.server.url, TOKEN, patience=QUICK)
+    assert remote.task(USER, NUMBER, 1 << 20) is None
+    assert remote.task(bundles.user(3), 0, 1 << 20) is None  # not in the cohort
+    monkeypatch.setattr(counter, "POLL_S", 10.0)
+    timer = threading.Timer(0.2, desk.exchange.open, (NUMBER + 1, b"new", [USER]))
+    timer.start()
+    task = remote.task(USER, NUMBER, 1 << 20)
+    assert task is not None
+    assert (task.round, task.content, task.done) == (NUMBER + 1, b"new", False)
+    desk.exchange.finish(NUMBER + 1, b"last", 0.0)
+    ended = remote.task(USER, NUMBER + 1, 1 << 20)
+    assert ended is not None
+    assert (ended.content, ended.done) == (b"last", True)
+
+
+def test_what_devices_are_sent_takes_them_to_the_servers_tensors(tmp_path: Path) -> None:
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    shared = program("fedmf").init_shared(bundles.SEED)
+    origin.check(shared)
+    assert origin.update(origin.learning.round, shared) == b""
+    shared["item"] = shared["item"].clone()
+    shared["item"][[3, 11]] += 0.5
+    with pytest.raises(InputError, match="is not the run's"):
+        origin.check(shared)
+    path = tmp_path / "update.safetensors"
+    path.write_bytes(origin.update(5, shared))
+    delta = read_delta(path, origin.learning)
+    assert (delta.from_round, delta.to_round) == (1, 5)
+    assert delta.rows["item"][0].tolist() == [3, 11]
+    device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+    device.apply(delta)
+    assert torch.equal(torch.from_numpy(device.state.tensors["table.item"]), shared["item"])
+
+
+class Odd:
+    """A server that answers everything with the same bytes."""
+
+    def __init__(self, answer: bytes):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url, self.answer, self.asked = f"http://127.0.0.1:{self.listener.getsockname()[1]}", answer, 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection:
+                self.asked += 1
+                connection.recv(1 << 16)
+                connection.sendall(self.answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "asked"),
+    [
+        (b"HTTP/1.0 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", r"refuses this device \(302\)", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\n" + b"x" * (3 << 20), "more than", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\nnot a delta", "is not a edgefr.delta/1 file", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\nContent-Length: 99\r\n\r\nshort", "cannot reach", 2),
+        (b"HTTP/1.0 200 OK\r\n\r\n", r"refuses this device \(200\)", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 9\r\n\r\n", "at round 8, this device's state at 1", 1),
+        (b"HTTP/1.0 503 Busy\r\n\r\n", "it answers 503", 2),
+        (b"HTTP/1.0 401 No\r\n\r\na\x1b[31mb\nc", r"\(401\): a\[31mb c", 1),
+        (b"SSH-2.0\r\n", "cannot reach", 2),
+    ],
+)
+def test_a_device_is_not_fooled_by_a_server(answer: bytes, words: str, asked: int, tmp_path: Path) -> None:
+    device, odd = Device(bundles.bundle("fedmf"), tmp_path, user=USER), Odd(answer)
+    before = device.state.digest()
+    try:
+        with pytest.raises(InputError, match=words) as refused:
+            join(device, odd.url, ["i1"], patience=QUICK)
+    finally:
+        odd.listener.close()
+    assert "\n" not in str(refused.value)
+    assert odd.asked == asked
+    assert device.state.digest() == before
+
+
+def test_an_update_of_another_bundle_changes_nothing(tmp_path: Path) -> None:
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    path = write_delta(tmp_path / "other.safetensors", Delta("0" * 64, 1, 3))
+    odd = Odd(b"HTTP/1.0 200 OK\r\nEdgefr-Round: 4\r\n\r\n" + path.read_bytes())
+    device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+    before = device.state.digest()
+    try:
+        with pytest.raises(InputError, match="nothing was changed"):
+            join(device, odd.url, patience=QUICK)
+    finally:
+        odd.listener.close()
+    assert device.state.digest() == before
+    assert origin.learning.round == device.status()["round"]
+
+
+def test_addresses_and_tokens_that_would_leak_are_refused(tmp_path: Path) -> None:
+    for url in (
+        "ftp://127.0.0.1",
+        "http://",
+        "http://u:p@127.0.0.1",
+        "http://127.0.0.1/x",
+        "http://h:99999",
+        "file:///x",
+    ):
+        with pytest.raises(InputError, match="no server's address"):
+            Remote(url)
+    with pytest.raises(InputError, match="in the clear"):
+        Remote("http://example.org", token=TOKEN)
+    with pytest.raises(InputError, match="other hosts reach"):
+        Access(host="0.0.0.0")
+    with pytest.raises(InputError, match="both --tls-cert"):
+        Access(cert=tmp_path)
+    with pytest.raises(InputError, match="cannot listen"), opened(Access(host="203.0.113.7", **_pair(tmp_path))):
+        pass
+
+
+def _pair(folder: Path) -> dict[str, object]:
+    cert, key = certificate(folder)
+    return {"token": TOKEN, "cert": cert, "key": key}
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(key.private_bytes(*plain))
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_tls_carries_a_round_and_only_to_who_trusts_the_certificate(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    with opened(Access(token=TOKEN, cert=cert, key=key)) as (exchange, server):
+        assert server.url.startswith("https://")
+        device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+        with pytest.raises(InputError, match="not trusted"):
+            join(device, server.url, token=TOKEN, patience=QUICK)
+        with pytest.raises(InputError, match="cannot reach"):
+            join(device, server.url.replace("https", "http"), token=TOKEN, patience=QUICK)
+        with socket.create_connection(server.server_address[:2], timeout=10):  # says nothing: keeps nobody waiting
+            remote = Remote(server.url, TOKEN, cert, QUICK)
+            task = remote.task(USER, 0, 1 << 20)
+            assert task is not None
+            assert remote.send(USER, task.round, device.learn(["i1", "i5"]).to_bytes())
+        assert exchange.counts.uploads == 1
+        context = ssl.create_default_context(cafile=str(cert))
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        host, port = server.server_address[:2]
+        with socket.create_connection((host, port)) as raw, context.wrap_socket(raw, server_hostname=str(host)) as safe:
+            safe.sendall(f"GET /task?device={USER}&after=0 HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+            assert ROUND.encode() in safe.recv(1000)

@@ -1,0 +1,154 @@
+"""A run without rounds, its users as real devices, and the same run simulated."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+import edgefr
+from edge.device import Device
+from edge.ragged import Ragged
+from edge.remote import Patience, Tally, join
+from edgefr.engine.scoring import ModelScorer
+from edgefr.metrics import evaluate
+from edgefr.prepare import prepare
+from edgefr.remote.serving import Served, serve
+from edgefr.reproduce.runs import IDEAL_FLEET
+from edgefr.run import Run
+from edgefr.shipping import names_of, part, program_of
+from tests.cli.commands import ROOT
+
+CLASS, ROUNDS = "laptop_x86", 3
+WIDE = 50  # a cut-off that some of so few users reach
+COMMON = {
+    "data_options.users": 6,
+    "data_options.items": 160,
+    "data_options.interactions": 14,
+    "batch_size": 32,
+    "evaluation.every": 3,
+    "evaluation.k": f"[10, {WIDE}]",
+    "evaluation.full_ranking_users": 0,
+    "engine.shard_size": 3,
+    "fleet": str({**IDEAL_FLEET, "share": {CLASS: 1.0}}).replace("None", "null"),
+}
+FEDMF = {"method": "fedmf", "local_epochs": 2, "model.dim": 4, "model.init_scale": 0.3, "model.lr": 0.5}
+FEDMF |= {"model.item_lr": 2.0}
+TRANSFR = {
+    "method": "transfr",
+    "clients_per_round": 1.0,
+    "local_epochs": 3,
+    "model.adapter": "[16, 8]",
+    "model.head": "[8]",
+    "model.lr": 0.01,
+    "model.local_training_epochs": 2,
+    "encoder.distill": "{layers: 1, layer_map: [3], hidden: 24, steps: 2, warmup: 0, max_tokens: 16}",
+}
+
+
+@dataclass(frozen=True)
+class Twins:
+    """The same experiment simulated for `ROUNDS` rounds, and with none so that devices do them."""
+
+    simulated: Run
+    begun: Run
+
+    @classmethod
+    def of(cls, folder: Path, settings: dict[str, Any]) -> Twins:
+        found = []
+        for rounds in (ROUNDS, 0):
+            overrides = [f"{key}={value}" for key, value in (COMMON | settings | {"rounds": rounds}).items()]
+            experiment = edgefr.load_experiment(overrides=overrides)
+            out = folder / f"rounds-{rounds}"
+            found.append(edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=rounds == 0))
+        return cls(*found)
+
+    @property
+    def bundle(self) -> Path:
+        return self.begun.path / "bundles" / CLASS
+
+    @property
+    def train(self) -> Ragged:
+        """The users' own items."""
+        tensors = self.begun.read_tensors("model")
+        return Ragged(tensors["train.values"].numpy(), tensors["train.offsets"].numpy())
+
+    @property
+    def users(self) -> dict[str, int]:
+        """Ids and numbers of the users with a device."""
+        ids, counts = names_of(self.begun)["users"], self.train.counts
+        return {ids[u]: u for u in np.flatnonzero(counts).tolist()}
+
+    def items(self, user: str) -> list[str]:
+        """A user's own items by id, in the order of the simulation."""
+        ids = names_of(self.begun)["items"]
+        return [ids[item] for item in self.train[self.users[user]]]
+
+    def simulated_scores(self, private: str = "rounds") -> np.ndarray:
+        """Scores of every user and item after the simulated rounds; `private` "personal": after local training."""
+        run, tensors = self.simulated, self.simulated.read_tensors("model")
+        program = program_of(run, run.experiment, tensors, len(names_of(run)["items"]))
+        used = {n for phase in program.phases if phase.when == "round" for n in phase.uses}
+        own = {n: v for n, v in part(tensors, "private.").items() if n in used or private == "personal"}
+        pool = tensors["pool"].numpy()
+        device = next(iter(tensors.values())).device
+        return ModelScorer(program, part(tensors, "shared."), own, self.train, pool, len(pool), device)(
+            np.array(list(self.users.values())), None
+        )
+
+    def metrics(self, scores: np.ndarray) -> dict[str, float]:
+        """Metrics of scores [users, items] on the run's own test candidates."""
+        split = prepare(self.begun.experiment, None, "cpu").train_split
+        users = np.array(list(self.users.values()))
+        np.testing.assert_array_equal(users, split.users("test"))
+
+        def score(asked: np.ndarray, items: np.ndarray | None) -> np.ndarray:
+            assert items is not None
+            return np.take_along_axis(scores[np.searchsorted(users, asked)], items.astype(np.int64), 1)
+
+        return evaluate(score, split, "test", "sampled").metrics([10, WIDE])
+
+    def simulated_metrics(self, stage: str) -> dict[str, float]:
+        """What the simulator itself measured after the last round."""
+        table = pq.read_table(self.simulated.path / "metrics.parquet").to_pylist()
+        wanted = {"round": None, "stage": stage, "which": "test", "ranking": "sampled"}
+        return {row["metric"]: row["value"] for row in table if wanted.items() <= row.items()}
+
+
+@contextmanager
+def serving(run: Run, out: Path, rounds: int = ROUNDS, **options: Any) -> Iterator[tuple[str, Any]]:
+    """`serve` in a thread: its address, and a future of what it ends with."""
+    urls: queue.Queue[str] = queue.Queue()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(serve, run, CLASS, rounds, out=out, ready=urls.put, **{"timeout_s": 60.0, **options})
+        while urls.empty() and not future.done():
+            threading.Event().wait(0.01)
+        if urls.empty():
+            future.result()  # says why it does not serve
+        yield urls.get(), future
+
+
+def take_part(twins: Twins, url: str, states: Path, users: list[str], **options: Any) -> dict[str, Tally]:
+    """These users' devices work for a server, a thread each, to the end."""
+    quick = {"patience": Patience(tries=3, pause_s=0.05), **options}
+
+    def one(user: str) -> Tally:
+        return join(Device(twins.bundle, states / user, user=user), url, twins.items(user), **quick)
+
+    with ThreadPoolExecutor(len(users)) as pool:
+        return dict(zip(users, pool.map(one, users), strict=True))
+
+
+def served(twins: Twins, folder: Path, **options: Any) -> Served:
+    """All rounds with every user's device, in this process."""
+    with serving(twins.begun, folder / "served", **options) as (url, future):
+        take_part(twins, url, folder / "states", list(twins.users))
+        return future.result(30)
