@@ -4,8 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from privacy.accounting import Guarantee, epsilon, noise_for
+from privacy.accounting import Guarantee, composed, noise_for
 from privacy.errors import InputError
+from privacy.grid import exact_sampler
+from privacy.guarantee import Event
 from privacy.mechanism import Noise
 from privacy.settings import Norm, PrivacySettings
 
@@ -16,7 +18,7 @@ class Plan:
 
     `noise`: absolute, per coordinate (None: none). `where` it is added: to each upload, or once to the
     cohort's sum. `clip` in `norm`. `sensitivity` under `adjacency`, in `norm`. `promised`: the guarantee of a
-    client that takes part in all `rounds`.
+    client that takes part in all `rounds`. `event`: one release of one client, for a ledger.
     """
 
     noise: Noise | None
@@ -29,6 +31,7 @@ class Plan:
     rounds: int
     cohort: int
     clients: int
+    event: Event
 
     @property
     def guarantees(self) -> bool:
@@ -49,12 +52,17 @@ def plan(
     cohort: int,
     clients: int,
     weights: Literal["uniform", "size"] = "uniform",
+    dimension: int | None = None,
+    sampling: Literal["fixed", "poisson"] = "fixed",
 ) -> Plan:
     """Resolve `settings` for a run of `rounds` rounds of `cohort` clients out of `clients`.
 
     `weights` are the aggregation's: a weight that depends on a client's data size is not bounded by the clip,
-    so no guarantee can be given with it. Raises `InputError` for impossible counts, and for size weights
-    where a guarantee is asked for.
+    so no guarantee can be given with it. `dimension`: how many values a release has; a caller names it who rounds
+    updates to the grid of the settings, and a grid is refused to any other. `sampling`: poisson if every client takes
+    part with probability cohort / clients on its own, unseen by who attacks; a cohort of fixed size is no such thing.
+    Raises `InputError` for impossible counts, for size weights where a guarantee is asked for, for a sampling claim
+    that does not hold, and for OpenDP's sampler where it is not installed.
 
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
@@ -66,8 +74,12 @@ def plan(
             raise InputError(f"{name} must be at least 1, got {value}")
     if cohort > clients:
         raise InputError(f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round")
-    noise = _noise(settings, rounds)
-    promised = epsilon(settings, rounds, noise.scale if noise else None)
+    rate = _rate(settings, cohort, clients, sampling)
+    if settings.sampler == "opendp":
+        exact_sampler()
+    noise = _noise(settings, rounds, dimension, rate)
+    event = Event.of(settings, noise.scale if noise else None, dimension, rate)
+    promised = composed([(event, rounds)], settings.delta)
     if weights == "size" and math.isfinite(promised.epsilon):
         raise InputError("size weights are not covered by the clip: with clip and noise set the weights to uniform")
     where: Literal["each upload", "the sum", "nowhere"] = "each upload" if settings.trust == "local" else "the sum"
@@ -77,23 +89,35 @@ def plan(
         clip=settings.clip,
         norm=settings.norm,
         adjacency=settings.adjacency,
-        sensitivity=settings.sensitivity,
+        sensitivity=settings.sensitivity_of(dimension),
         promised=promised,
         rounds=rounds,
         cohort=cohort,
         clients=clients,
+        event=event,
     )
 
 
-def _noise(settings: PrivacySettings, rounds: int) -> Noise | None:
+def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -> float:
+    """The rate of Poisson sampling that may be claimed; 1 for none."""
+    if sampling == "fixed":
+        return 1.0
+    if settings.trust == "local":
+        raise InputError("Poisson sampling amplifies nothing under local trust: the server sees who uploads; use fixed")
+    return cohort / clients
+
+
+def _noise(settings: PrivacySettings, rounds: int, dimension: int | None, rate: float) -> Noise | None:
     """The absolute noise that the settings name in one of their three ways."""
-    if settings.mechanism == "none" or settings.epsilon == math.inf:
+    if settings.law is None or settings.epsilon == math.inf:
         return None
     if settings.scale is not None:
-        return Noise(settings.mechanism, settings.scale)
-    if settings.epsilon is not None:
-        return Noise(settings.mechanism, noise_for(settings.epsilon, settings, rounds))
-    assert settings.sigma is not None
-    assert settings.clip is not None
-    std = settings.sigma * settings.clip
-    return Noise(settings.mechanism, std / math.sqrt(2.0) if settings.mechanism == "laplace" else std)
+        scale = settings.scale
+    elif settings.epsilon is not None:
+        scale = noise_for(settings.epsilon, settings, rounds, dimension, rate)
+    else:
+        assert settings.sigma is not None
+        assert settings.clip is not None
+        std = settings.sigma * settings.clip
+        scale = std if settings.law == "gaussian" else std / math.sqrt(2.0)
+    return Noise(settings.law, scale, settings.step, settings.sampler)

@@ -3,8 +3,9 @@
 import math
 from typing import Any
 
-from privacy.accounting import epsilon, nominal_epsilon
-from privacy.mechanism import SAMPLER
+from privacy.accounting import composed, epsilon, nominal_epsilon
+from privacy.guarantee import Event
+from privacy.mechanism import TRUST
 from privacy.plan import Plan
 from privacy.settings import PrivacySettings
 
@@ -25,13 +26,14 @@ def report(
     clients: int,
     p90_norm: float | None = None,
     clipped_share: float | None = None,
+    dimension: int | None = None,
 ) -> dict[str, Any]:
     """The privacy of a finished run, ready for JSON (an infinite epsilon is the word "inf").
 
     `releases_per_client_*`: in how many rounds a client took part; the guarantee is that of the client with
     most. `p90_norm`: 90th percentile over uploads of the update's norm before clipping, in `settings.norm`;
     None if nobody measured it. `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None
-    until an audit fills it.
+    until an audit fills it. `dimension`: as `plan` was told.
 
     >>> from privacy.plan import plan
     >>> settings = PrivacySettings(mechanism="laplace", trust="local", scale=0.5)
@@ -42,14 +44,16 @@ def report(
     if releases_per_client_max > plan.rounds:
         raise ValueError(f"a client cannot release {releases_per_client_max} times in {plan.rounds} rounds")
     scale = plan.noise.scale if plan.noise else None
-    guaranteed = epsilon(settings, releases_per_client_max, scale)
+    event = plan.event if plan.noise is not None else Event("none")  # a server does not vouch for its devices' noise
+    guaranteed = composed([(event, releases_per_client_max)], settings.delta)
     return {
         "eps_nominal": in_words(_nominal(settings, plan)),
         "eps_guaranteed": in_words(guaranteed.epsilon),
-        "eps_hypothetical": in_words(_hypothetical(settings, releases_per_client_max, scale, p90_norm)),
+        "eps_hypothetical": in_words(_hypothetical(settings, releases_per_client_max, scale, p90_norm, dimension)),
         "eps_lb95": None,
         "delta": settings.delta,
         "method": guaranteed.method,
+        "composed": [composed_row(event, releases_per_client_max)],
         "label": label(guaranteed.epsilon),
         "unit": "client",
         "adjacency": plan.adjacency,
@@ -71,14 +75,37 @@ def report(
             "std_on_mean": plan.std_on_mean,
             "where": plan.where,
         },
-        "sampler": SAMPLER,
+        "sampler": TRUST[settings.sampler],
         "seed": "known: the guarantee is about the algorithm, not about this transcript",
         "rounds": plan.rounds,
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
         "clients": clients,
-        "amplification": "none",
+        "amplification": amplification(event),
         "not_covered": _not_covered(settings, plan, clients),
     }
+
+
+def composed_row(event: Event, releases: int) -> dict[str, Any]:
+    """What was composed, for JSON: an event, and how often it happened.
+
+    >>> composed_row(Event("gaussian", multiplier=4.0), 100)["multiplier"]
+    4.0
+    """
+    return {
+        "mechanism": event.mechanism,
+        "norm": event.norm,
+        "multiplier": event.multiplier,
+        "steps": event.steps,
+        "sampling": event.sampling,
+        "recipient": event.recipient,
+        "releases": releases,
+        "unknown": event.row.unknown,
+    }
+
+
+def amplification(event: Event) -> str:
+    """What sampling adds to the guarantee, in words."""
+    return "none" if event.sampling == 1 else f"Poisson sampling at rate {event.sampling:.4g}"
 
 
 def in_words(value: float | None) -> float | str | None:
@@ -108,7 +135,7 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         clip_text = f"{clip['norm'].upper()} C={clip['bound']:.4g}{share}"
     noise_text = "none"
     if noise["mechanism"] != "none":
-        symbol = "b" if noise["mechanism"] == "laplace" else "std"
+        symbol = "b" if "laplace" in noise["mechanism"] else "std"
         noise_text = (
             f"{noise['mechanism']} {symbol}={noise['scale']:.4g} on {noise['where']} "
             f"(std {noise['std_on_mean']:.3g} on the mean) | {report['sampler']}"
@@ -149,7 +176,9 @@ def _nominal(settings: PrivacySettings, plan: Plan) -> float:
     return nominal_epsilon(plan.noise.std, settings.delta, 1.0 if plan.clip is None else plan.clip)
 
 
-def _hypothetical(settings: PrivacySettings, rounds: int, scale: float | None, p90_norm: float | None) -> float | None:
+def _hypothetical(
+    settings: PrivacySettings, rounds: int, scale: float | None, p90_norm: float | None, dimension: int | None
+) -> float | None:
     """What the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms."""
     if scale is None:
         return math.inf
@@ -159,7 +188,7 @@ def _hypothetical(settings: PrivacySettings, rounds: int, scale: float | None, p
         return math.inf
     if p90_norm == 0:
         return 0.0
-    return epsilon(settings.model_copy(update={"clip": p90_norm}), rounds, scale).epsilon
+    return epsilon(settings.model_copy(update={"clip": p90_norm}), rounds, scale, dimension).epsilon
 
 
 def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[str]:
@@ -167,7 +196,7 @@ def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[st
     out = [
         "participation that depends on a client's data (a long history can miss the deadline)",
         "metrics of the run, early stopping and settings chosen by them",
-        "floating-point rounding of the noise",
+        "floating-point rounding of the noise" if settings.sampler == "float" else "whose random bits the noise has",
     ]
     if settings.delta * clients >= 1:
         out.append(f"delta {settings.delta:g} is not below 1/{clients} clients: set a smaller privacy.delta")

@@ -5,7 +5,10 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Kind = Literal["laplace", "gaussian"]
+from privacy.errors import InputError
+
+Kind = Literal["laplace", "gaussian", "discrete-laplace"]
+"""Laws of noise that are drawn. (`paper-laplace` draws Laplace noise, and says that nothing was clipped.)"""
 Norm = Literal["l1", "l2"]
 Trust = Literal["local", "central"]
 
@@ -23,7 +26,10 @@ class PrivacySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
-    mechanism: Literal["none", "laplace", "gaussian"] = Field("none", description="law of the noise; none: no noise")
+    mechanism: Literal["none", "paper-laplace", "laplace", "discrete-laplace", "gaussian"] = Field(
+        "none",
+        description="law of the noise; none: no noise; paper-laplace: as papers add it, to updates nobody clipped",
+    )
     trust: Trust = Field(
         "central",
         description="local: each client noises its own upload; central: the server noises the sum once",
@@ -53,6 +59,14 @@ class PrivacySettings(BaseModel):
         description="absolute noise, in units of the update: std of a Gaussian, b of a Laplace",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta of (epsilon, delta); should be below 1 / clients")
+    sampler: Literal["float", "grid", "opendp"] = Field(
+        "float",
+        description="float: simulation-grade; grid: update and noise are multiples of 2 ** grid_exponent; "
+        "opendp: OpenDP's exact sampler on that grid (an extra package, not keyed)",
+    )
+    grid_exponent: int | None = Field(
+        None, ge=-40, le=10, description="k of the grid 2 ** k that samplers grid and opendp round to"
+    )
 
     @model_validator(mode="after")
     def _one_noise(self) -> Self:
@@ -61,6 +75,8 @@ class PrivacySettings(BaseModel):
             if given:
                 raise ValueError(f"{given[0]} needs a mechanism: set mechanism to gaussian or laplace")
             return self
+        if self.mechanism == "paper-laplace" and self.clip is not None:
+            raise ValueError("paper-laplace is noise on updates that nobody clipped: drop clip, or use laplace")
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
             raise ValueError(f"{self.mechanism} noise needs exactly one of sigma, epsilon, scale; got {found}")
@@ -69,6 +85,39 @@ class PrivacySettings(BaseModel):
                 f"{given[0]} needs a clip: set clip, or give the noise as scale (which guarantees nothing)"
             )
         return self
+
+    @model_validator(mode="after")
+    def _sound_grid(self) -> Self:
+        exact = self.sampler != "float"
+        if exact != (self.grid_exponent is not None):
+            raise ValueError("samplers grid and opendp, and they alone, need a grid_exponent, such as -10")
+        if exact and self.clip is None:
+            raise ValueError(f"sampler {self.sampler} needs a clip: without one the noise protects nothing")
+        if exact and self.mechanism == "none":
+            raise ValueError(f"sampler {self.sampler} needs a mechanism: set mechanism to gaussian or laplace")
+        if self.mechanism == "discrete-laplace" and not exact:
+            raise ValueError("discrete-laplace lives on a grid: set sampler to grid and grid_exponent, such as -10")
+        if self.sampler == "opendp" and self.mechanism == "gaussian":
+            raise ValueError("sampler opendp draws discrete-laplace noise alone: set mechanism to discrete-laplace")
+        return self
+
+    @property
+    def law(self) -> Kind | None:
+        """Law of the noise that is drawn (None: none). Laplace noise on a grid is discrete Laplace noise.
+
+        >>> PrivacySettings(mechanism="paper-laplace", scale=0.5).law
+        'laplace'
+        """
+        if self.mechanism == "none":
+            return None
+        if self.mechanism == "gaussian":
+            return "gaussian"
+        return "laplace" if self.step is None else "discrete-laplace"
+
+    @property
+    def step(self) -> float | None:
+        """Step of the grid, in units of the update; a power of two, so that sums of its multiples are exact."""
+        return None if self.grid_exponent is None else 2.0**self.grid_exponent
 
     @property
     def adjacency(self) -> Literal["replace-one", "zero-out"]:
@@ -85,3 +134,20 @@ class PrivacySettings(BaseModel):
         if self.clip is None:
             return math.inf
         return 2.0 * self.clip if self.trust == "local" else self.clip
+
+    def sensitivity_of(self, dimension: int | None) -> float:
+        """`sensitivity` of a release of `dimension` values, with what rounding to the grid adds to it.
+
+        Each of the two worlds is rounded by at most half a step per value: step * dimension more in L1, and
+        step * sqrt(dimension) in L2. Raises `InputError` for a grid and a caller that names no dimension, since it is
+        the one who has to round.
+
+        >>> grid = {"sampler": "grid", "grid_exponent": -2, "norm": "l1"}
+        >>> PrivacySettings(mechanism="laplace", clip=1.0, sigma=1.0, **grid).sensitivity_of(4)
+        2.0
+        """
+        if self.step is None:
+            return self.sensitivity
+        if dimension is None:
+            raise InputError(f"what runs here does not round updates to a grid, as {self.sampler} needs: use float")
+        return self.sensitivity + self.step * (dimension if self.norm == "l1" else math.sqrt(dimension))

@@ -15,7 +15,7 @@ from privacy.settings import PrivacySettings
         ({"clip": 0.0}, "greater than 0"),
         ({"clip": math.nan}, "finite number"),
         ({"clip": math.inf}, "finite number"),
-        ({"mechanism": "gausian"}, "'none', 'laplace' or 'gaussian'"),
+        ({"mechanism": "gausian"}, "'none', 'paper-laplace', 'laplace', 'discrete-laplace' or 'gaussian'"),
         ({"mechanism": "gaussian"}, "exactly one of sigma, epsilon, scale; got none of them"),
         ({"mechanism": "laplace", "clip": 1.0, "sigma": 1.0, "epsilon": 2.0}, "got sigma and epsilon"),
         ({"mechanism": "laplace", "sigma": 1.0}, "sigma needs a clip: set clip"),
