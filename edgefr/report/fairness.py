@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,6 +85,21 @@ def _by_participation(values: np.ndarray, took_part: np.ndarray) -> dict[str, An
 def _known(value: float) -> float | None:
     """For JSON, which has no NaN."""
     return None if math.isnan(value) else float(value)
+
+
+def over_runs(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """By metric, of the `fairness` of several runs: the worst class's mean and the spread, where a run had classes with
+    enough users.
+
+    >>> over_runs([{"HR@5": {"worst": {"mean": 0.1}, "spread": 0.3}}, {"HR@5": {"worst": None, "spread": None}}])
+    {'HR@5': {'worst': [0.1], 'spread': [0.3]}}
+    """
+    rows = {metric: [row[metric] for row in found if row[metric]["worst"] is not None] for metric in found[0]}
+    return {
+        metric: {"worst": [row["worst"]["mean"] for row in known], "spread": [row["spread"] for row in known]}
+        for metric, known in rows.items()
+        if known
+    }
 
 
 def fairness_table(fleet: dict[str, Any]) -> Sheet | None:

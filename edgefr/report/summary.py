@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.measure import verdicts
-from edgefr.report.fairness import with_fairness
+from edgefr.report.fairness import over_runs, with_fairness
 from privacy.report import report as privacy_report
 
 if TYPE_CHECKING:
@@ -223,17 +223,11 @@ def _blocks_over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _fairness(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """By metric: the worst device class's mean and its distance to the best, over the runs that had such classes."""
-    found = [s.get("fleet", {}).get("fairness", {}) for s in summaries]
-    out = {}
-    for metric in found[0]:
-        rows = [row[metric] for row in found if row[metric]["worst"] is not None]
-        if rows:
-            out[metric] = {
-                "worst": _spread([row["worst"]["mean"] for row in rows]),
-                "spread": _spread([row["spread"] for row in rows]),
-            }
-    return out
+    """By metric: the worst device class's mean and its distance to the best, mean and sd over seeds."""
+    return {
+        metric: {name: _spread(values) for name, values in found.items()}
+        for metric, found in over_runs([s.get("fleet", {}).get("fairness", {}) for s in summaries]).items()
+    }
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from edgefr.experiment import load_experiment
 from edgefr.prepare import prepare
-from edgefr.report.fairness import fairness_table, with_fairness
+from edgefr.report.fairness import fairness_table, over_runs, with_fairness
 from tests.durable.test_state import begun
 
 USERS = 12
@@ -67,6 +67,14 @@ def test_without_a_class_of_ten_none_is_called_the_worst() -> None:
     assert (found["fairness"]["HR@5"]["worst"], found["fairness"]["HR@5"]["spread"]) == (None, None)
     shown = printed(found)
     assert "no class has 10 tested users" in shown
+
+
+def test_seeds_are_summed_up_by_their_worst_class_and_spread() -> None:
+    many = with_fairness(SUMMARY, Run(np.arange(USERS), HIT))  # type: ignore[arg-type]
+    few = with_fairness(SUMMARY, Run(np.arange(7, 12), HIT[7:]))  # type: ignore[arg-type]
+    found = over_runs([run["fairness"] for run in (many, few, many)])
+    assert found == {"HR@5": {"worst": [pytest.approx(0.3)] * 2, "spread": [0.0] * 2}}
+    assert over_runs([few["fairness"]]) == over_runs([{}, {}]) == {}
 
 
 def printed(fleet: dict[str, Any]) -> str:
