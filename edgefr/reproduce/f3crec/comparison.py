@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from edgefr.measure_blocks import MASKS
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
+from edgefr.report.pages import Page, Record, Spread, number
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.found import (
     LABELS,
@@ -24,7 +25,6 @@ from edgefr.reproduce.f3crec.found import (
     reference,
 )
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
-from edgefr.reproduce.pages import Page, Record, Spread, number
 
 REFERENCES = ("popularity", "popularity, all blocks", "chance")
 INCREMENTS = (1, 2, 3)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgefr.prepare import Progress
+from edgefr.report.pages import Page
 from edgefr.reproduce.f3crec import ablations, comparison, improvement, published, shifts, sweeps
 from edgefr.reproduce.f3crec.found import Found
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
-from edgefr.reproduce.pages import Page
 
 
 @dataclass(frozen=True)

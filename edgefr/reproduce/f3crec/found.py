@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from edgefr.metrics.significance import paired_t
+from edgefr.report.pages import Spread
 from edgefr.reproduce.f3crec.recipes import Cell
-from edgefr.reproduce.pages import Spread
 from edgefr.run import Run
 
 Summary = Mapping[str, Any]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
+from edgefr.report.pages import Page, Record, number
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.comparison import P_NOTE, best_baseline, misprints
 from edgefr.reproduce.f3crec.found import LABELS, Found, average, change, p_value
 from edgefr.reproduce.f3crec.recipes import Ask
-from edgefr.reproduce.pages import Page, Record, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,11 +11,11 @@ import yaml
 from edgefr import data as datasets
 from edgefr.fleet import FleetFile
 from edgefr.prepare import Progress
+from edgefr.report.pages import Page
 from edgefr.report.summary import versions
 from edgefr.reproduce.f3crec.exhibits import EXHIBITS, Ask
 from edgefr.reproduce.f3crec.found import Found
 from edgefr.reproduce.f3crec.recipes import Cell
-from edgefr.reproduce.pages import Page
 from edgefr.reproduce.runs import Job, Setting, run_all
 from edgefr.run import Run
 from privacy.errors import InputError

@@ -13,11 +13,11 @@ from edgefr.measure_blocks import MASKS
 from edgefr.metrics.continual import degradation
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
+from edgefr.report.pages import Page, Record, Spread, number
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.found import LABELS, Found
 from edgefr.reproduce.f3crec.kept import SHARE, Floats, Ints, KeptModels, Preparations, ends
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
-from edgefr.reproduce.pages import Page, Record, Spread, number
 
 METHODS = ("f3crec", "f3crec-no-adaptive", "spp")
 SERVERS = ("f3crec", "f3crec-no-itemwise")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
+from edgefr.report.pages import Page, Record, number
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.found import Found, average, average_history
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
-from edgefr.reproduce.pages import Page, Record, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""A reproduced table or figure: sheets for the terminal, and files that say how the numbers came about."""
+"""A table or figure over many runs: sheets for the terminal, and files that say how the numbers came about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,10 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """One table or figure. `name`: of its files; `records`: for the CSV, unrounded; `notes`: how to read it."""
+    """One table or figure. `name`: of its files; `records`: for the CSV, unrounded; `notes`: how to read it.
+
+    `drawn_in`: the folder of its figure, beside the page or below it.
+    """
 
     name: str
     title: str
@@ -32,6 +35,7 @@ class Page:
     records: Sequence[Record]
     notes: Sequence[str] = ()
     figure: Figure | None = field(default=None, compare=False)
+    drawn_in: str = "."
 
     def write(self, folder: Path, about: Sequence[str]) -> list[Path]:
         """`<name>.md` and `.csv`, and `.png` and `.svg` of a figure; `about` are lines common to all pages."""
@@ -39,14 +43,14 @@ class Page:
         write_atomic(paths[0], self.markdown(about))
         write_atomic(paths[1], comma_separated(self.records))
         if self.figure is not None:
-            paths += _draw(self.figure, folder / self.name)
+            paths += _draw(self.figure, folder / self.drawn_in / self.name)
         return paths
 
     def markdown(self, about: Sequence[str] = ()) -> str:
         """The page as Markdown."""
         parts = [f"# {self.title}"]
         if self.figure is not None:
-            parts.append(f"![{self.title}]({self.name}.svg)")
+            parts.append(f"![{self.title}]({PurePosixPath(self.drawn_in, self.name)}.svg)")
         parts.append(_list(self.notes))
         for sheet in self.sheets:
             parts += [f"## {sheet.title}", markdown_table(sheet.rows)]

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from edgefr.report.layout import Sheet
-from edgefr.reproduce.pages import Page, Spread, comma_separated, markdown_table
+from edgefr.report.pages import Page, Spread, comma_separated, markdown_table
 
 
 def test_markdown_has_every_part_and_a_cell_cannot_break_the_table():
