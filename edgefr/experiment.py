@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -212,7 +213,32 @@ def _fault(problem: str, *at: str | int) -> PydanticCustomError:
     return PydanticCustomError("experiment", "{problem}", {"problem": problem, "at": at})
 
 
-def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **values: Any) -> Experiment:
+@dataclass(frozen=True)
+class Change:
+    """A value for one field by its dotted name, laid over the file. `source`: what errors about it call it."""
+
+    field: str
+    value: Any
+    source: str
+
+    @classmethod
+    def parse(cls, text: str) -> Change:
+        """`key=value` of `--set`, the value as YAML. Raises `InputError` for anything else.
+
+        >>> Change.parse("aggregation.beta=0.9").value
+        0.9
+        """
+        key, sign, value = text.partition("=")
+        parts = [part.strip() for part in key.split(".")]
+        if not sign or not all(parts):
+            raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
+        try:
+            return cls(".".join(parts), yaml.safe_load(value), f"--set {text}")
+        except yaml.YAMLError:
+            raise InputError(f"--set {text}: the value is not YAML; quote it") from None
+
+
+def load_experiment(path: Path | None = None, overrides: Sequence[str | Change] = (), **values: Any) -> Experiment:
     """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
 
     Raises `InputError` naming file, line and field.
@@ -221,14 +247,16 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str] = (), **v
     3
     """
     document = Document.read(path) if path is not None else Document({}, "experiment")
-    changes = [_change(text) for text in overrides]
+    changes = [Change.parse(change) if isinstance(change, str) else change for change in overrides]
     named = {key: value for key, value in values.items() if value is not None}
-    _fill_defaults(document, {".".join(parts): value for parts, value, _ in changes} | named)
-    for parts, value, source in changes:
+    sources = {change.field: change.source for change in changes}
+    _fill_defaults(document, {change.field: change.value for change in changes} | named, sources)
+    for change in changes:
+        parts = change.field.split(".")
         if parts[-1] == "name" and len(parts) > 1:  # a section of another kind starts from its own defaults
             document.values.pop(parts[0], None)
         _fill(document.values, parts[:-1] if parts[-1] == "name" else parts)
-        document.put(".".join(parts), value, source=source)
+        document.put(change.field, copy.deepcopy(change.value), source=change.source)
     for key, value in named.items():
         document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
     return document.validate(Experiment)
@@ -240,23 +268,11 @@ def changed(text: str) -> tuple[str, Any]:
     >>> changed("aggregation.beta=0.9")
     ('aggregation.beta', 0.9)
     """
-    parts, value, _ = _change(text)
-    return ".".join(parts), value
+    change = Change.parse(text)
+    return change.field, change.value
 
 
-def _change(text: str) -> tuple[list[str], Any, str]:
-    """`key=value` as path, value and what to call it in an error."""
-    key, sign, value = text.partition("=")
-    parts = [part.strip() for part in key.split(".")]
-    if not sign or not all(parts):
-        raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
-    try:
-        return parts, yaml.safe_load(value), f"--set {text}"
-    except yaml.YAMLError:
-        raise InputError(f"--set {text}: the value is not YAML; quote it") from None
-
-
-def _fill_defaults(document: Document, changes: Mapping[str, Any]) -> None:
+def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapping[str, str]) -> None:
     """What method, backbone and strategy start from goes under what the document says; `changes` may choose them."""
 
     def chosen(field: str, default: str | None = None) -> str:
@@ -265,7 +281,7 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any]) -> None:
     try:
         row = method(chosen("method", "transfr"))
     except InputError as error:
-        where = f"--set method={changes['method']}" if "method" in changes else document.where(("method",))
+        where = sources["method"] if "method" in sources else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
     _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
     _under(document.values, row.defaults)

@@ -36,22 +36,23 @@ def simulate(
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
     bundles: bool = True,
+    figures: bool = True,
     checkpoint_every: int | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
 
     `devices`: a devices.yaml or what `load_fleet` made of one. `data_dir`: where archives lie (default: EDGEFR_DATA).
-    `bundles`: also write a bundle per device class. `checkpoint_every`: rounds between checkpoints, from which `resume`
-    goes on (none: no checkpoints). Raises `InputError` for everything the caller can mend; a run that did not finish
-    has no summary.json.
+    `bundles`: also write a bundle per device class; `figures`: also draw them. `checkpoint_every`: rounds between
+    checkpoints, from which `resume` goes on (none: no checkpoints). Raises `InputError` for everything the caller can
+    mend; a run that did not finish has no summary.json.
 
     Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
     """
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     torch_device(experiment.engine.device)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
-        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every), progress)
+        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures), progress)
 
 
 def resume(
@@ -92,6 +93,7 @@ class Options:
     data_dir: str | Path | None
     bundles: bool
     checkpoint_every: int | None
+    figures: bool = True
 
 
 def _go(
@@ -120,6 +122,7 @@ def _go(
         simulation,
         lambda rounds: keeper.boundary(rounds, simulation),
         bundles=options.bundles,
+        figures=options.figures,
         began=began,
         progress=progress,
     )

@@ -20,7 +20,7 @@ from edgefr.data.archive import Public
 from edgefr.data.interactions import Catalogue, Dataset, Progress
 from privacy.errors import InputError, unknown
 
-__all__ = ["Catalogue", "Dataset", "Ragged", "load", "names"]
+__all__ = ["Catalogue", "Dataset", "Ragged", "check", "load", "names"]
 
 
 class NoOptions(BaseModel):
@@ -65,6 +65,16 @@ def names() -> list[str]:
     return list(_READERS)
 
 
+def check(name: str, options: dict[str, Any] | None = None) -> None:
+    """Whether `load` would know the data set and its options; nothing is read. Raises `InputError`.
+
+    >>> check("demo", {"users": 50})
+    """
+    if name not in _READERS:
+        raise unknown("data set", name, _READERS)
+    _checked(name, _READERS[name].options, options or {})
+
+
 def load(
     name: str,
     data_dir: str | Path | None = None,
@@ -81,8 +91,7 @@ def load(
     >>> load("demo", options={"users": 50}).statistics()["users"]
     50
     """
-    if name not in _READERS:
-        raise unknown("data set", name, _READERS)
+    check(name, options)
     reader = _READERS[name]
     settings = _checked(name, reader.options, options or {})
     folder = data_dir or os.environ.get("EDGEFR_DATA") or ""
