@@ -28,7 +28,7 @@ from edge.records import Record
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted, check, place
 from privacy.errors import InputError
-from privacy.files import write_atomic
+from privacy.files import packed, write_atomic
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -83,13 +83,9 @@ def write_delta(path: str | Path, delta: Delta) -> Path:
     ...     read_delta(write_delta(f"{folder}/update.safetensors", change)).rows["item"][0].tolist()
     [2, 5]
     """
-    from safetensors.numpy import save
-
     tensors: dict[str, npt.NDArray[Any]] = {f"dense.{name}": delta.dense[name] for name in sorted(delta.dense)}
     for name in sorted(delta.rows):
         tensors[f"rows.{name}.items"], tensors[f"rows.{name}.values"] = delta.rows[name]
-    # safetensors writes the memory of a view as it lies there, in another order than it looks
-    tensors = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     try:
         facts = Facts(
             base_digest=delta.base_digest, from_round=delta.from_round, to_round=delta.to_round, kind=delta.kind
@@ -98,7 +94,7 @@ def write_delta(path: str | Path, delta: Delta) -> Path:
     except ValueError as error:
         raise InputError(f"cannot write {path}: {reason(error)}; nothing was changed") from error
     # one key: the order of several would change from write to write
-    return write_atomic(path, save(tensors, {"delta": facts.model_dump_json(by_alias=True)}))
+    return write_atomic(path, packed(tensors, {"delta": facts.model_dump_json(by_alias=True)}))
 
 
 def read_delta(

@@ -18,6 +18,7 @@ from edge.learning import Learning, ReleaseRecord
 from edge.training import Trained
 from privacy.clip import clip_factors, joint_norms
 from privacy.errors import InputError
+from privacy.files import packed
 from privacy.mechanism import noise_of_sum
 
 SCHEMA: Literal["edgefr.release/1"] = "edgefr.release/1"
@@ -64,9 +65,7 @@ class Release:
 
     def to_bytes(self) -> bytes:
         """As safetensors."""
-        from safetensors.numpy import save
-
-        return save(self.arrays(), {"release": json.dumps(self.facts())})
+        return packed(self.arrays(), {"release": json.dumps(self.facts())})
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Release:

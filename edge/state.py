@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy.errors import InputError
-from privacy.files import write_atomic
+from privacy.files import packed, write_atomic
 
 SCHEMA: Literal["edgefr.state/1"] = "edgefr.state/1"
 STATE, PREVIOUS, LOCK = "state.safetensors", "previous.safetensors", "lock"
@@ -53,7 +53,7 @@ class State:
         """sha256 over facts and tensors."""
         whole = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode())
         for name in sorted(self.tensors):
-            value = np.ascontiguousarray(self.tensors[name])
+            value = np.asarray(self.tensors[name], order="C")
             whole.update(f"{name} {value.dtype.str} {value.shape}".encode())
             whole.update(value.tobytes())
         return whole.hexdigest()
@@ -90,8 +90,8 @@ class Store:
             size = int.from_bytes(content[:8], "little")
             if size > HEADER_LIMIT:
                 raise ValueError("its header is too large")
-            header = json.loads(content[8 : 8 + size])["__metadata__"]
-            found = State(json.loads(header["facts"]), load(content))
+            header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["state"])
+            found = State(header["facts"], load(content))
             if header["schema"] != SCHEMA:
                 raise ValueError(f"it is {header['schema']} instead of {SCHEMA}")
             if found.digest() != header["sha256"]:
@@ -105,10 +105,8 @@ class Store:
 
     def write(self, state: State, keep_previous: bool = False) -> None:
         """Put `state` in place of what is there, at once; with `keep_previous` that stays as previous.safetensors."""
-        from safetensors.numpy import save
-
-        header = {"schema": SCHEMA, "facts": json.dumps(state.facts), "sha256": state.digest()}
-        content = save({name: np.ascontiguousarray(value) for name, value in state.tensors.items()}, header)
+        header = {"state": json.dumps({"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()})}
+        content = packed(state.tensors, header)
         if keep_previous and self.exists:
             write_atomic(self.folder / PREVIOUS, (self.folder / STATE).read_bytes(), mode=0o600)
         write_atomic(self.folder / STATE, content, mode=0o600)

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from privacy.errors import InputError
+from privacy.files import packed
 
 ARRAYS, STATE, KEPT = "arrays.safetensors", "state.json", 2
 _ARRAY = "$array"
@@ -47,7 +48,7 @@ def write(folder: Path, rounds: int, state: dict[str, Any], belongs_to: str) -> 
     """
     arrays: list[np.ndarray] = []
     values = _pack(state, arrays)
-    data = save({str(number): array for number, array in enumerate(arrays)})
+    data = packed({str(number): array for number, array in enumerate(arrays)})
     body = {"rounds": rounds, "belongs_to": belongs_to, "arrays": hashlib.sha256(data).hexdigest(), "state": values}
     text = json.dumps(body)
     signed = json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}).encode()

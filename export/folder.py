@@ -34,7 +34,7 @@ from export.stage import Stage
 from export.trace import IR, OPSET
 from export.variants import Size, Variant
 from privacy.errors import InputError
-from privacy.files import settle, write_atomic
+from privacy.files import packed, settle, write_atomic
 
 MIN_ORT = "1.17"  # oldest release the graphs were tried with
 USERS, PRIVATE = "private/users.json", "private/users.safetensors"
@@ -89,8 +89,6 @@ class Plan:
 
 def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     """Write all files of one bundle, the manifest last."""
-    from safetensors.numpy import save
-
     form = kit.form(plan.variant)
     config = Config(
         score=SCORE,
@@ -107,7 +105,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     manifest = _draft(kit, plan)
     own = Stage(folder)
     own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
-    own.add(PRIVATE, "private", save(kit.users.columns(plan.users)))
+    own.add(PRIVATE, "private", packed(kit.users.columns(plan.users)))
     ids = {"users": [kit.users.ids[u] for u in plan.users], "numbers": [kit.users.number(u) for u in plan.users]}
     own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
     own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, None if form is None else form.cosine))

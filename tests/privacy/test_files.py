@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from privacy.errors import InputError, unknown
-from privacy.files import sha256_of, write_atomic, write_json
+from privacy.files import packed, sha256_of, write_atomic, write_json
 
 
 @pytest.mark.parametrize("content", [b"abc\n", "abc\n", lambda file: file.write(b"abc\n")])
@@ -140,3 +141,13 @@ def test_unknown_names_the_nearest():
         "unknown method 'fedfm'; did you mean 'fedmf'? (known: fedmf, transfr)"
     )
     assert str(unknown("method", "zzz", ["transfr", "fedmf"])) == "unknown method 'zzz' (known: fedmf, transfr)"
+
+
+def test_arrays_are_packed_as_they_look_not_as_they_lie() -> None:
+    from safetensors.numpy import load
+
+    whole = np.arange(12.0).reshape(3, 4)
+    views = {"turned": whole.T, "every other": whole[:, ::2], "backwards": whole[::-1], "number": np.array(3.0)}
+    for name, found in load(packed(views, {"one": "fact"})).items():
+        np.testing.assert_array_equal(found, views[name])
+        assert found.shape == views[name].shape
