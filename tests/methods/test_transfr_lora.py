@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
@@ -25,13 +27,13 @@ EMPTY = 5  # has no title
 
 
 def program(pooling: str = "mean", **values: object) -> LoRATransFR:
-    settings = TransFRSettings.model_validate(
+    chosen = TransFRSettings.model_validate(
         {"client": "lora", "adapter": [18, 8], "head": [8], "lora_rank": 2} | values
     )
     reader = berts.reader(ITEMS, pooling)
     with torch.no_grad():
         text = reader.bert(reader.tokens, {}, 1.0)
-    return LoRATransFR(settings, reader, text, local_epochs=2)
+    return LoRATransFR(chosen, reader, text, local_epochs=2)
 
 
 def batch(items: torch.Tensor) -> One:
@@ -109,6 +111,19 @@ def test_each_client_has_matrices_of_its_own() -> None:
         alone = made.read({name: value[c] for name, value in clients.items()}, batch(items[c]))
         torch.testing.assert_close(together[c], alone, atol=1e-5, rtol=0)
     assert float((together[0] - made.read(made.init_shared(0), batch(items[0]))).abs().max()) > 0.01
+
+
+@given(st.integers(0, 5), st.integers(0, 2**31), st.sampled_from(["mean", "cls"]))
+@settings(max_examples=20, deadline=None)
+def test_padding_and_neighbours_change_nothing(more: int, seed: int, pooling: str) -> None:
+    """A title's vector is its own: whatever is padded behind it, whichever titles are beside it."""
+    reader, rng = berts.reader(ITEMS, pooling), np.random.default_rng(seed)
+    lora = {n: 0.3 * berts.numbers(n, s) for n, s in lora_shapes(2, berts.WIDTH, 2, ["query", "value"]).items()}
+    order = torch.from_numpy(rng.permutation(ITEMS)[: rng.integers(1, ITEMS)])
+    longer = torch.nn.functional.pad(reader.tokens, (0, more))
+    with torch.no_grad():
+        whole, some = reader.bert(reader.tokens, lora, 1.5), reader.bert(longer[order], lora, 1.5)
+    torch.testing.assert_close(some, whole[order], atol=1e-5, rtol=0)
 
 
 def test_gradients_are_those_of_peft() -> None:
