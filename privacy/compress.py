@@ -65,8 +65,7 @@ class Projection:
         return _hadamard(whole)[..., : self.size] * self._signs()
 
     def _signs(self) -> Floats:
-        signs: Floats = 1.0 - 2.0 * keyed.integers(self.key, np.arange(self.size), 2)
-        return signs
+        return np.where(keyed.integers(self.key, np.arange(self.size), 2) == 1, -1.0, 1.0)
 
     def _rows(self) -> npt.NDArray[np.int64]:
         return keyed.choose(int(keyed.bits(self.key, self.size)), np.arange(self.padded), self.kept)
@@ -86,8 +85,8 @@ def compressed(updates: npt.ArrayLike, projection: Projection, bound: float, nor
     sound = np.isfinite(values).all(axis=1, keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values; such a client is dropped
         short = projection.forth(np.where(sound, values, 0.0))
-    factors = clip_factors(joint_norms([short], norm), bound)
-    return np.where(factors[:, None] > 0, short * factors[:, None], 0.0)
+        factors = clip_factors(joint_norms([short], norm), bound)[:, None]
+        return np.where(factors > 0, short * factors, 0.0)
 
 
 def _hadamard(values: Floats) -> Floats:

@@ -36,7 +36,7 @@ COLUMNS = (*(name for name in Event.__dataclass_fields__ if name != "sampling"),
 class Ledger:
     """Releases of `clients` clients under one adjacency; `budget` is the epsilon at `delta` none may exceed.
 
-    `run`: digest of the run it belongs to.
+    `run`: sha256 of the experiment.yaml it belongs to.
 
     >>> ledger = Ledger(3, delta=1e-5, adjacency="zero-out", budget=1.5)
     >>> event = Event("gaussian", multiplier=4.0)

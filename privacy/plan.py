@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privacy.accounting import Guarantee, composed, noise_for
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
 from privacy.grid import exact_sampler
 from privacy.guarantee import Event
 from privacy.mechanism import Noise
@@ -53,7 +53,7 @@ def plan(
     clients: int,
     weights: Literal["uniform", "size"] = "uniform",
     dimension: int | None = None,
-    sampling: Literal["fixed", "poisson"] = "fixed",
+    sampling: str = "fixed",
 ) -> Plan:
     """Resolve `settings` for a run of `rounds` rounds of `cohort` clients out of `clients`.
 
@@ -102,6 +102,8 @@ def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -
     """The rate of Poisson sampling that may be claimed; 1 for none."""
     if sampling == "fixed":
         return 1.0
+    if sampling != "poisson":
+        raise unknown("sampling", sampling, ("fixed", "poisson"))
     if settings.trust == "local":
         raise InputError("Poisson sampling amplifies nothing under local trust: the server sees who uploads; use fixed")
     return cohort / clients

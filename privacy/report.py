@@ -3,8 +3,11 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from privacy.accounting import composed, epsilon, nominal_epsilon
 from privacy.guarantee import Event
+from privacy.ledger import Ledger
 from privacy.mechanism import TRUST
 from privacy.plan import Plan
 from privacy.settings import PrivacySettings
@@ -72,6 +75,7 @@ def report(
             "mechanism": plan.noise.kind if plan.noise else "none",
             "scale": scale,
             "std": plan.noise.std if plan.noise else 0.0,
+            "sigma": plan.noise.std / plan.clip if plan.noise and plan.clip is not None else None,
             "std_on_mean": plan.std_on_mean,
             "where": plan.where,
         },
@@ -83,6 +87,52 @@ def report(
         "amplification": amplification(event),
         "not_covered": _not_covered(settings, plan, clients),
     }
+
+
+def ledger_report(ledger: Ledger) -> dict[str, Any]:
+    """What a run's clients really spent, ready for JSON: the worst of them, and how many had to sit out.
+
+    >>> ledger = Ledger(3, delta=1e-5, adjacency="zero-out", budget=1.0)
+    >>> clients = ledger.try_spend([0, 1], Event("gaussian", multiplier=4.0))
+    >>> out = ledger_report(ledger)
+    >>> round(out["eps_guaranteed"], 4), out["releases_per_client"], out["clients_refused"]
+    (0.9263, {'max': 1, 'median': 1.0}, 0)
+    """
+    guaranteed, made_of = ledger.worst()
+    releases, refused = ledger.releases(), ledger.refused()
+    return {
+        "eps_guaranteed": in_words(guaranteed.epsilon),
+        "method": guaranteed.method,
+        "label": label(guaranteed.epsilon),
+        "delta": ledger.delta,
+        "adjacency": ledger.adjacency,
+        "budget": in_words(ledger.budget),
+        "composed": [composed_row(event, count) for event, count in made_of],
+        "clients": len(ledger),
+        "clients_refused": int((refused > 0).sum()),
+        "refusals": int(refused.sum()),
+        "releases_per_client": {
+            "max": int(releases.max(initial=0)),
+            "median": float(np.median(releases)) if len(releases) else 0.0,
+        },
+    }
+
+
+def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """The ledger's report as rows (name, value) of a table."""
+    worth = ", ".join(part for part in (report["method"], report["label"]) if part)
+    releases = report["releases_per_client"]
+    budget = "" if report["budget"] == "inf" else f"; budget {report['budget']:.4g}"
+    return [
+        ("Adjacency", report["adjacency"]),
+        (f"eps GUARANTEED, worst client (delta={report['delta']:g})", f"{_shown(report['eps_guaranteed'])} ({worth})"),
+        *(
+            (f"  composed for {row['recipient']}", f"{row['releases']} x {row['mechanism']} at {row['multiplier']:.4g}")
+            for row in report["composed"]
+        ),
+        ("Releases per client", f"max {releases['max']}, median {releases['median']:g}"),
+        ("Sat out", f"{report['clients_refused']} of {report['clients']} clients, {report['refusals']} times{budget}"),
+    ]
 
 
 def composed_row(event: Event, releases: int) -> dict[str, Any]:

@@ -67,6 +67,15 @@ def test_tensors_are_clipped_jointly():
         np.testing.assert_allclose(factors[:, None] * whole, clipped, rtol=1e-14)
 
 
+@given(hnp.arrays(np.float32, (2, 3, 2)), hnp.arrays(np.float64, (2, 4)), BOUNDS, NORMS)
+@settings(max_examples=100, deadline=None)
+def test_all_tensors_together_are_within_the_bound(table, bias, bound, norm):
+    """A client's tensors, each multiplied in its own type as an engine does, or zeros where it is dropped."""
+    for client, factor in enumerate(clip_factors(joint_norms([table, bias], norm), bound)):
+        parts = [tensor[client] * tensor.dtype.type(factor) if factor else 0 * np.ones(1) for tensor in (table, bias)]
+        assert not exceeds(np.concatenate([part.ravel().astype(np.float64) for part in parts]), bound, norm)
+
+
 def test_norms_neither_overflow_nor_vanish():
     huge, tiny = np.full((1, 4), 1e200), np.full((1, 4), 1e-200)
     np.testing.assert_allclose(joint_norms([huge], "l2"), 2e200, rtol=1e-14)

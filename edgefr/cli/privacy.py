@@ -1,0 +1,178 @@
+"""`edgefr privacy`: what noise is worth, for settings or for a run that was made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from privacy.ledger import Ledger
+
+LEDGER = "ledger.parquet"
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+def privacy(
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A finished run: what its clients spent.")] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="gaussian, laplace, discrete-laplace, paper-laplace or none.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of the run, at most one release of a client in each.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Clients there are.")] = None,
+    clients_per_round: Annotated[int | None, typer.Option(help="Cohort of a round. Default: everyone.")] = None,
+    trust: Annotated[str | None, typer.Option(help="central (default) or local.")] = None,
+    clip: Annotated[float | None, typer.Option(help="Bound on the norm of a client's whole update.")] = None,
+    norm: Annotated[str | None, typer.Option(help="Norm that is clipped: l2 (default) or l1.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Standard deviation of the noise / clip.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Instead of sigma: answer the noise this epsilon needs.")
+    ] = None,
+    scale: Annotated[float | None, typer.Option(help="Instead of sigma: absolute noise, as papers print it.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta; below 1 / clients. Default: 1e-5.")] = None,
+    sampling: Annotated[
+        str | None, typer.Option(help="fixed cohorts (default), or poisson: unseen, each client on its own.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="float (default), grid or opendp.")] = None,
+    grid_exponent: Annotated[int | None, typer.Option(help="k of the grid 2 ** k.")] = None,
+    dimension: Annotated[int | None, typer.Option(min=1, help="Values in a release, which a grid needs.")] = None,
+    p90_norm: Annotated[
+        float | None, typer.Option(min=0, help="90th percentile of update norms, for the hypothetical epsilon.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What noise guarantees, without running anything; or what the clients of RUN spent.
+
+    Four epsilons, never mixed: the papers' nominal one, the guaranteed, a hypothetical (clipped at the 90th percentile
+    of norms), an audited lower bound (none here). Example: `edgefr privacy --mechanism gaussian --sigma 4 --clip 1
+    --rounds 100 --clients 943`
+    """
+    chosen = {
+        "mechanism": mechanism,
+        "trust": trust,
+        "clip": clip,
+        "norm": norm,
+        "sigma": sigma,
+        "epsilon": epsilon,
+        "scale": scale,
+        "delta": delta,
+        "sampler": sampler,
+        "grid_exponent": grid_exponent,
+    }
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    counts = {"rounds": rounds, "clients": clients, "clients_per_round": clients_per_round, "dimension": dimension}
+    asked = [*chosen, *(n for n, v in {**counts, "sampling": sampling, "p90_norm": p90_norm}.items() if v is not None)]
+    if run is not None and asked:
+        raise InputError(f"a run has its own settings: drop --{asked[0].replace('_', '-')}, or drop the run")
+    if run is not None:
+        _print_run(run, as_json)
+        return
+    if mechanism is None or rounds is None or clients is None:
+        raise InputError("name a run, or settings: --mechanism, --rounds and --clients (see edgefr privacy --help)")
+    if grid_exponent is not None and dimension is None:
+        raise InputError("rounding to a grid costs by the size of a release: say it with --dimension")
+    cohort = clients if clients_per_round is None else clients_per_round
+    report = answer(chosen, rounds, cohort, clients, dimension, sampling or "fixed", p90_norm)
+    for warning in (line for line in report["not_covered"] if line.startswith("delta ")):
+        Console(stderr=True, soft_wrap=True).print(Text(f"warning: {warning}"))
+    _print({"privacy": report}, as_json, report)
+
+
+def answer(
+    chosen: dict[str, Any],
+    rounds: int,
+    cohort: int,
+    clients: int,
+    dimension: int | None,
+    sampling: str,
+    p90_norm: float | None,
+) -> dict[str, Any]:
+    """The report of a run with these settings in which one client takes part in every round."""
+    from pydantic import ValidationError
+
+    from edgefr.faults import describe
+    from privacy.plan import plan
+    from privacy.report import report
+    from privacy.settings import PrivacySettings
+
+    try:
+        settings = PrivacySettings(**chosen)
+    except ValidationError as error:
+        raise InputError(describe(error, PrivacySettings)) from error
+    resolved = plan(settings, rounds, cohort, clients, dimension=dimension, sampling=sampling)
+    return report(settings, resolved, rounds, float(rounds), clients, p90_norm, dimension=dimension)
+
+
+def ledger_of(run: Path, expected: dict[str, Any]) -> Ledger | None:
+    """The ledger of a run folder, if it has one; `expected` is the summary's privacy report.
+
+    Raises `InputError` for a ledger that is damaged, or of another run.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from privacy.files import sha256_of
+    from privacy.ledger import COLUMNS, Ledger
+
+    path = run / LEDGER
+    if not path.exists():
+        return None
+    try:
+        table = pq.read_table(path)
+        metadata = table.schema.metadata or {}
+        facts = {key.decode(): value.decode() for key, value in metadata.items()}
+        columns = {name: table[name].to_numpy() for name in COLUMNS}
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path} is not a whole ledger: {reason}; run the experiment again") from error
+    ledger = Ledger.from_columns(facts, columns)
+    same = ledger.run == sha256_of(run / "experiment.yaml")
+    if not same or (ledger.delta, ledger.adjacency) != (expected.get("delta"), expected.get("adjacency")):
+        raise InputError(f"{path} is of another run than {run / 'experiment.yaml'}; put the run's own ledger there")
+    return ledger
+
+
+def _print_run(folder: Path, as_json: bool) -> None:
+    from edgefr.run import Run
+    from privacy.report import ledger_report
+
+    report = Run.open(folder).summary.get("privacy")
+    if not isinstance(report, dict):
+        raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
+    ledger = ledger_of(folder, report)
+    spent = None if ledger is None else ledger_report(ledger)
+    _print({"privacy": report, "ledger": spent}, as_json, {**report, "ledger": spent})
+
+
+def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
+    """The report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
+    from privacy.report import render, render_ledger
+
+    if as_json:
+        typer.echo(json.dumps(values, indent=2, allow_nan=False))
+        return
+    console = Console()
+    console.print(_table("privacy", render(parts["privacy"])))
+    if "ledger" in parts:
+        if parts["ledger"] is None:
+            console.print(f"no {LEDGER}: the guarantee above is that of the client with most releases", style="dim")
+        else:
+            console.print(_table("ledger", render_ledger(parts["ledger"])))
+
+
+def _table(title: str, rows: list[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    return table

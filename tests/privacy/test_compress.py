@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from privacy import keyed
+from privacy.compress import Projection, compressed
+from privacy.errors import InputError
+
+SIZES = st.integers(1, 40).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size)))
+
+
+def matrix(projection):
+    """The map written out: its values on unit vectors, [kept, size]."""
+    return projection.forth(np.eye(projection.size)).T
+
+
+@given(SIZES, st.integers(0, 2**64 - 1))
+@settings(deadline=None, max_examples=50)
+def test_back_is_the_transposed_map(sizes, key):
+    projection = Projection(key, *sizes)
+    whole = matrix(projection)
+    assert whole.shape == (sizes[1], sizes[0])
+    np.testing.assert_allclose(projection.back(np.eye(sizes[1])), whole, atol=1e-12)
+    # every entry is +-1 / sqrt(k): the transform of D values times sqrt(D / k)
+    np.testing.assert_allclose(np.abs(whole), sizes[1] ** -0.5, rtol=1e-12)
+
+
+def test_sum_of_projections_is_the_projection_of_the_sum():
+    projection = Projection(3, 50, 16)
+    updates = np.random.default_rng(0).normal(size=(7, 50))
+    np.testing.assert_allclose(projection.forth(updates).sum(axis=0), projection.forth(updates.sum(axis=0)), atol=1e-12)
+
+
+def test_there_and_back_is_unbiased_with_the_stated_error():
+    rng = np.random.default_rng(0)
+    vector = rng.normal(size=64)
+    found = [Projection(keyed.key(0, "project", n), 64, 16) for n in range(4000)]
+    errors = np.array([p.back(p.forth(vector)) - vector for p in found])
+    assert np.abs(errors.mean(axis=0)).max() < 5 * errors.std() / 4000**0.5
+    assert np.square(errors).sum(axis=1).mean() == pytest.approx((64 / 16 - 1) * vector @ vector, rel=0.05)
+
+
+def test_keeping_a_whole_power_of_two_is_a_rotation():
+    projection = Projection(5, 32, 32)
+    vector = np.random.default_rng(1).normal(size=32)
+    np.testing.assert_allclose(projection.back(projection.forth(vector)), vector, atol=1e-12)
+
+
+@given(hnp.arrays(np.float64, (3, 11)), st.floats(1e-3, 1e3), st.sampled_from(["l1", "l2"]), st.integers(0, 100))
+@settings(deadline=None, max_examples=100)
+def test_what_is_released_is_within_the_clip_for_any_floats(updates, bound, norm, key):
+    out = compressed(updates, Projection(key, 11, 5), bound, norm)
+    assert out.shape == (3, 5)
+    assert (np.linalg.norm(out, 1 if norm == "l1" else 2, axis=1) <= bound).all()
+    bad = ~np.isfinite(updates).all(axis=1)
+    assert not out[bad].any()
+
+
+def test_a_bad_client_changes_no_other():
+    projection, updates = Projection(1, 8, 4), np.random.default_rng(2).normal(size=(3, 8))
+    before = compressed(updates, projection, 1.0, "l2")
+    updates[1, 3] = np.nan
+    np.testing.assert_array_equal(compressed(updates, projection, 1.0, "l2")[[0, 2]], before[[0, 2]])
+
+
+def test_same_key_same_map_other_key_other_map():
+    one, same, other = (matrix(Projection(key, 20, 6)) for key in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("kept", [0, 21])
+def test_refuses_to_keep_more_than_there_is(kept):
+    with pytest.raises(InputError, match="keeps 1 to 20 values"):
+        Projection(0, 20, kept)
+
+
+def test_refuses_other_shapes():
+    with pytest.raises(ValueError, match="19 values instead of 20"):
+        Projection(0, 20, 3).forth(np.zeros(19))
+    with pytest.raises(ValueError, match="20 values instead of 3"):
+        Projection(0, 20, 3).back(np.zeros(20))
