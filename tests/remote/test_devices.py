@@ -32,12 +32,12 @@ from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, edgefr, refused
 from tests.contract import bundles
 from tests.contract.programs import interactions, program, work
-from tests.remote.worlds import CLASS, FEDMF, ROUNDS, Twins, serving, take_part
+from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, serving, take_part
 
 
-@pytest.fixture(scope="module")
-def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
-    return Twins.of(tmp_path_factory.mktemp("twins"), FEDMF)
+@pytest.fixture
+def twins() -> Twins:
+    return fedmf()
 
 
 def reached(twins: Twins, shared: dict[str, torch.Tensor]) -> None:

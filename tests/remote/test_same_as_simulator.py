@@ -15,7 +15,7 @@ from edge.device import Device
 from edgefr.shipping import part
 from tests.cli.commands import COMMAND, ROOT
 from tests.remote import worlds
-from tests.remote.worlds import CLASS, FEDMF, ROUNDS, TRANSFR, WIDE, Twins
+from tests.remote.worlds import CLASS, ROUNDS, TRANSFR, WIDE, Twins
 
 HEAVY = ("torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "scipy")
 
@@ -82,8 +82,8 @@ def devices(twins: Twins, states: Path) -> list[Device]:
     return [Device(twins.bundle, states / user) for user in twins.users]
 
 
-def test_processes_of_fedmf_end_where_the_simulator_does(tmp_path: Path) -> None:
-    twins = Twins.of(tmp_path, FEDMF)
+def test_processes_of_fedmf_that_clip_end_where_the_simulator_does(tmp_path: Path) -> None:
+    twins = worlds.fedmf()
     processes(twins, tmp_path)
     compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
     own = devices(twins, tmp_path / "states")
@@ -92,7 +92,7 @@ def test_processes_of_fedmf_end_where_the_simulator_does(tmp_path: Path) -> None
 
 
 def test_processes_of_transfr_end_where_the_simulator_does_local_training_included(tmp_path: Path) -> None:
-    twins = Twins.of(tmp_path, TRANSFR)
+    twins = Twins.of(TRANSFR, tmp_path)
     processes(twins, tmp_path)
     compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
     own = devices(twins, tmp_path / "states")
@@ -102,23 +102,15 @@ def test_processes_of_transfr_end_where_the_simulator_does_local_training_includ
     compare_scores(twins, np.stack([device.scores() for device in own]), "personal", "localtrain")
 
 
-@pytest.mark.parametrize(
-    "privacy",
-    [
-        {"mechanism": "gaussian", "trust": "central", "clip": 0.1, "sigma": 0.5},
-        {"mechanism": "none", "trust": "local", "clip": 1.0, "norm": "l1"},
-    ],
-    ids=["the server's noise", "clip alone"],
-)
-def test_clip_on_the_device_and_noise_on_the_server_are_the_simulators(
-    privacy: dict[str, object], tmp_path: Path
-) -> None:
-    twins = Twins.of(tmp_path, FEDMF | {f"privacy.{key}": value for key, value in privacy.items()})
+def test_noise_of_the_server_is_the_simulators(tmp_path: Path) -> None:
+    twins = worlds.fedmf().with_noise(tmp_path)
     result = worlds.served(twins, tmp_path)
     assert result.summary["clipped"] == ROUNDS * len(twins.users)
     compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
     scores = np.stack([device.scores() for device in devices(twins, tmp_path / "states")])
-    np.testing.assert_allclose(scores, twins.simulated_scores(), atol=1e-4, rtol=1e-4)
+    compare_scores(twins, scores, "rounds", "federated")
+    without = worlds.fedmf().simulated.read_tensors("model")["shared.item"].numpy()
+    assert np.abs(result.shared["item"].numpy() - without).max() > 1e-2
 
 
 def test_the_interpreter_of_a_device_refuses_torch(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +22,16 @@ import edgefr
 from edge.device import Device
 from edge.ragged import Ragged
 from edge.remote import Patience, Tally, join
+from edgefr import Experiment
 from edgefr.engine.scoring import ModelScorer
 from edgefr.metrics import evaluate
 from edgefr.prepare import prepare
 from edgefr.remote.serving import Served, serve
 from edgefr.reproduce.runs import IDEAL_FLEET
 from edgefr.run import Run
-from edgefr.shipping import names_of, part, program_of
+from edgefr.shipping import lessons_of, names_of, part, program_of
+from export.bundle import export_bundles
+from export.variants import ClassLimits
 from tests.cli.commands import ROOT
 
 CLASS, ROUNDS = "laptop_x86", 3
@@ -41,7 +48,8 @@ COMMON = {
     "fleet": str({**IDEAL_FLEET, "share": {CLASS: 1.0}}).replace("None", "null"),
 }
 FEDMF = {"method": "fedmf", "local_epochs": 2, "model.dim": 4, "model.init_scale": 0.3, "model.lr": 0.5}
-FEDMF |= {"model.item_lr": 2.0}
+FEDMF |= {"model.item_lr": 2.0, "privacy.trust": "local", "privacy.clip": 1.0, "privacy.norm": "l1"}
+NOISE = {"privacy.trust": "central", "privacy.mechanism": "laplace", "privacy.sigma": 0.2}  # on top of FEDMF's clip
 TRANSFR = {
     "method": "transfr",
     "clients_per_round": 1.0,
@@ -62,14 +70,18 @@ class Twins:
     begun: Run
 
     @classmethod
-    def of(cls, folder: Path, settings: dict[str, Any]) -> Twins:
-        found = []
-        for rounds in (ROUNDS, 0):
-            overrides = [f"{key}={value}" for key, value in (COMMON | settings | {"rounds": rounds}).items()]
-            experiment = edgefr.load_experiment(overrides=overrides)
-            out = folder / f"rounds-{rounds}"
-            found.append(edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=rounds == 0))
-        return cls(*found)
+    def of(cls, settings: dict[str, Any], folder: Path) -> Twins:
+        simulated, begun = (simulate(settings, rounds, folder / f"rounds-{rounds}") for rounds in (ROUNDS, 0))
+        if begun.experiment.row.needs_text:
+            ship(begun)
+        return cls(simulated, begun)
+
+    def with_noise(self, folder: Path) -> Twins:
+        """The same with the server's noise. What leaves a device is the same, so its bundle serves again."""
+        settings = FEDMF | NOISE
+        begun = Run(shutil.copytree(self.begun.path, folder / "begun"))
+        begun.write_experiment(experiment_of(settings, 0))
+        return Twins(simulate(settings, ROUNDS, folder / "simulated"), begun)
 
     @property
     def bundle(self) -> Path:
@@ -121,6 +133,57 @@ class Twins:
         table = pq.read_table(self.simulated.path / "metrics.parquet").to_pylist()
         wanted = {"round": None, "stage": stage, "which": "test", "ranking": "sampled"}
         return {row["metric"]: row["value"] for row in table if wanted.items() <= row.items()}
+
+
+def experiment_of(settings: dict[str, Any], rounds: int) -> Experiment:
+    """Settings on top of what all runs here have in common."""
+    values = COMMON | settings | {"rounds": rounds}
+    return edgefr.load_experiment(overrides=[f"{key}={value}" for key, value in values.items()])
+
+
+def simulate(settings: dict[str, Any], rounds: int, out: Path) -> Run:
+    """A simulated run; one without rounds has a bundle, unless `ship` makes it."""
+    experiment = experiment_of(settings, rounds)
+    bundles = not (rounds or experiment.row.needs_text)
+    return edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=bundles)
+
+
+@cache
+def fedmf() -> Twins:
+    """The one that several tests share; its folders are only read."""
+    folder = Path(tempfile.mkdtemp(prefix="remote-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Twins.of(FEDMF, folder)
+
+
+def ship(run: Run) -> None:
+    """The bundle of a run's one class with its texts' vectors unrounded, and without the encoder that made them.
+
+    A rounded vector, as the variants of a smaller class have it, is not what was simulated.
+    """
+    experiment, tensors, names = run.experiment, run.read_tensors("model"), names_of(run)
+    own = Ragged(tensors["train.values"].numpy(), tensors["train.offsets"].numpy())
+    everyone = list(range(len(names["users"])))
+    export_bundles(
+        out=run.path / "bundles",
+        program=program_of(run, experiment, tensors, len(names["items"])),
+        shared=part(tensors, "shared."),
+        private=part(tensors, "private."),
+        users=names["users"],
+        history=None,
+        seen=own,
+        item_ids=names["items"],
+        titles=names["titles"],
+        encoder=None,
+        pooling="mean",
+        max_tokens=8,
+        classes={CLASS: ClassLimits(8000, 20)},
+        users_of={CLASS: everyone},
+        created=names["created"],
+        provenance={},
+        seed=experiment.seed,
+        lessons=lessons_of(experiment, len(everyone)),
+    )
 
 
 @contextmanager
