@@ -22,11 +22,10 @@ from edgefr.cli.recommend import recommend
 from edgefr.cli.reproduce import reproduce
 from edgefr.cli.serve import serve
 from edgefr.cli.simulate import simulate
-from edgefr.cli.sweep import sweep
 from privacy.errors import InputError
 
 app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
-for command in (simulate, export, recommend, devices, distill, pretrain, serve, calibrate, privacy, sweep):
+for command in (simulate, export, recommend, devices, distill, pretrain, serve, calibrate, privacy):
     app.command()(command)
 app.add_typer(reproduce)
 app.add_typer(bundle)
