@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -196,9 +197,8 @@ def test_a_device_that_had_diverged_counts_as_a_dropped_client() -> None:
     learning = Origin.of(open_bundle(bundles.bundle("fedmf"))).learning
     rows = {"item": (np.array([2, 4]), np.ones((2, 8), np.float32))}
     none = {"item": (np.empty(0, np.int64), np.empty((0, 8), np.float32))}
-    common = {"bundle": "0" * 64, "round": 2, "update": np.zeros(0, np.float32), "steps": 1, "planned": 1}
-    sound = Release(rows=rows, examples=5, **common)
-    gone = Release(rows=none, examples=9, dropped=True, **common)
+    sound = Release("0" * 64, 2, np.zeros(0, np.float32), rows, examples=5, steps=1, planned=1)
+    gone = replace(sound, rows=none, examples=9, dropped=True)
     for by_size, everyone, weight in ((False, False, 1.0), (True, False, 5.0), (False, True, 2.0)):
         part = released([gone, sound], learning, Terms(None, "l2", by_size, everyone))
         assert (part.weight, part.clients, part.dropped) == (weight, 1, 1)

@@ -50,7 +50,7 @@ def processes(twins: Twins, folder: Path) -> None:
             given = {"--state": folder / "states" / user, "--url": url, "--user": user, "--interactions": own}
             arguments = [str(text) for pair in given.items() for text in pair]
             command = [*COMMAND, "device", "join", str(twins.bundle), *arguments]
-            started.append(subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL))
+            started.append(subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL, text=True))
         assert [process.wait(120) for process in started[1:]] == [0] * len(twins.users)
         server.communicate(timeout=60)
         assert server.returncode == 0

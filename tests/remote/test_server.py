@@ -56,6 +56,10 @@ class Desk:
         finally:
             connection.close()
 
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.server.server_address[1]
+
     def post(self, release: Release | bytes, user: str = USER, number: int = NUMBER) -> tuple[int, bytes]:
         content = release if isinstance(release, bytes) else release.to_bytes()
         return self.ask("POST", f"/release?device={user}&round={number}", content)
@@ -122,7 +126,7 @@ def test_releases_that_no_device_of_this_bundle_makes_are_refused(desk: Desk) ->
     items, values = desk.release.rows["item"]
     not_finite = values.copy()
     not_finite[0, 0] = np.nan
-    bad = {
+    bad: dict[str, Release | bytes] = {
         "not finite": replace(desk.release, rows={"item": (items, not_finite)}),
         "of bundle": replace(desk.release, bundle="0" * 64),
         "release of round": replace(desk.release, round=NUMBER + 1),
@@ -160,7 +164,7 @@ def test_a_body_over_the_limit_is_not_read(desk: Desk) -> None:
     claim = {"Content-Length": str(10**12)}
     assert desk.ask("POST", f"/release?device={USER}&round={NUMBER}", b"x", **claim)[0] == 413
     for length in ("-1", "1e3", "٣", "9" * 40):
-        with socket.create_connection(desk.server.server_address[:2], timeout=10) as plain:
+        with socket.create_connection(desk.address, timeout=10) as plain:
             head = f"POST /release HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n\r\n"
             plain.sendall(head.encode())
             plain.shutdown(socket.SHUT_WR)
@@ -184,10 +188,10 @@ def test_size_weights_are_bounded_by_the_catalogue(tmp_path: Path) -> None:
 def test_a_silent_or_slow_connection_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counter.Handler, "timeout", 0.2)
     monkeypatch.setattr(counter, "REQUEST_S", 0.5)
-    with socket.create_connection(desk.server.server_address[:2], timeout=10) as silent:
+    with socket.create_connection(desk.address, timeout=10) as silent:
         assert silent.recv(10) == b""
     began = time.monotonic()
-    with socket.create_connection(desk.server.server_address[:2], timeout=10) as slow:
+    with socket.create_connection(desk.address, timeout=10) as slow:
         slow.sendall(b"GET /task HTTP/1.1\r\n")
         with pytest.raises(OSError):  # noqa: PT012 - it drips until it is cut
             for number in range(200):
@@ -329,13 +333,11 @@ def test_addresses_and_tokens_that_would_leak_are_refused(tmp_path: Path) -> Non
         Access(host="0.0.0.0")
     with pytest.raises(InputError, match="both --tls-cert"):
         Access(cert=tmp_path)
-    with pytest.raises(InputError, match="cannot listen"), opened(Access(host="203.0.113.7", **_pair(tmp_path))):
+    with (
+        pytest.raises(InputError, match="cannot listen"),
+        opened(Access("203.0.113.7", 0, TOKEN, *certificate(tmp_path))),
+    ):
         pass
-
-
-def _pair(folder: Path) -> dict[str, object]:
-    cert, key = certificate(folder)
-    return {"token": TOKEN, "cert": cert, "key": key}
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
