@@ -84,8 +84,9 @@ def export_bundles(
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "f16", "i8", "i4", a student's after its name, or
     None), memory_mb, memory_from ("measured" or "estimate"), latency_ms and energy_mj (of a recommendation and reading
-    one text; None: not known), fits, overlap and hr_kept (None: not measured), passed_over (better variants and why
-    not), parity_users, max_score_error, top10_equal, encoder_cosine, bundle_id, path, written (False: was there).
+    one text; None: not known), fits, lacks (what the class has too little of, or None), overlap and hr_kept (None: not
+    measured), passed_over (better variants and why not), parity_users, max_score_error, top10_equal, encoder_cosine,
+    bundle_id, path, written (False: was there).
     Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same bundle, and
     for a class whose every variant loses too much.
     """
@@ -139,7 +140,7 @@ def _plans(
                 variant=choice.candidate.variant,
                 # never the measured figure: exporting a run again must give the same bundle
                 memory_mb=memory_mb(replace(choice.candidate, footprint=None), classes[name]),
-                fits=choice.fits,
+                fits=choice.lacks is None,
                 users=[int(user) for user in users_of.get(name, ())],
                 encoder_in=encoder_in,
             ),
@@ -160,6 +161,7 @@ def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
         "energy_mj": None if joules is None else 1e3 * joules,
         "overlap": None if quality is None else quality.overlap,
         "hr_kept": None if quality is None else quality.kept,
+        "lacks": choice.lacks,
         "passed_over": [{"variant": name, "why": why} for name, why in choice.passed_over],
     }
 

@@ -6,7 +6,7 @@ for recommending (`export.quality`) or small enough for a device (`export.varian
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,45 +59,65 @@ class Reading:
     texts: Sequence[str]
 
 
+@dataclass(frozen=True)
+class _Model:
+    """A model to be staged: `module` is `encoder` with its projection, `expected` what it makes of the sample."""
+
+    name: str
+    folder: Path
+    encoder: TorchEncoder
+    module: torch.nn.Module
+    expected: Floats
+
+
 def stage_encoders(stage: Stage, folders: Mapping[str, Path], how: Reading) -> dict[str, Form]:
     """Every encoder with every type of weights, by label ("i8", or "2x84-i8"), and the one tokenizer they share.
 
     `folders`: transformers folders by name. "" is the run's own encoder, whose vectors items have; others are smaller
     students that give vectors of the same space. Raises `InputError` for a folder without tokenizer.json, for `how`
-    that the encoder cannot take, for students of another vocabulary, and for graphs that differ from torch.
+    that the encoder cannot take, for students of another width or vocabulary, and for graphs that differ from torch.
     """
     own = folders[""]
     if not (own / TOKENIZER).is_file():
         raise InputError(f"{own} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one")
-    whole = (own / TOKENIZER).read_bytes()
-    modules = {name: load_encoder(folder, how.pooling) for name, folder in folders.items()}
-    longest = modules[""].longest
+    encoders = {name: load_encoder(folder, how.pooling) for name, folder in folders.items()}
+    longest = encoders[""].longest
     if not 3 <= how.max_tokens <= longest:
         raise InputError(f"max_tokens must be from 3 to {longest}, what {own} can read; got {how.max_tokens}")
-    pruned, kept = prune(whole, how.texts, how.vocabulary or 1 << 31)
+    pruned, kept = prune((own / TOKENIZER).read_bytes(), how.texts, how.vocabulary or 1 << 31)
     limit = cap(lengths(pruned, how.texts), how.max_tokens)
     stage.add(TOKENIZER, "tokenizer", pruned)
     filled = [text for text in how.texts if text.strip()]
     sample = filled[:: max(1, len(filled) // SAMPLE)][:SAMPLE]
-    out: dict[str, Form] = {}
-    original: Floats | None = None
+    models = []
     for name, folder in folders.items():
-        module = _projected(modules[name], folder)
-        expected = torch_vectors(module, own, sample, limit)
-        original = expected if original is None else original
-        if expected.shape[1] != original.shape[1]:
-            raise InputError(f"{folder} gives vectors of {expected.shape[1]} values instead of {original.shape[1]}")
-        shrink(modules[name], kept, limit, folder)
-        for weights, graph in _forms(stage, folder, module, len(kept), limit):
-            label = "-".join(filter(None, (name, weights)))
-            record = _record(modules[name], label, weights, expected.shape[1], how.pooling, limit, len(kept))
-            _stage(stage, record, graph)
-            got = encoder_of(stage, record).encode(sample)
-            unfit = _compare(folder, weights, got, expected)
-            close = float(cosine(got, original).mean()) if sample else None
-            count = sum(p.numel() for p in module.parameters())
-            out[label] = Form(record, count, close, _work(modules[name], weights, limit), unfit)
-    return out
+        module = _projected(encoders[name], folder)
+        models.append(_Model(name, folder, encoders[name], module, torch_vectors(module, own, sample, limit)))
+    original = models[0].expected
+    for model in models:
+        if model.expected.shape[1] != original.shape[1]:
+            widths = f"vectors of {model.expected.shape[1]} values instead of {original.shape[1]}"
+            raise InputError(f"{model.folder} gives {widths}; distil the student again")
+        shrink(model.encoder, kept, limit, model.folder)
+    return {label: form for m in models for label, form in _forms(stage, m, how.pooling, limit, sample, original)}
+
+
+def _forms(
+    stage: Stage, model: _Model, pooling: Pooling, limit: int, sample: list[str], original: Floats
+) -> Iterator[tuple[str, Form]]:
+    """One model's forms by label: staged, loaded as devices load them, compared with torch and with `original`."""
+    graph = encoder_graph(model.folder, model.module, model.encoder.words, max(limit, SHORTEST))
+    count = sum(p.numel() for p in model.module.parameters())
+    for weights in WEIGHTS:
+        made = stored_as(weights, graph, stage.root)
+        with refused(f"{weights} encoder graph of {model.folder}"):
+            open_session(made)
+        label = "-".join(filter(None, (model.name, weights)))
+        record = _stage(stage, _record(model.encoder, label, weights, original.shape[1], pooling, limit), made)
+        got = encoder_of(stage, record).encode(sample)
+        unfit = _compare(model.folder, weights, got, model.expected)
+        close = float(cosine(got, original).mean()) if sample else None
+        yield label, Form(record, count, close, _work(model.encoder, weights, limit), unfit)
 
 
 def encoder_of(stage: Stage, record: Encoder) -> TextEncoder:
@@ -160,42 +180,31 @@ def _projected(encoder: TorchEncoder, folder: Path) -> torch.nn.Module:
         raise InputError(f"{folder / PROJECTION} is damaged; distil the student again") from error
 
 
-def _forms(stage: Stage, folder: Path, module: torch.nn.Module, words: int, limit: int) -> list[tuple[Weights, Any]]:
-    """The encoder's graph with each type of weights, checked and loaded as devices do."""
-    graph = encoder_graph(folder, module, words, max(limit, SHORTEST))
-    out = []
-    for weights in WEIGHTS:
-        made = stored_as(weights, graph, stage.root)
-        with refused(f"{weights} encoder graph of {folder}"):
-            open_session(made)
-        out.append((weights, made))
-    return out
-
-
-def _record(
-    encoder: TorchEncoder, label: str, weights: Weights, width: int, pooling: Pooling, limit: int, words: int
-) -> Encoder:
+def _record(encoder: TorchEncoder, label: str, weights: Weights, width: int, pooling: Pooling, limit: int) -> Encoder:
     config = encoder.model.config
     return Encoder(
         path=f"onnx/encoder.{label}.onnx",
-        data=f"onnx/encoder.{label}.onnx.data",
+        data=None,
         tokenizer=TOKENIZER,
         dtype=weights,
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
-        vocabulary=words,
+        vocabulary=encoder.words,
         width=width,
         pooling=pooling,
         max_tokens=limit,
     )
 
 
-def _stage(stage: Stage, record: Encoder, graph: Any) -> None:
-    """The graph and its large tensors as two files."""
-    assert record.data is not None
-    small, large = beside(graph, Path(record.data).name)
+def _stage(stage: Stage, record: Encoder, graph: Any) -> Encoder:
+    """The graph and its large tensors, if it has any, as two files; the entry that names both."""
+    data = f"{record.path}.data"
+    small, large = beside(graph, Path(data).name)
     stage.add(record.path, "encoder", small)
-    stage.add(record.data, "encoder", large)
+    if not large:
+        return record
+    stage.add(data, "encoder", large)
+    return record.model_copy(update={"data": data})
 
 
 def _compare(folder: Path, weights: Weights, got: Floats, expected: Floats) -> str | None:

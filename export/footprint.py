@@ -1,7 +1,6 @@
-"""How much memory a bundle takes: a fresh process of the device's own code opens it, recommends and reads a text.
+"""How much memory a bundle takes: a fresh process of the device's own code (`export/probe.py`) uses it and is measured.
 
-Run as a program (`python -m export.footprint BUNDLE`) this is that process; it imports nothing heavier than the device
-does. Its peak is read from /proc (VmHWM): `getrusage` would tell the peak of the process that started it.
+Owns: starting that process, and keeping what it found. Does not own: what a device class has (`export.variants`).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from privacy.errors import InputError
-from privacy.files import write_json
+from privacy.files import sha256_of, write_json
 
 SECONDS = 120  # a process that takes longer is not measured
-STATUS = Path("/proc/self/status")
+PROBE = Path(__file__).with_name("probe.py")
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,12 @@ class Footprint:
 
 def measure(bundle: Path) -> Footprint | None:
     """The footprint of a bundle on this host; None where it cannot be measured."""
-    if not STATUS.exists():
-        return None
     above = str(Path(__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (above, os.environ.get("PYTHONPATH"))))}
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "export.footprint", str(bundle)],
+            [sys.executable, "-P", str(PROBE), str(bundle)],
             capture_output=True,
             env=environment,
             timeout=SECONDS,
@@ -84,29 +81,5 @@ class Footprints:
         import onnxruntime
 
         where = [platform.platform(), platform.node(), sys.version, numpy.__version__, onnxruntime.__version__]
+        where.append(sha256_of(PROBE))
         return hashlib.sha256(json.dumps([sorted(files.items()), where]).encode()).hexdigest()
-
-
-def peak_mb() -> float:
-    """Largest memory this process has had resident, MB."""
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024 / 1e6
-
-
-def main(bundle: str) -> None:
-    """Use the bundle as a device would, and print the footprint."""
-    import numpy  # noqa: F401
-    import onnxruntime  # noqa: F401
-
-    bare = peak_mb()
-    from edge.recommender import Recommender
-
-    recommender = Recommender(bundle)
-    recommender.recommend(10)
-    if recommender.bundle.config.encoder is not None:
-        recommender.encode([max(recommender.catalogue.titles, key=len)])
-    print(json.dumps(asdict(Footprint(bare, peak_mb() - bare))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

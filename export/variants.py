@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from export.quality import Quality
 
 SHARE = 0.8  # of the memory an app may use: the rest is for what is not modelled
-# what a process grows by over the bare runtime, where it cannot be measured; fitted to bundles of 0.3 to 30 MB
-LIBRARIES_MB = 30.0  # what the device code loads, and one call's buffers
-ENCODER_MB = 20.0  # tokenizer and one text's activations
-ENCODER_SHARE = 0.5  # of the encoder's files, held a second time once they are laid out for multiplying
+# what a process grows by over the bare runtime besides its files, where it cannot be measured: measured with small ones
+LIBRARIES_MB = 32.0  # what the device code loads, and one call's buffers
+ENCODER_MB = 10.0  # tokenizer and one text's activations
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a class gets, and why not what would have been better: (variant, reason), best first."""
+    """What a class gets, and why not what would have been better: (variant, reason), best first.
+
+    `lacks`: what the class does not have for it, None where it fits.
+    """
 
     candidate: Candidate
-    fits: bool
+    lacks: str | None
     passed_over: tuple[tuple[str, str], ...]
 
 
@@ -114,9 +116,8 @@ def memory_mb(candidate: Candidate, limits: ClassLimits) -> float:
     """Peak memory, MB: the class's runtime and what a process grows by over it, measured or else estimated."""
     if candidate.footprint is not None:
         return limits.runtime_mb + candidate.footprint.grown_mb
-    size = candidate.size
-    encoder = ENCODER_SHARE * size.encoder / 1e6 + ENCODER_MB if size.encoder else 0.0
-    return limits.runtime_mb + LIBRARIES_MB + size.files / 1e6 + encoder
+    encoder = ENCODER_MB if candidate.size.encoder else 0.0
+    return limits.runtime_mb + LIBRARIES_MB + candidate.size.files / 1e6 + encoder
 
 
 def latency_s(candidate: Candidate, limits: ClassLimits) -> float | None:
@@ -166,14 +167,14 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
     >>> choose(candidates, "phone", ClassLimits(app_mb=150, runtime_mb=20), Rules()).candidate.variant
     Variant(table='f16', encoder='i8')
     >>> choose(candidates, "watch", ClassLimits(app_mb=80, runtime_mb=20), Rules()).passed_over
-    (('f16+encoder-i8', 'needs 97 MB of memory, has 64'),)
+    (('f16+encoder-i8', 'needs 82 MB of memory, has 64'),)
     """
     ranked = sorted(candidates, key=_rank)
     reasons = [(c, loss(c, rules), excess(c, limits, rules)) for c in ranked]
     passed = tuple((c.variant.name, lost or over or "") for c, lost, over in reasons)
     for place, (candidate, lost, over) in enumerate(reasons):
         if lost is None and over is None:
-            return Choice(candidate, True, passed[:place])
+            return Choice(candidate, None, passed[:place])
     fitting = [f"{c.variant.name} {lost}" for c, lost, over in reasons if over is None]
     floor = [c for c, lost, _ in reasons if lost is None and c.variant.encoder is None]
     if fitting or not floor:
@@ -183,7 +184,8 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
             "export.max_quality_loss, lower export.min_overlap, or leave the class out of the fleet"
         )
     smallest = min(floor, key=lambda c: c.size.files)
-    return Choice(smallest, False, tuple(p for p in passed if p[0] != smallest.variant.name))
+    others = tuple(p for p in passed if p[0] != smallest.variant.name)
+    return Choice(smallest, excess(smallest, limits, rules), others)
 
 
 def _rank(candidate: Candidate) -> tuple[bool, float, int]:

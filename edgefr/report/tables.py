@@ -246,9 +246,9 @@ def warnings(summary: dict[str, Any]) -> list[str]:
         )
     if fleet["rounds"] and not fleet["contributed"]:
         out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
-    tight = [row["class"] for row in summary["bundles"] if not row["fits"]]
-    if tight:
-        out.append(f"warning: no bundle fits the memory of {', '.join(tight)}; a smaller encoder or catalogue would")
+    for row in summary["bundles"]:
+        if row["lacks"]:
+            out.append(f"warning: the smallest bundle for {row['class']} {row['lacks']}; use a smaller catalogue")
     return out
 
 

@@ -78,7 +78,6 @@ def test_a_bundle_has_the_documented_layout() -> None:
         "index/ids.json",
         "index/text.f16.npy",
         "onnx/encoder.i8.onnx",
-        "onnx/encoder.i8.onnx.data",
         "onnx/score.onnx",
         "private/init.safetensors",
         "private/users.json",

@@ -133,7 +133,9 @@ def test_transfer_table() -> None:
 
 def test_bundles_that_were_not_compared_show_a_dash() -> None:
     row = {"class": "tv", "variant": "i8", "files_mb": 1.0, "memory_mb": 99.6, "fits": False, "parity_users": 0}
-    shown = printed(bundle_table([row | {"max_score_error": None, "top10_equal": None}]))
+    row |= dict.fromkeys(("max_score_error", "top10_equal", "latency_ms", "overlap", "hr_kept"))
+    row |= {"memory_from": "estimate", "passed_over": [{"variant": "f16+encoder-i8", "why": "needs 97 MB, has 64"}]}
+    shown = printed(bundle_table([row]))
     assert "100" in shown
     assert "NO" in shown
 
@@ -145,7 +147,7 @@ def test_warnings_are_for_what_must_not_be_overlooked() -> None:
     assert line.startswith("warning: 1 client update held NaN or infinite values")
     (line,) = warnings(summary(fleet=fleet() | {"contributed": 0}))
     assert "no client ever contributed" in line
-    (line,) = warnings(summary(bundles=[{"class": "watch", "fits": False}, {"class": "tv", "fits": True}]))
+    (line,) = warnings(summary(bundles=[{"class": "watch", "lacks": "needs 97 MB"}, {"class": "tv", "lacks": None}]))
     assert "watch" in line
     assert "tv" not in line
 
