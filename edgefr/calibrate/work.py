@@ -15,11 +15,15 @@ FLOAT = 4  # bytes of a value while it is computed with
 
 
 def of_recommending(bundle: Bundle) -> tuple[float, float]:
-    """(operations, bytes) of scoring the catalogue: two per dense value and item; tables are read, and widened."""
+    """(operations, bytes) of scoring the catalogue: two per dense value and item; tables are read, and widened.
+
+    Where a device reads texts itself, the weights in the score graph meet every token of every item.
+    """
     sizes, items = bundle.manifest.model, bundle.manifest.item_count
     widths = sum(table.width for table in bundle.config.tables)
     stored = sum(_size(bundle, table.path) for table in bundle.config.tables)
-    flops = 2.0 * items * (sizes.shared_parameters + sizes.private_parameters + widths)
+    weights, tokens = _reading(bundle, [bundle.config.score])
+    flops = 2.0 * items * (sizes.shared_parameters + sizes.private_parameters + widths + weights * tokens)
     return flops, stored + 2.0 * FLOAT * items * widths
 
 
@@ -43,8 +47,7 @@ def of_step(bundle: Bundle, examples: float) -> StepWork:
     phases = [phase for phase in learning.phases if phase.when == "round"]
     used = {name for phase in phases for name in (*phase.dense, *phase.tables)}
     widths = sum(tensor.shape[-1] for tensor in learning.tensors) + sum(t.width for t in bundle.config.tables)
-    reading = [table.width for table in bundle.config.tables if table.dtype == "i32"]
-    weights = max((_size(bundle, phase.graph) for phase in phases), default=0) / FLOAT if reading else 0.0
+    weights, tokens = _reading(bundle, [phase.graph for phase in phases])
     forward = sum(2.0 * (_values(t) if t.kind == "dense" else t.shape[-1]) for t in _read(learning))
     trained = sum(
         _values(t) if t.kind == "dense" else min(t.shape[0], examples) * t.shape[-1]
@@ -53,13 +56,13 @@ def of_step(bundle: Bundle, examples: float) -> StepWork:
     )
     return StepWork(
         examples=examples,
-        flops_per_example=forward + 2.0 * weights * sum(reading),
+        flops_per_example=forward + 2.0 * weights * tokens,
         trained_parameters=trained,
         resident_parameters=sum(_values(tensor) for tensor in learning.tensors) + weights,
         activation_bytes=FLOAT * examples * widths,
         upload_bytes=FLOAT * sum(_values(learning.tensor(name)) for name in learning.trained("round", "shared")),
         optimiser=phases[0].optimiser if phases else "sgd",
-        passes=2.0 if reading else 3.0,
+        passes=2.0 if tokens else 3.0,
         width=max(tensor.shape[-1] for tensor in learning.tensors),
     )
 
@@ -68,6 +71,12 @@ def _read(learning: Learning) -> list[TensorRecord]:
     """Tensors that a step of a round reads: those it trains, and shared ones."""
     used = {name for phase in learning.phases if phase.when == "round" for name in (*phase.dense, *phase.tables)}
     return [tensor for tensor in learning.tensors if tensor.name in used or tensor.place == "shared"]
+
+
+def _reading(bundle: Bundle, graphs: list[str]) -> tuple[float, float]:
+    """(weights, tokens of a text) of a language model in the largest of these graphs; zeros where none reads texts."""
+    tokens = float(sum(table.width for table in bundle.config.tables if table.dtype == "i32"))
+    return (max((_size(bundle, path) for path in graphs), default=0.0) / FLOAT, tokens) if tokens else (0.0, 0.0)
 
 
 def _values(tensor: TensorRecord) -> int:
