@@ -77,4 +77,4 @@ def exact_sampler() -> Any:
     try:
         return importlib.import_module("opendp.prelude")
     except ImportError as error:
-        raise InputError("sampler opendp needs the package opendp: pip install opendp, or use sampler grid") from error
+        raise InputError("sampler opendp needs opendp: pip install 'edgefr[opendp]', or use sampler grid") from error
