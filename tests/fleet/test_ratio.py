@@ -141,8 +141,7 @@ def test_what_host_ratio_needs(tmp_path, over, error):
 
 def test_a_file_is_named_relative_to_the_fleet_file_and_its_content_is_kept(tmp_path):
     written(tmp_path / "c.json", {DEVICE: APP})
-    text = DEVICES.read_text() + "\ncost: {mode: analytic, calibration: c.json}\n"
-    (tmp_path / "devices.yaml").write_text(text)
+    (tmp_path / "devices.yaml").write_text(DEVICES.read_text().replace("calibration: null ", "calibration: c.json "))
     spec = load_fleet(tmp_path / "devices.yaml")
     assert spec.cost.calibration == read_calibration(tmp_path / "c.json")
     # as a run keeps it: whole, without the file
