@@ -120,8 +120,8 @@ def _modes(fleet: dict[str, Any]) -> str:
     ratios = [step["ratio"] for step in found.get("steps", {}).values()]
     if not ratios:
         return ""
-    apart = f"a measured host, scaled, says {min(ratios):.2g} to {max(ratios):.2g} times the analytic model's step"
-    return f"\nstep times: {found['mode']}; {apart} (by class)"
+    span = " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios))))
+    return f"\nstep times: {found['mode']}; a measured host, scaled, says {span} times the analytic model's step"
 
 
 def _virtual(hours: float) -> str:
