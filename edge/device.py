@@ -39,6 +39,7 @@ from edge.signature import Trusted
 from edge.state import PREVIOUS, State, Store
 from edge.tables import open_table
 from edge.training import Material, train
+from edge.vectors import Kept, read_vectors
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -335,8 +336,21 @@ class Device:
 
     def _rows(self, state: State) -> dict[str, Rows]:
         """Rows of every table: the device's own copy of those that are trained, the bundle's of the others."""
-        own = {name: value.__getitem__ for name, value in state.part("table").items()}
+        own: dict[str, Rows] = {name: value.__getitem__ for name, value in state.part("table").items()}
+        learning = self.bundle.config.learning
+        if learning is not None and learning.vectors is not None and state.facts["round"] != learning.round:
+            own["vectors"] = self._vectors(learning, learning.vectors, state).__getitem__
         return {**self._static, **own}
+
+    def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
+        """Item vectors by the tensors as the server last sent them; read anew after an update."""
+        shared, kept = state.part("shared"), Kept(self.store.folder)
+        vectors = kept.of(shared)
+        if vectors is None or len(vectors) != self.catalogue.items:
+            graph = self._graph(path, learning.vectors_data)
+            vectors = read_vectors(graph, shared, self._static, self.catalogue.items)
+            kept.keep(shared, vectors)
+        return vectors
 
     def _tables(self, learning: Learning) -> dict[str, Floats]:
         """The trained tables as the bundle brought them."""
@@ -346,15 +360,14 @@ class Device:
             if tensor.kind == "rows" and tensor.place == "shared"
         }
 
-    def _graph(self, path: str) -> Graph:
+    def _graph(self, path: str, data: str | None = None) -> Graph:
         if path not in self._graphs:
-            self._graphs[path] = Graph(self.bundle.file(path))
+            beside = None if data is None else self.bundle.file(data)
+            self._graphs[path] = Graph(self.bundle.file(path), beside)
         return self._graphs[path]
 
     def _steps(self, learning: Learning, when: Literal["round", "final"]) -> dict[str, Graph]:
-        return {
-            phase.name: self._graph(phase.graph) for phase in learning.phases if phase.when == when and phase.epochs
-        }
+        return {p.name: self._graph(p.graph, p.data) for p in learning.phases if p.when == when and p.epochs}
 
 
 def _check(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:

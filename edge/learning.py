@@ -25,6 +25,7 @@ class PhaseRecord(Record):
 
     name: str = Field(description="name of the phase")
     graph: Inside = Field(description="ONNX graph of one optimiser step")
+    data: Inside | None = Field(None, description="file of the graph's large tensors; null: all in the graph")
     purpose: str = Field(description="keys the draws of its examples")
     when: Literal["round", "final"] = Field(description="round: in every federated round; final: stays on the device")
     epochs: Count = Field(description="passes over the client's examples")
@@ -62,6 +63,8 @@ class Learning(Record):
     tensors: list[TensorRecord] = Field(description="every tensor of the local program")
     phases: list[PhaseRecord] = Field(min_length=1, description="local work in order")
     score: Inside = Field(description="score graph of the tensors that rounds train (no personal layers)")
+    vectors: Inside | None = Field(None, description="graph of item vectors, where the device reads texts itself")
+    vectors_data: Inside | None = Field(None, description="file of that graph's large tensors")
     negatives: Count = Field(description="sampled negatives per positive")
     batch_size: Annotated[int, Field(ge=1)] = Field(description="examples per optimiser step")
     seed: Count = Field(description="keys the draws of examples")

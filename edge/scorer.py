@@ -16,8 +16,8 @@ Ints = npt.NDArray[np.int64]
 Rows = Callable[[Any], npt.NDArray[Any]]
 """Rows of a table for a slice or an array of items."""
 
-BLOCK, LONG_BLOCK = 4096, 64
-"""Items scored in one call: bounds memory whatever the catalogue's size; few where each is a text to be read."""
+BLOCK = 4096
+"""Items scored in one call: bounds memory whatever the catalogue's size."""
 
 
 class Scorer:
@@ -34,10 +34,8 @@ class Scorer:
         out = np.empty(self._items, np.float32)
         feeds: dict[str, npt.NDArray[Any]] = {**dense, **history_feeds(self._graph, context, tables)}
         wanted = _wanted(self._graph, "items")
-        sample = {name: read(self._graph, tables, name, slice(0, 1)) for name in wanted}
-        block = LONG_BLOCK if any(rows.dtype.kind == "i" for rows in sample.values()) else BLOCK
-        for start in range(0, self._items, block):
-            part = slice(start, min(start + block, self._items))
+        for start in range(0, self._items, BLOCK):
+            part = slice(start, min(start + BLOCK, self._items))
             scored = self._graph.run(
                 feeds | {f"items.{name}": read(self._graph, tables, name, part) for name in wanted}
             )

@@ -29,6 +29,7 @@ from export.trace import Shape, constants_of, example_rows, filled, gate, hold, 
 from privacy import keyed
 from privacy.errors import InputError, unknown
 
+VECTORS = "vectors"  # the table of finished item vectors, of clients that read texts
 SIZES = (
     (1, 1),
     (2, 3),
@@ -83,15 +84,55 @@ def table_widths(program: Any) -> dict[str, int]:
     return rows | {name: int(table.shape[1]) for name, table in program.frozen.items()}
 
 
-def client_scores(program: Any, tensors: Mapping[str, Tensor], items: Gathered) -> Tensor:
-    """One client's scores [n], the way a device computes them: item vectors, user vector, score."""
-    history = None if items.history is None else program.vectors(tensors, items.history)
-    vectors = program.vectors(tensors, items)
-    return program.score(tensors, items, vectors, program.user(tensors, items, history, vectors))
+def scored_tables(program: Any) -> dict[str, int]:
+    """Width of every table a score graph reads: the program's own, or finished item vectors where it reads texts.
+
+    A client that runs a language model reads every title once per update of the model (`vectors_graph`), not whenever
+    it recommends.
+    """
+    return {VECTORS: program.dim} if constants_of(program) else table_widths(program)
+
+
+class _Vectors(torch.nn.Module):
+    """`program.vectors` as a function of the graph's inputs in order."""
+
+    def __init__(self, program: Any, inputs: list[str]) -> None:
+        super().__init__()
+        self._program, self._inputs = program, inputs
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        given = dict(zip(self._inputs, inputs, strict=True))
+        tensors = {name.removeprefix("shared."): value for name, value in given.items()}
+        tables = [(key, given[f"items.{name}"]) for name, key in self._program.frozen.items()]
+        vectors: Tensor = self._program.vectors(tensors, Gathered(tables))
+        return vectors
+
+
+def vectors_graph(program: Any) -> Any:
+    """The ONNX graph of a reading client's item vectors: `items.T`, `shared.X` in, `vectors` [n, d] out; n is free.
+
+    Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
+
+    >>> vectors_graph(program)  # doctest: +SKIP
+    """
+    constants = constants_of(program)
+    shapes: dict[str, Shape] = {f"items.{name}": ("n", int(t.shape[1])) for name, t in program.frozen.items()}
+    shapes |= {f"shared.{name}": s.shape for name, s in program.specs.items() if s.place == "shared"}
+    shapes |= {name: tuple(constant.shape) for name, constant in constants.items()}
+
+    def inputs(n: int) -> list[Tensor]:
+        sizes = {k: filled(shape, {"n": n}) for k, shape in shapes.items()}
+        rows = {k: example_rows(k, program.frozen.get(k.partition(".")[2]), s) for k, s in sizes.items()}
+        return [constants.get(k, value) for k, value in rows.items()]
+
+    module, what = _Vectors(program, list(shapes)), f"vectors graph of {program.name}"
+    model = hold(trace(what, module, inputs(5), shapes, [VECTORS], optimize=False), constants)
+    gate(what, model, module, shapes, [inputs(n) for n, _ in SIZES])
+    return model
 
 
 class _Scores(torch.nn.Module):
-    """`client_scores` as a function of the graph's inputs in order."""
+    """One client's scores [n], the way a device computes them, as a function of the graph's inputs in order."""
 
     def __init__(self, program: Any, tensors: Collection[str], inputs: list[str]) -> None:
         super().__init__()
@@ -103,13 +144,23 @@ class _Scores(torch.nn.Module):
         given = dict(zip(self._inputs, inputs, strict=True))
         specs = self._program.specs
         tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors}
-        tensors |= {name: given[name] for name in constants_of(self._program)}
-        history = None
+        history = past = None
         if self._program.needs_history:
-            past = [(key, given[f"history.{name}"]) for name, key in self._keys.items()]
-            history = Gathered(past, given["label.history"], given["weight.history"])
-        tables = [(key, given[f"items.{name}"]) for name, key in self._keys.items()]
-        return client_scores(self._program, tensors, Gathered(tables, history=history)).reshape(-1)
+            history = Gathered(self._tables("history", given), given["label.history"], given["weight.history"])
+            past = self._vectors("history", tensors, history, given)
+        items = Gathered(self._tables("items", given), history=history)
+        vectors = self._vectors("items", tensors, items, given)
+        user = self._program.user(tensors, items, past, vectors)
+        scores: Tensor = self._program.score(tensors, items, vectors, user).reshape(-1)
+        return scores
+
+    def _tables(self, role: str, given: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        return [(key, given[f"{role}.{name}"]) for name, key in self._keys.items() if f"{role}.{name}" in given]
+
+    def _vectors(self, role: str, tensors: dict[str, Tensor], batch: Gathered, given: dict[str, Tensor]) -> Tensor:
+        ready = given.get(f"{role}.{VECTORS}")
+        vectors: Tensor = self._program.vectors(tensors, batch) if ready is None else ready
+        return vectors
 
 
 def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
@@ -123,7 +174,7 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
     >>> [i.name for i in graph.graph.input]  # doctest: +SKIP
     ['items.item', 'private.user']
     """
-    widths = table_widths(program)
+    widths = scored_tables(program)
     names = list(program.specs) if tensors is None else [name for name in program.specs if name in tensors]
     shapes: dict[str, Shape] = {f"items.{name}": ("n", width) for name, width in widths.items()}
     if program.needs_history:
@@ -131,14 +182,12 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
         shapes |= {"label.history": ("h",), "weight.history": ("h",)}
     dense = {name: program.specs[name] for name in names if program.specs[name].kind == "dense"}
     shapes |= {f"{spec.place}.{name}": spec.shape for name, spec in dense.items()}
-    constants = constants_of(program)
-    shapes |= {name: tuple(constant.shape) for name, constant in constants.items()}
 
     def inputs(n: int, h: int) -> list[Tensor]:
         sizes = {"n": n, "h": h}
         numbers = {k: filled(shape, sizes) for k, shape in shapes.items()}
         constant = {"label.history": 1.0, "weight.history": 1 / h}
-        given = {k: torch.full(numbers[k], value) for k, value in constant.items() if k in numbers} | constants
+        given = {k: torch.full(numbers[k], value) for k, value in constant.items() if k in numbers}
         return [
             given[k] if k in given else example_rows(k, program.frozen.get(k.partition(".")[2]), s)
             for k, s in numbers.items()
@@ -147,7 +196,7 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
     module = _Scores(program, names, list(shapes))
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
     what = f"score graph of {program.name}"
-    model = hold(trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False), constants)
+    model = trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False)
     gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
     return model
 

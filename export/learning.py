@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from edge.learning import Learning, PhaseRecord, ReleaseRecord, ReplayRecord, TensorRecord
-from export.graphs import score_graph
+from export.graphs import score_graph, vectors_graph
 from export.stage import Stage
 from export.steps import Optimisers, step_graph
+from export.trace import constants_of
+from export.weights import beside_all
 
-SCORE = "onnx/score.rounds.onnx"
+SCORE, VECTORS, WEIGHTS = "onnx/score.rounds.onnx", "onnx/vectors.onnx", "onnx/step.weights.data"
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,20 @@ def stage_learning(stage: Stage, program: Any, lessons: Lessons) -> Learning:
     Raises `InputError` naming phase, tensor and step when a graph does not train like torch: nothing is exported then.
     """
     phases = [phase for phase in program.phases if phase.epochs]
-    records = []
-    for number, phase in enumerate(phases):
-        graph, _ = step_graph(program, phase, lessons.optimisers)
-        path = f"onnx/step.{number}.onnx"
-        stage.add(path, "step", graph.SerializeToString(deterministic=True))
-        records.append(_record(program, phase, path))
+    graphs = {
+        f"onnx/step.{n}.onnx": step_graph(program, phase, lessons.optimisers)[0] for n, phase in enumerate(phases)
+    }
+    records = [_record(program, phase, path) for phase, path in zip(phases, graphs, strict=True)]
+    reads = bool(constants_of(program))
+    if reads:
+        graphs[VECTORS] = vectors_graph(program)
+    small, large = beside_all(list(graphs.values()), PurePosixPath(WEIGHTS).name)
+    for path, content in zip(graphs, small, strict=True):
+        stage.add(path, "step", content)
+    data = WEIGHTS if large else None
+    if data is not None:
+        stage.add(data, "step", large)
+        records = [record.model_copy(update={"data": data}) for record in records]
     used = {name for phase in phases if phase.when == "round" for name in phase.uses}
     graph = score_graph(program, [name for name in program.specs if name in used])
     stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
@@ -48,6 +59,8 @@ def stage_learning(stage: Stage, program: Any, lessons: Lessons) -> Learning:
         ],
         phases=records,
         score=SCORE,
+        vectors=VECTORS if reads else None,
+        vectors_data=data if reads else None,
         negatives=lessons.negatives,
         batch_size=lessons.batch_size,
         seed=lessons.seed,
@@ -65,7 +78,9 @@ def trained_tables(program: Any) -> list[str]:
 
 def paths(learning: Learning) -> list[str]:
     """The files that learning needs beside those of recommending."""
-    return [learning.score, *(phase.graph for phase in learning.phases)]
+    phases = [path for phase in learning.phases for path in (phase.graph, phase.data)]
+    named = [learning.score, learning.vectors, learning.vectors_data, *phases]
+    return list(dict.fromkeys(path for path in named if path is not None))
 
 
 def _record(program: Any, phase: Any, path: str) -> PhaseRecord:

@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from edge.manifest import Table, TableType
 from export.clients import Users, as_float32
-from export.graphs import score_graph
+from export.graphs import VECTORS, Gathered, score_graph
 from export.quantise import table_fp16, table_int8
 from export.stage import Stage
+from export.trace import constants_of
 from privacy.errors import InputError
 
 SCORE, IDS = "onnx/score.onnx", "index/ids.json"
 SHARED, INIT = "adapters/shared.safetensors", "private/init.safetensors"
+TITLES = 64  # read at once
 TABLE_TYPES: tuple[TableType, ...] = ("f32", "f16", "i8")
 
 
@@ -80,7 +82,10 @@ def stage_catalogue(
 
 
 def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str, npt.NDArray[Any]]:
-    """Tables a bundle caches: frozen ones and the shared rows, [items, width] each; float32, token numbers int32."""
+    """Tables a bundle caches: frozen ones and the shared rows, [items, width] each; float32, token numbers int32.
+
+    Where clients read texts, the items' vectors by the shared tensors are one more.
+    """
     rows = {name: shared[name] for name, spec in program.specs.items() if spec.kind == "rows" and name in shared}
     tables: dict[str, npt.NDArray[Any]] = {
         name: as_float32(table) if table.is_floating_point() else table.cpu().numpy().astype(np.int32)
@@ -89,7 +94,20 @@ def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str
     for name, table in tables.items():
         if table.ndim != 2 or len(table) != items:
             raise InputError(f"table '{name}' is {list(table.shape)}, but the catalogue has {items} items")
-    return tables
+    return tables | ({VECTORS: read_vectors(program, shared)} if constants_of(program) else {})
+
+
+def read_vectors(program: Any, shared: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    """Vectors of the whole catalogue by a client's own language model, [items, d]; a few titles at a time."""
+    import torch
+
+    on_host = {name: tensor.detach().cpu().float() for name, tensor in shared.items()}
+    parts = zip(*(table.cpu().split(TITLES) for table in program.frozen.values()), strict=True)
+    with torch.no_grad():
+        blocks = [
+            program.vectors(on_host, Gathered(list(zip(program.frozen.values(), part, strict=True)))) for part in parts
+        ]
+    return as_float32(torch.cat(blocks))
 
 
 def _npy(array: npt.NDArray[Any]) -> Callable[[BinaryIO], object]:

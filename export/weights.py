@@ -12,7 +12,7 @@ Owns: the graphs' bytes. Does not own: whether they are still good enough (`expo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -60,21 +60,32 @@ def beside(graph: Any, name: str) -> tuple[bytes, bytes]:
 
     A runtime maps that file instead of reading it, so weights are not held twice while a model loads.
     """
+    [small], data = beside_all([graph], name)
+    return small, data
+
+
+def beside_all(graphs: Sequence[Any], name: str) -> tuple[list[bytes], bytes]:
+    """Graphs with their large tensors in one other file: a tensor that several of them hold is in it once."""
     from onnx import ModelProto, TensorProto
 
-    out, data = ModelProto(), bytearray()
-    out.CopyFrom(graph)
-    for tensor in out.graph.initializer:
-        if len(tensor.raw_data) < MAPPED:
-            continue
-        data += bytes(-len(data) % PAGE)
-        place = {"location": name, "offset": len(data), "length": len(tensor.raw_data)}
-        data += tensor.raw_data
-        tensor.ClearField("raw_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in place.items():
-            tensor.external_data.add(key=key, value=str(value))
-    return out.SerializeToString(deterministic=True), bytes(data)
+    out, data, offsets = [], bytearray(), dict[bytes, int]()
+    for graph in graphs:
+        copy = ModelProto()
+        copy.CopyFrom(graph)
+        for tensor in copy.graph.initializer:
+            content = tensor.raw_data
+            if len(content) < MAPPED:
+                continue
+            if content not in offsets:
+                data += bytes(-len(data) % PAGE)
+                offsets[content] = len(data)
+                data += content
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in {"location": name, "offset": offsets[content], "length": len(content)}.items():
+                tensor.external_data.add(key=key, value=str(value))
+        out.append(copy.SerializeToString(deterministic=True))
+    return out, bytes(data)
 
 
 def nibbles(matrix: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:

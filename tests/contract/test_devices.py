@@ -21,6 +21,7 @@ from edgefr.methods.f3crec.memory import ReplayMemory, empty, remember_best
 from edgefr.methods.f3crec.settings import ContinualSettings
 from tests.contract import bundles
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
+from tests.export.worlds import literal
 
 LEARNERS = (0, 7, 20)
 
@@ -99,3 +100,29 @@ def test_a_device_replays_what_the_simulator_replays(variant: str, tmp_path: Pat
     assert drawn is not None
     assert 0 < len(drawn.items.values) <= how.list_size
     compare(release, inline.run(job, shared, own, one), 0)
+
+
+def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) -> None:
+    """After an update its scores are those of the new encoder; titles are read again for the next update alone."""
+    variant, client = "transfr lora", 7
+    device = Device(bundles.bundle(variant), tmp_path, user=bundles.user(client))
+    device.learn(interactions()[client])
+    before = device.scores()
+    base, shared = device.bundle.manifest.bundle_id, device.state.part("shared")
+    moved = {name: value + 0.05 * np.cos(np.arange(value.size)).reshape(value.shape) for name, value in shared.items()}
+    moved = {name: value.astype(np.float32) for name, value in moved.items()}
+    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND, moved))
+    after = device.scores()
+    assert np.abs(after - before).max() > 1e-3
+
+    local, own = program(variant), device.state.part("private")
+    tensors = {name: torch.from_numpy(value) for name, value in (moved | own).items()}
+    close(after, torch.from_numpy(literal(local, tensors, interactions()[client])))
+
+    [kept] = tmp_path.glob("vectors-*.npy")
+    device._graphs.clear()
+    path = device.learning.vectors
+    device._graphs[path] = None  # type: ignore[index,assignment]  # reading again would fail
+    np.testing.assert_array_equal(device.scores(), after)
+    kept.write_bytes(kept.read_bytes()[:50])
+    np.testing.assert_array_equal(Device(bundles.bundle(variant), tmp_path).scores(), after)

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from edgefr.engine import optimisers
 from edgefr.methods.transfr.lora import LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from export.graphs import score_graph
+from export.graphs import score_graph, vectors_graph
 from export.rehearsal import Rehearsal, first_values, rehearse
 from export.steps import Layout, Step, step_graph
 from export.trace import open_session
@@ -83,10 +83,12 @@ def test_a_weight_that_differs_is_found_by_the_gate() -> None:
 
 def test_scores_from_tokens_are_those_of_the_simulation() -> None:
     made = program()
-    graph = score_graph(made)
-    inputs = {i.name: i.type.tensor_type.elem_type for i in graph.graph.input}
+    reading, scoring = vectors_graph(made), score_graph(made)
+    inputs = {i.name: i.type.tensor_type.elem_type for i in reading.graph.input}
     assert inputs["items.tokens"] == onnx.TensorProto.INT32
     assert {f"shared.{name}" for name in made.lora} <= set(inputs)
+    wanted = {i.name for i in scoring.graph.input}
+    assert wanted == {"items.vectors", *(f"private.{n}" for n, s in made.specs.items() if s.place == "private")}
     shared = {n: v + 0.2 * berts.numbers(n, tuple(v.shape)) for n, v in made.init_shared(0).items()}
     private = {
         n: v[0] + 0.2 * berts.numbers(n, tuple(v.shape[1:])) for n, v in made.init_private(0, torch.arange(1)).items()
@@ -95,8 +97,9 @@ def test_scores_from_tokens_are_those_of_the_simulation() -> None:
     feeds = {f"shared.{n}": v.numpy() for n, v in shared.items()} | {
         f"private.{n}": v.numpy() for n, v in private.items()
     }
-    session = open_session(graph)
+    read, score = open_session(reading), open_session(scoring)
     for part in (slice(0, 1), slice(0, 7), slice(0, ITEMS)):
         tokens = made.frozen["tokens"][part].numpy()
-        (got,) = session.run(None, {n: v for n, v in (feeds | {"items.tokens": tokens}).items() if n in inputs})
+        (vectors,) = read.run(None, {n: v for n, v in (feeds | {"items.tokens": tokens}).items() if n in inputs})
+        (got,) = score.run(None, {n: v for n, v in (feeds | {"items.vectors": vectors}).items() if n in wanted})
         np.testing.assert_allclose(got, expected[part], atol=1e-5)

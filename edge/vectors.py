@@ -1,0 +1,64 @@
+"""Item vectors of a device that reads texts itself: made once per update of the model, kept beside its state."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.graph import Graph
+from edge.scorer import Rows
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+Floats = npt.NDArray[np.float32]
+TITLES = 64  # read at once: bounds memory whatever the catalogue's size
+
+
+def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str, Rows], items: int) -> Floats:
+    """Vectors of the whole catalogue by the shared tensors, float32 [items, d]. `InputError` if they are not finite."""
+    dense = {f"shared.{name}": value for name, value in shared.items()}
+    wanted = [name.removeprefix("items.") for name in graph.inputs if name.startswith("items.")]
+    parts = []
+    for start in range(0, items, TITLES):
+        part = slice(start, min(start + TITLES, items))
+        parts.append(graph.run(dense | {f"items.{name}": tables[name](part) for name in wanted}))
+    vectors = np.concatenate(parts)
+    if len(vectors) != items or not np.isfinite(vectors).all():
+        raise InputError(f"{graph.path} gives vectors that are not finite numbers, one row per item; undo the update")
+    return vectors
+
+
+class Kept:
+    """Vectors on disk under the digest of the tensors they come from. It is a cache: what is damaged is made again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def of(self, shared: Mapping[str, Floats]) -> Floats | None:
+        """The vectors of these tensors; None when they are not there."""
+        try:
+            found: Floats = np.load(self._path(shared), mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        return found if found.dtype == np.float32 and found.ndim == 2 else None
+
+    def keep(self, shared: Mapping[str, Floats], vectors: Floats) -> None:
+        """Keep them in place of all others. Where they cannot be written they are made again the next time."""
+        path = self._path(shared)
+        with suppress(InputError, OSError):
+            write_atomic(path, lambda file: np.save(file, vectors, allow_pickle=False), mode=0o600)
+            for other in self._folder.glob("vectors-*.npy"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+
+    def _path(self, shared: Mapping[str, Floats]) -> Path:
+        whole = hashlib.sha256()
+        for name in sorted(shared):
+            whole.update(name.encode())
+            whole.update(np.asarray(shared[name], order="C").tobytes())
+        return self._folder / f"vectors-{whole.hexdigest()[:16]}.npy"
