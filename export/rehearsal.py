@@ -22,7 +22,7 @@ TOLERANCE = 1e-5  # largest allowed difference of a loss, a parameter or a momen
 STEPS = 51
 BATCHES, PASTS = (1, 40, 17, 5), (3, 1, 8)  # examples and past positives of the steps in turn, from the second on
 ITEMS = 64
-RATES = {"sgd": 0.1, "adam": 0.01}  # the learning rate is an input, so any will do
+RATES = {"sgd": 0.1, "adam": 1e-3}  # the learning rate is an input, so any will do
 GENTLE = 0.2  # of the rates, and of what changes it, where a language model is trained: it magnifies what rounds off
 Values = dict[str, Tensor]
 
