@@ -1,0 +1,139 @@
+"""`edgefr sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from edgefr.cli.simulate import DEVICES, data_names, free_folder
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edgefr.sweep.plan import Search
+
+
+def sweep(
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=[A,B,...]",
+            help="Values of a field of the experiment, e.g. 'privacy.epsilon=[1,8,inf]'; again for another field.",
+        ),
+    ] = None,
+    experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). Default: the demo.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Every point is run with this many seeds.")] = 1,
+    devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = DEVICES,
+    data: Annotated[str | None, typer.Option(help="Data set: demo, ml-100k, ...", autocompletion=data_names)] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one field for every run.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
+    ] = None,
+    search: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Trials of a search (Optuna) at every point of the grid.")
+    ] = None,
+    search_space: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=RANGE",
+            help="What the search chooses: 'privacy.clip=log(0.1,10)', 'rounds=int(10,200)', 'model.lr=uniform(0,1)'.",
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="Validation metric that the search maximises. Default: the first NDCG.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Test metric that is drawn as utility. Default: the first NDCG.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Sweep folder; must be new. Default: runs/<name>-sweep.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on with this sweep; give the same command beside it.")
+    ] = None,
+) -> None:
+    """Run an experiment over a grid of its fields, with several seeds, and compare.
+
+    Every point of the grid is checked before anything runs. Runs are folders below the sweep's; a run that fails is
+    listed and does not stop the others. `sweep.md` has the means over seeds; where the grid is about privacy,
+    `tradeoff.md` and `figures/tradeoff.png` show utility against each kind of epsilon, beside references that need no
+    learning. `inf` for privacy.epsilon clips and adds no noise.
+
+    With --search, Optuna tunes the fields of --search-space at every point on validation items; the best trial stands
+    for its point.
+
+    Ctrl-C loses only the runs under way: the same command with --resume DIR goes on.
+    """
+    from edgefr.cli.board import board
+    from edgefr.sweep.grid import Axis
+    from edgefr.sweep.plan import Ask, Plan, begin, recognise
+    from edgefr.sweep.report import report
+    from edgefr.sweep.run import Sweep
+
+    named = {"data": data, "seed": seed, "engine.device": device}
+    plan = Plan(
+        Ask(
+            axes=tuple(Axis.parse(text) for text in grid or []),
+            seeds=seeds,
+            experiment=experiment,
+            changes=tuple(set_ or []),
+            named=named,
+            devices=devices,
+            search=_search(search, search_space or [], objective, bool(grid)),
+        )
+    )
+    plan.check_metric(metric)
+    if resume is not None:
+        if out is not None and out != resume:
+            raise InputError("--resume names the sweep's folder already; leave --out away")
+        folder = resume
+        recognise(plan, folder)
+    else:
+        folder = out if out is not None else free_folder(Path("runs") / f"{plan.name}-sweep")
+        begin(plan, folder)
+    console, problems = Console(), Console(stderr=True, soft_wrap=True)
+    try:
+        with board() as watch:
+            runs = Sweep(plan, folder, data_dir, workers, watch)
+            entries = runs.run()
+    except KeyboardInterrupt:
+        problems.print(f"go on with the same command and --resume {folder}", markup=False, highlight=False)
+        raise
+    pages, files = report(runs, entries, metric)
+    for page in pages:
+        for sheet in page.sheets:
+            console.print(sheet)
+        for note in page.notes:
+            console.print(f"- {note}", style="dim", markup=False, highlight=False)
+    for path in files:
+        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    failures = [entry for entry in entries if entry.problem is not None]
+    for entry in failures:
+        problems.print(f"failed: {entry.path}: {entry.problem}", style="red", markup=False, highlight=False)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _search(trials: int | None, space: list[str], objective: str | None, gridded: bool) -> Search | None:
+    """The search that was asked for, if any; what belongs together comes together."""
+    from edgefr.sweep.plan import Search
+    from edgefr.sweep.search import available
+    from edgefr.sweep.space import Range
+
+    if trials is None:
+        if space or objective is not None:
+            raise InputError("--search-space and --objective are for a search; add --search TRIALS")
+        if not gridded:
+            raise InputError("there is nothing to sweep over; give --grid FIELD=[A,B] or --search TRIALS")
+        return None
+    if not space:
+        raise InputError("--search needs what to choose; add --search-space 'privacy.clip=log(0.1,10)'")
+    available()
+    return Search(trials, tuple(Range.parse(text) for text in space), objective)

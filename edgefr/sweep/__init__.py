@@ -1,0 +1,1 @@
+"""One experiment many times: a grid over its fields, a search beside it, and what privacy costs in utility."""

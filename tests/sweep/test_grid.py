@@ -1,0 +1,115 @@
+"""How grids are written, which are refused, and what their points are called."""
+
+import itertools
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefr.sweep.grid import Axis, Point, product, shown
+from privacy.errors import InputError
+
+
+def test_numbers_that_yaml_reads_as_words_are_numbers():
+    axis = Axis.parse("privacy.epsilon=[1, 2.5, 1e-3, inf, .inf, -INF]".replace(".inf, ", ""))
+    assert axis == Axis("privacy.epsilon", (1, 2.5, 0.001, math.inf, -math.inf))
+    assert Axis.parse("method = [fedmf, 'f3crec']") == Axis("method", ("fedmf", "f3crec"))
+    assert Axis.parse("model.adapter=[[16, 8], [8]]").values == ([16, 8], [8])
+    assert Axis.parse("privacy.clip=[null, 1]").values == (None, 1)
+    assert Axis.parse("data=[info, e5]").values == ("info", "e5")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rounds", "--grid takes FIELD=..., got 'rounds'"),
+        ("=[1]", "--grid takes FIELD=..."),
+        ("a..b=[1]", "--grid takes FIELD=..."),
+        ("rounds=[]", "the list is empty; give at least one value"),
+        ("rounds=", "have to be a list; write rounds=[a, b]"),
+        ("rounds=5", "have to be a list; write rounds=[5]"),
+        ("rounds={a: 1}", "have to be a list"),
+        ("rounds=[1, 2", "not a YAML list"),
+        ("rounds=[*x]", "not a YAML list"),
+        ("rounds=[!!python/object/apply:os.getcwd []]", "not a YAML list"),
+        ("rounds=" + "[" * 2000, "not a YAML list"),
+        ("rounds=[1, 2, 1.0]", "1 is given twice; keep one"),
+        ("privacy.epsilon=[inf, .inf]", "inf is given twice"),
+        ("data_options.users=[50, '50']", "50 is given twice"),
+    ],
+)
+def test_what_is_no_axis_is_refused(text, says):
+    with pytest.raises(InputError, match=re.escape(says)) as refused:
+        Axis.parse(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_product_has_every_combination_the_last_axis_fastest():
+    points = product([Axis("a", (1, 2)), Axis("b", ("x", "y", "z"))])
+    assert [dict(p.values) for p in points] == [{"a": a, "b": b} for a in (1, 2) for b in "xyz"]
+    assert [p.name for p in points][:2] == ["a=1,b=x", "a=1,b=y"]
+    assert product([]) == [Point((), "all")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (["rounds", "rounds"], "rounds is given twice; put all its values into one"),
+        (["privacy", "privacy.epsilon"], "privacy and privacy.epsilon speak of the same field"),
+        (["model.lr", "model"], "model.lr and model speak of the same field"),
+        (["seed"], "seed cannot be swept: every point is run with the same seeds; use --seeds"),
+        (["name"], "name cannot be swept"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(fields, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        product([Axis(field, (1,)) for field in fields])
+
+
+def test_fields_that_only_begin_alike_go_together():
+    assert len(product([Axis("model.lr", (1,)), Axis("model.lr_items", (1,)), Axis("mod", (1,))])) == 1
+
+
+def test_a_grid_nobody_can_run_is_refused_before_it_is_made():
+    axes = [Axis(f"model.x{n}", tuple(range(100))) for n in range(30)]
+    with pytest.raises(InputError, match="more than 10,000 points"):
+        product(axes)
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(max_size=200),
+    st.lists(st.integers(), max_size=3),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["rounds", "privacy.epsilon", "../../x"]), VALUES), max_size=4))
+def test_a_point_s_name_is_a_safe_folder(values):
+    name = Point.of(values).name
+    assert re.fullmatch(r"[A-Za-z0-9._=,-]{1,120}", name)
+    assert name not in (".", "..")
+    assert name == Point.of(values).name
+
+
+@given(st.lists(VALUES, min_size=2, max_size=20))
+def test_different_values_have_different_names_even_where_capitals_are_none(values):
+    texts = {}
+    for value in values:
+        texts.setdefault(shown(value), Point.of([("field", value)]).name.casefold())
+    assert len(set(texts.values())) == len(texts)
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
+def test_numbers_are_shown_exactly(one, other):
+    assert (shown(one) == shown(other)) == (one == other)
+
+
+def test_no_name_is_the_start_of_a_search_s_folders():
+    names = [p.name for p in product([Axis("a", (1, 10, 100)), Axis("b", ("x", "X"))])]
+    assert len({name.casefold() for name in names}) == 6
+    assert not any(a != b and b.startswith(f"{a}/") for a, b in itertools.permutations(names, 2))

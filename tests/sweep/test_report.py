@@ -1,0 +1,160 @@
+"""Tables and figures of sweeps, from literal numbers."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from edgefr.sweep.found import results, validation
+from edgefr.sweep.report import table, tradeoff
+from edgefr.sweep.tradeoff import curve_of, draw, groups
+from tests.sweep.summaries import entry, summary
+
+
+def cells(rows):
+    return [list(row.values()) for row in rows]
+
+
+@pytest.fixture
+def found():
+    return results(
+        [
+            entry({"privacy.epsilon": 1, "method": "a"}, 0, summary(0.1, 0.99)),
+            entry({"privacy.epsilon": 1, "method": "a"}, 1, summary(0.2, 1.0)),
+            entry({"privacy.epsilon": 8, "method": "a"}, 0, summary(0.3, 8.0)),
+            entry({"privacy.epsilon": 8, "method": "a"}, 1, "ValueError: on purpose"),
+            entry({"privacy.epsilon": math.inf, "method": "a"}, 0, summary(0.4, "inf")),
+            entry({"privacy.epsilon": 8, "method": "b"}, 0, summary(0.2, 8.0)),
+            entry({"privacy.epsilon": 1, "method": "b"}, 0, "ValueError: on purpose"),
+        ]
+    )
+
+
+def test_a_point_s_row_is_the_mean_over_its_seeds(found):
+    page = table(found)
+    assert list(page.sheets[0].rows[0]) == [
+        "privacy.\nepsilon", "method", "seeds", "failed", "HR@10", "NDCG@10", "popularity\nNDCG@10",
+    ]  # fmt: skip
+    assert cells(page.sheets[0].rows) == [
+        ["1", "a", "2", "0", "0.3000 ± 0.1414", "0.1500 ± 0.0707", "0.2500"],
+        ["8", "a", "1", "1", "0.6000", "0.3000", "0.2500"],
+        ["inf", "a", "1", "0", "0.8000", "0.4000", "0.2500"],
+        ["8", "b", "1", "0", "0.4000", "0.2000", "0.2500"],
+        ["1", "b", "0", "1", "-", "-", "-"],
+    ]
+    assert page.sheets[0].words == ["method"]
+    record = page.records[0]
+    assert record["NDCG@10"] == pytest.approx(0.15)
+    assert record["NDCG@10 sd"] == pytest.approx(math.sqrt(0.005))
+    assert (record["privacy.epsilon"], record["eps_guaranteed"], record["popularity HR@10"]) == ("1", 1.0, 0.5)
+
+
+def test_the_front_is_marked_for_each_kind_of_epsilon(found):
+    page = tradeoff(groups(found))
+    assert cells(page.sheets[0].rows) == [
+        ["1", "a", "0.5 *", "1 *", "-", "0.1500 ± 0.0707"],
+        ["8", "a", "4 *", "8 *", "-", "0.3000"],
+        ["inf", "a", "inf *", "inf *", "-", "0.4000"],
+        ["8", "b", "4", "8", "-", "0.2000"],
+    ]
+    assert [r["front_guaranteed"] for r in page.records] == [True, True, True, False]
+    assert [r["front_hypothetical"] for r in page.records] == [False] * 4
+    assert page.notes[-2:] == [
+        "demo, leave-one-out, front by guaranteed epsilon: privacy.epsilon 1, method a (1, 0.1500); "
+        "privacy.epsilon 8, method a (8, 0.3000); privacy.epsilon inf, method a (inf, 0.4000)",
+        "demo, leave-one-out, front by hypothetical epsilon: nobody: no run knows it",
+    ]
+
+
+def test_the_figure_has_a_panel_per_kind_with_curves_references_and_infinity(found):
+    figure = draw(groups(found))
+    assert [axes.get_title() for axes in figure.axes] == [
+        "nominal epsilon", "guaranteed epsilon", "hypothetical epsilon",
+    ]  # fmt: skip
+    panel = figure.axes[1]
+    assert panel.get_xscale() == "log"
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1", "8", "inf"]
+    assert panel.get_xticks()[-1] == max(panel.get_xticks())
+    curves = {container.get_label(): container for container in panel.containers}
+    assert list(curves) == ["method a", "method b"]
+    line, _, (bars,) = curves["method a"].lines
+    assert list(line.get_xdata())[:2] == [1.0, 8.0]
+    assert list(line.get_ydata()) == pytest.approx([0.15, 0.3, 0.4])
+    heights = [segment[1][1] - segment[0][1] for segment in bars.get_segments()]
+    assert heights == pytest.approx([2 * math.sqrt(0.005), 0, 0])
+    levels = {line.get_label(): line.get_ydata()[0] for line in panel.get_lines() if len(set(line.get_ydata())) == 1}
+    assert levels["popularity"] == pytest.approx(0.25)
+    assert levels["chance"] == pytest.approx(0.05)
+    assert {text.get_text() for text in figure.axes[2].get_legend().get_texts()} >= {"popularity", "method a"}
+
+
+def test_other_protocols_and_metrics_are_never_in_one_panel():
+    made = [
+        entry({"data": "a", "privacy.epsilon": 1}, 0, summary(0.1, 1.0, "a")),
+        entry({"data": "b", "privacy.epsilon": 1}, 0, summary(0.9, 1.0, "b")),
+        entry({"data": "a", "privacy.epsilon": 2}, 0, summary(0.2, 2.0, "a", "blocks: 3")),
+    ]
+    compared = groups(results(made))
+    assert [(group.title, group.metric) for group in compared] == [
+        ("a, leave-one-out", "NDCG@10"),
+        ("b, leave-one-out", "NDCG@10"),
+        ("a, blocks", "NDCG@10"),
+    ]
+    assert all(len(group.front("guaranteed")) == 1 for group in compared)
+    assert len(draw(compared).axes) == 9
+    assert groups(results(made), "HR@10")[0].metric == "HR@10"
+
+
+def test_the_guarantee_of_a_point_is_the_worst_of_its_seeds_and_unknown_where_one_is():
+    one, other = entry({"a": 1}, 0, summary(0.1, 3.0)), entry({"a": 1}, 1, summary(0.1, 5.0))
+    (result,) = results([one, other])
+    assert result.epsilon("guaranteed") == 5.0
+    assert math.isnan(result.epsilon("hypothetical"))
+    (result,) = results([one, entry({"a": 1}, 1, summary(0.1, None))])
+    assert math.isnan(result.epsilon("guaranteed"))
+
+
+def test_calibration_s_last_digits_put_nobody_on_the_front():
+    made = [
+        entry({"method": "a"}, 0, summary(0.2, 7.99999)),
+        entry({"method": "b"}, 0, summary(0.3, 8.0)),
+    ]
+    (group,) = groups(results(made))
+    assert [curve_of(result) for result in group.front("guaranteed")] == ["method b"]
+
+
+def test_validation_of_blocks_is_the_mean_over_increments():
+    blocks = [{"validation": value} for value in (0.9, 0.1, 0.3)]
+    assert validation({"continual": {}, "blocks": blocks}, "NDCG@20") == pytest.approx(0.2)
+    assert math.isnan(validation({"continual": {}, "blocks": [*blocks, {"validation": None}]}, "NDCG@20"))
+    assert validation(summary(0.1, 1.0), "HR@10") == pytest.approx(0.22)
+    assert math.isnan(validation(summary(0.1, 1.0), "HR@20"))
+
+
+def test_only_failures_still_make_a_table():
+    page = table(results([entry({"rounds": 1}, 0, "ValueError: x")]))
+    assert cells(page.sheets[0].rows) == [["1", "0", "1"]]
+    assert groups(results([entry({"rounds": 1}, 0, "x")])) == []
+
+
+def test_the_board_says_how_far_a_sweep_is():
+    from rich.console import Console
+
+    from edgefr.cli.board import drawn
+    from edgefr.sweep.run import Standing
+
+    entries = [entry({"rounds": 1}, 0, summary(0.1, 1.0)), entry({"rounds": 1}, 1, summary(0.3, 1.0))]
+    standing = Standing(6, 2, [*entries, entry({"rounds": 2}, 0, "x")], [10.0, 20.0, 30.0])
+    console = Console(width=80, record=True, file=SimpleNamespace(write=lambda text: None, flush=lambda: None))
+    console.print(drawn(standing, 65, 10))
+    lines = console.export_text().splitlines()
+    assert lines[0][20:].strip() == "3 of 6 runs, 1 failed, 65 s so far, about 30 s left"
+    assert [line.split() for line in lines[1:]] == [
+        ["point", "done", "failed", "utility", "best"],
+        ["rounds", "2", "0", "1", "-", "-"],
+        ["rounds", "1", "2", "-", "0.2000", "0.3000"],
+    ]
+    assert Standing(6, 2).seconds_left is None
+    assert Standing(6, 2, entries).seconds_left == 4.0

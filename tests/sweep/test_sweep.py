@@ -1,0 +1,225 @@
+"""`edgefr sweep` as a user runs it: a tiny sweep, killed, gone on with, with runs that fail."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from edgefr.sweep.run import alone
+from privacy.errors import InputError
+from tests.cli.commands import COMMAND, ROOT, environment
+from tests.durable.runs import differences, result
+from tests.sweep.conftest import GRID, Made
+
+POINTS = ["privacy.epsilon=8", "privacy.epsilon=inf"]
+
+
+def records(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_runs_are_folders_and_every_point_has_its_row(whole: Made):
+    assert whole.process.returncode == 0, whole.process.stderr
+    assert whole.process.stderr == ""
+    runs = sorted(str(p.parent.relative_to(whole.folder)) for p in whole.folder.rglob("summary.json"))
+    assert runs == [f"runs/{point}/seed-{seed}" for point in POINTS for seed in (0, 1)]
+    rows = records(whole.folder / "sweep.csv")
+    assert [(row["privacy.epsilon"], row["seeds"], row["failed"]) for row in rows] == [
+        ("8", "2", "0"),
+        ("inf", "2", "0"),
+    ]
+    lines = records(whole.folder / "runs.csv")
+    assert [(row["privacy.epsilon"], row["seed"], row["status"]) for row in lines] == [
+        ("8", "0", "done"), ("8", "1", "done"), ("inf", "0", "done"), ("inf", "1", "done"),
+    ]  # fmt: skip
+    for row in rows:
+        own = [float(line["NDCG@10"]) for line in lines if line["privacy.epsilon"] == row["privacy.epsilon"]]
+        assert float(row["NDCG@10"]) == pytest.approx(sum(own) / 2)
+        assert float(row["NDCG@10 sd"]) == pytest.approx(abs(own[0] - own[1]) / 2**0.5)
+
+
+def test_a_run_of_a_sweep_is_the_run_of_simulate(whole: Made, tiny: Path, cli, tmp_path: Path):
+    out = tmp_path / "alone"
+    options = ("--experiment", tiny, "--set", "privacy.epsilon=8", "--seed", "1", "--no-bundles", "--out", out)
+    assert cli("simulate", *options)[0] == 0
+    swept = result(whole.folder / "runs" / POINTS[0] / "seed-1")
+    assert [name for name in differences(out, swept) if name != "files"] == []
+
+
+def test_the_trade_off_is_written_and_drawn(whole: Made):
+    rows = records(whole.folder / "tradeoff.csv")
+    assert [row["eps_guaranteed"] for row in rows][1] == "inf"
+    assert 7.9 < float(rows[0]["eps_guaranteed"]) <= 8
+    assert rows[0]["front_guaranteed"] == "True"
+    page = (whole.folder / "tradeoff.md").read_text()
+    assert "![Privacy and utility](figures/tradeoff.svg)" in page
+    assert "front by guaranteed epsilon: privacy.epsilon 8 (8, " in page
+    png = (whole.folder / "figures" / "tradeoff.png").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(png[16:20]) > 1000
+    assert int.from_bytes(png[20:24]) > 300
+    svg = ElementTree.parse(whole.folder / "figures" / "tradeoff.svg").getroot()
+    assert svg.tag.endswith("svg")
+    assert "popularity" in (whole.folder / "figures" / "tradeoff.svg").read_text()
+
+
+def test_killed_half_way_it_goes_on_to_the_same_results(whole: Made, tiny: Path, cache: Path, cli, tmp_path: Path):
+    out = tmp_path / "killed"
+    arguments = ["sweep", "--experiment", str(tiny), *GRID]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--out", str(out)],
+        cwd=ROOT,
+        env=environment(cache) | {"PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+    limit = time.monotonic() + 120
+    while not list(out.rglob("summary.json")):
+        assert process.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    done = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
+    assert 1 <= len(done) <= 4
+    assert not (out / "sweep.csv").exists()
+    code, _, err = cli(*arguments, "--resume", out)
+    assert (code, err) == (0, "")
+    assert {path: path.stat().st_mtime_ns for path in done} == done, "a finished run was run again"
+    for name in ("sweep.csv", "sweep.md", "tradeoff.csv", "tradeoff.md", "sweep.json", "figures/tradeoff.svg"):
+        assert (out / name).read_bytes() == (whole.folder / name).read_bytes(), name
+    for point in POINTS:
+        for seed in (0, 1):
+            run = Path("runs", point, f"seed-{seed}")
+            assert differences(out / run, result(whole.folder / run)) == []
+
+
+def test_another_command_does_not_go_on_with_it(whole: Made, tiny: Path, cli, tmp_path: Path):
+    same = ["sweep", "--experiment", tiny, *GRID, "--resume", whole.folder]
+    other = tmp_path / "devices.yaml"
+    other.write_text((ROOT / "devices.yaml").read_text().replace("dropout: 0.", "dropout: 0.1", 1))
+    before = {path: path.stat().st_mtime_ns for path in whole.folder.rglob("*") if path.is_file()}
+    for change, what in (
+        (["--grid", "rounds=[1, 2]"], "--grid"),
+        (["--seeds", "3"], "seeds"),
+        (["--set", "rounds=1"], "experiment"),
+        (["--devices", other], "fleet"),
+        (["--search", "2", "--search-space", "rounds=int(1,2)"], "search"),
+    ):
+        code, out, err = cli(*same, *change)
+        assert (code, out) == (2, "")
+        assert f"was begun by another command: its {what} differs" in err
+    assert {path: path.stat().st_mtime_ns for path in whole.folder.rglob("*") if path.is_file()} == before
+
+
+def test_the_same_command_again_says_how_to_go_on(whole: Made, tiny: Path, cli):
+    code, out, err = cli("sweep", "--experiment", tiny, *GRID, "--out", whole.folder)
+    assert (code, out) == (2, "")
+    assert f"--resume {whole.folder}" in err.replace("\n", "")
+
+
+def test_a_run_that_fails_is_listed_and_stops_nobody(cli, tmp_path: Path):
+    out = tmp_path / "out"
+    options = ["--set", "method=fedmf", "--set", "rounds=1", "--set", "evaluation.full_ranking_users=0"]
+    code, _, err = cli("sweep", *options, "--grid", "data=[ml-100k, demo]", "--out", out)
+    assert code == 1
+    (line,) = err.splitlines()
+    assert line.startswith("failed: runs/data=ml-100k/seed-0: InputError: data set 'ml-100k' is read from a folder")
+    assert [(row["data"], row["status"], row["problem"][:10]) for row in records(out / "runs.csv")] == [
+        ("ml-100k", "failed", "InputError"), ("demo", "done", ""),
+    ]  # fmt: skip
+    assert [(row["data"], row["failed"]) for row in records(out / "sweep.csv")] == [("ml-100k", "1"), ("demo", "0")]
+    assert not (out / "tradeoff.csv").exists()
+    assert not (out / "figures").exists()
+
+
+def test_a_search_tunes_a_point_and_its_journal_is_enough_to_go_on(tiny: Path, cli, tmp_path: Path):
+    out = tmp_path / "out"
+    space = ["--search-space", "aggregation.server_lr=log(0.1,10)", "--search-space", "rounds=int(1,3)"]
+    grid = ["--grid", "privacy.epsilon=[8]", "--seeds", "2"]
+    command = ["sweep", "--experiment", tiny, *grid, "--search", "5", *space]
+    code, _, err = cli(*command, "--out", out)
+    assert (code, err) == (0, "")
+    lines = records(out / "runs.csv")
+    assert len(lines) == 5 + 1
+    first = [row for row in lines if row["seed"] == "0"]
+    assert [row["trial"] for row in first] == list("01234")
+    assert all(1 <= int(row["rounds"]) <= 3 and 0.1 <= float(row["aggregation.server_lr"]) <= 10 for row in lines)
+    best = max(first, key=lambda row: (float(row["validation NDCG@10"]), -int(row["trial"])))
+    stands = {(row["trial"], row["seed"]) for row in lines if row["best"] == "True"}
+    assert stands == {(best["trial"], "0"), (best["trial"], "1")}
+    (row,) = records(out / "tradeoff.csv")
+    assert (row["chosen rounds"], row["seeds"]) == (best["rounds"], "2")
+    assert float(row["eps_guaranteed"]) <= 8
+    before = {name: (out / name).read_bytes() for name in ("runs.csv", "sweep.md", "tradeoff.csv", "search.journal")}
+    (out / "sweep.md").unlink()
+    code, _, err = cli(*command, "--resume", out)
+    assert (code, err) == (0, "")
+    assert {name: (out / name).read_bytes() for name in before} == before
+
+
+def test_two_processes_do_not_share_a_sweep(whole: Made):
+    with alone(whole.folder), pytest.raises(InputError, match="another process is at work"), alone(whole.folder):
+        pass
+
+
+REFUSED = [
+    ((), "there is nothing to sweep over"),
+    (("--grid", "rouns=[1]"), "unknown key 'rouns'; did you mean 'rounds'"),
+    (("--grid", "privacy.epsilom=[1]"), "--grid privacy.epsilom=1: privacy.epsilom: unknown key"),
+    (("--grid", "rounds=[1, many]"), "--grid rounds=many: rounds: it should be a valid integer"),
+    (("--grid", "privacy.epsilon=[1, 0]"), "privacy.epsilon: it should be greater than 0"),
+    (("--grid", "privacy.epsilon=[.nan]"), "privacy.epsilon: it should be greater than 0"),
+    (("--grid", "rounds=[]"), "the list is empty"),
+    (("--grid", "rounds=[1]", "--grid", "rounds=[2]"), "rounds is given twice"),
+    (("--grid", "method=[fedmf, fedmv]"), "--grid method=fedmv: unknown method"),
+    (("--grid", "data=[demo, dmeo]"), "unknown data set 'dmeo'"),
+    (("--grid", "data_options.users=[0]"), "option users of data set 'demo'"),
+    (("--grid", "fleet.dropout=[0.1, 2]"), "dropout"),
+    (("--grid", "engine.workers=[1, 2]"), "are the same experiment"),
+    (("--grid", "seed=[1, 2]"), "use --seeds"),
+    (("--grid", "rounds=[1]", "--seed", "2147483647", "--seeds", "2"), "seeds end at"),
+    (("--grid", "rounds=[1]", "--search-space", "model.lr=log(1,2)"), "add --search TRIALS"),
+    (("--grid", "rounds=[1]", "--objective", "NDCG@10"), "add --search TRIALS"),
+    (("--search", "3"), "add --search-space"),
+    (("--search", "3", "--search-space", "model.lrr=log(1,2)"), "unknown key 'lrr'"),
+    (("--search", "3", "--search-space", "rounds=int(-5,2)"), "--search-space rounds=-5"),
+    (("--search", "3", "--search-space", "rounds=uniform(1,2.5)"), "--search-space rounds=2.5"),
+    (("--grid", "rounds=[1]", "--search", "3", "--search-space", "rounds=int(1,2)"), "rounds is given twice"),
+    (("--search", "3", "--search-space", "rounds=int(1,2)", "--objective", "MRR"), "unknown validation metric 'MRR'"),
+    (("--grid", "rounds=[1]", "--metric", "NDCG@20"), "unknown metric 'NDCG@20'"),
+    (("--grid", "rounds=[1]", "--resume", "nowhere"), "nowhere holds no sweep to go on with"),
+    (("--grid", "rounds=[1]", "--devices", "none.yaml"), "cannot read none.yaml"),
+    (("--grid", "engine.device=[gpu]"), "engine.device"),
+    (("--grid", "rounds=[1]", "--workers", "0"), "--workers"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), REFUSED, ids=[says for _, says in REFUSED])
+def test_what_cannot_be_swept_is_refused_before_anything_runs(arguments, says, tiny: Path, cli, tmp_path: Path):
+    place = () if "--resume" in arguments else ("--out", tmp_path / "out")
+    code, out, err = cli("sweep", "--experiment", tiny, "--set", "privacy.sigma=1", *_own(arguments), *place)
+    assert (code, out) == (2, ""), (out, err)
+    (line,) = err.splitlines()
+    assert says in line
+    assert not (tmp_path / "out").exists()
+
+
+def _own(arguments: tuple[str, ...]) -> list[str]:
+    """An epsilon is one way to name the noise, the experiment's sigma another."""
+    return [*arguments, "--set", "privacy.sigma=null"] if "privacy.eps" in " ".join(arguments) else list(arguments)
+
+
+def test_a_damaged_record_is_refused(tiny: Path, cli, tmp_path: Path):
+    for content in ("", "[]", '{"schema": "edgefr.sweep/9"}', "\x00"):
+        (tmp_path / "sweep.json").write_text(content)
+        code, _, err = cli("sweep", "--experiment", tiny, *GRID, "--resume", tmp_path)
+        assert code == 2
+        assert "cannot read" in err or "another command" in err
