@@ -20,6 +20,9 @@ from privacy.settings import Norm, PrivacySettings
 PLD_GRID = 1e-3  # step of the discretised privacy loss; rounded up, so the epsilon is an upper bound
 PLD_SMALLEST = 0.05  # multiplier below which the grid no longer resolves a Laplace's privacy loss
 PLD_LARGEST = 2000.0  # epsilon above which the grid gets too long, and the answer means nothing anyway
+PLD_MOST = 100_000  # releases beyond which a distribution takes too long
+SAMPLED_ORDERS = np.concatenate([np.arange(2.0, 64.0), np.logspace(6, 10, 17, base=2.0).round()])
+"""Whole Renyi orders: under Poisson sampling the library's series for others need not converge."""
 PRECISION = 1e-6  # relative, of a calibrated scale
 
 
@@ -110,8 +113,10 @@ def composed(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
     if bounds[0].method == "GDP closed form":
         return bounds[0]
     if any(event.sampling < 1 for event, _ in spent):
-        bounds = [Guarantee(rdp_epsilon(_library_event(spent), 1, delta), "RDP, Poisson sampling")]
-    if all(_has_pld(event) for event, _ in spent) and bounds[0].epsilon <= PLD_LARGEST:
+        sampled = rdp_epsilon(_library_event(spent), 1, delta, SAMPLED_ORDERS)
+        bounds = [Guarantee(sampled, "RDP, Poisson sampling")]
+    few = math.fsum(count for _, count in spent) <= PLD_MOST
+    if few and all(_has_pld(event) for event, _ in spent) and bounds[0].epsilon <= PLD_LARGEST:
         bounds.append(Guarantee(pld_epsilon(_library_event(spent), 1, delta), "PLD"))
     return min(bounds, key=lambda bound: bound.epsilon)
 
@@ -200,9 +205,9 @@ def gaussian_epsilon(multiplier: float, rounds: int, delta: float) -> float:
     return float(root)
 
 
-def rdp_epsilon(event: Any, rounds: int, delta: float) -> float:
+def rdp_epsilon(event: Any, rounds: int, delta: float, orders: npt.NDArray[np.float64] = ORDERS) -> float:
     """Upper bound by Renyi DP of a dp-accounting `event` repeated `rounds` times."""
-    accountant = _library("dp_accounting.rdp").RdpAccountant(orders=ORDERS)
+    accountant = _library("dp_accounting.rdp").RdpAccountant(orders=orders)
     return float(accountant.compose(event, rounds).get_epsilon(delta))
 
 

@@ -21,6 +21,9 @@ Floats = npt.NDArray[np.float64]
 ORDERS: Floats = 1.0 + np.logspace(-4, 3, 282)
 """Renyi orders; the low ones matter for little noise."""
 
+LARGEST = 1e100
+"""Of noise over sensitivity, either way round: beyond it squares leave the range of floats."""
+
 
 @dataclass(frozen=True, order=True)
 class Event:
@@ -48,8 +51,10 @@ class Event:
             raise unknown("mechanism", self.mechanism, MECHANISMS)
         if self.norm not in ("l1", "l2"):
             raise unknown("norm", self.norm, ("l1", "l2"))
-        if not (math.isfinite(self.multiplier) and (self.multiplier > 0 or not self.row.guarantees)):
-            raise InputError(f"noise over sensitivity must be a positive number, got {self.multiplier}")
+        if self.row.guarantees and not 1 / LARGEST <= self.multiplier <= LARGEST:  # false for NaN
+            raise InputError(
+                f"noise over sensitivity must lie between {1 / LARGEST:g} and {LARGEST:g}, got {self.multiplier:g}"
+            )
         if not 0 < self.sampling <= 1:
             raise InputError(f"a sampling rate must be above 0 and at most 1, got {self.sampling}")
         if self.sampling < 1 and self.mechanism != "gaussian":

@@ -73,31 +73,36 @@ class Ledger:
         A refused client's epsilon would exceed the budget; it has to sit out. Ask before the release is made. Raises
         `InputError` for a Poisson-sampled event, `ValueError` for a client that is named twice.
         """
-        return self._spend(clients, event, self.budget)
+        may = self.admit(clients, event)
+        self.spend(np.asarray(clients, dtype=np.int64)[may], event)
+        return may
+
+    def admit(self, clients: npt.ArrayLike, event: Event) -> Bools:
+        """The first half of `try_spend`: which of `clients` [n] may be asked for `event`; the others count as refused.
+
+        Nobody is charged: `spend` those who are asked in the end, before they release and at most once per call.
+        """
+        who, number = self._named_once(clients), self._number_of(event)
+        found, inverse = np.unique(self._of[who], return_inverse=True)
+        within = [self._within(_plus(self._multisets[before], number)) for before in found.tolist()]
+        may: Bools = np.asarray(within, dtype=np.bool_)[inverse]
+        self._refused[number][who[~may]] += 1
+        return may
 
     def spend(self, clients: npt.ArrayLike, event: Event) -> None:
         """Charge `clients` for `event` whatever the budget: what has left a device has left it."""
-        self._spend(clients, event, math.inf)
+        who, number = self._named_once(clients), self._number_of(event)
+        found, inverse = np.unique(self._of[who], return_inverse=True)
+        after = [self._known(_plus(self._multisets[before], number)) for before in found.tolist()]
+        self._of[who] = np.asarray(after, dtype=np.int32)[inverse]
 
-    def _spend(self, clients: npt.ArrayLike, event: Event, budget: float) -> Bools:
+    def _named_once(self, clients: npt.ArrayLike) -> Ints:
         who = np.asarray(clients, dtype=np.int64)
         if len(who) and not (who.min() >= 0 and who.max() < len(self)):
             raise ValueError(f"the ledger has clients 0 to {len(self) - 1}")
         if len(who) and np.bincount(who).max() > 1:
             raise ValueError("a client is named twice: charge it in two calls")
-        number = self._number_of(event)
-        found, inverse = np.unique(self._of[who], return_inverse=True)
-        after = np.zeros(len(found), np.int32)
-        allowed = np.zeros(len(found), np.bool_)
-        for at, before in enumerate(found.tolist()):
-            multiset = _plus(self._multisets[before], number)
-            allowed[at] = budget == math.inf or self._within(multiset)
-            if allowed[at]:
-                after[at] = self._known(multiset)
-        may = allowed[inverse]
-        self._of[who[may]] = after[inverse[may]]
-        self._refused[number][who[~may]] += 1
-        return may
+        return who
 
     def epsilon(self, clients: npt.ArrayLike | None = None) -> Floats:
         """Each client's epsilon so far (None: of all), by the best bound: float64 [n].
@@ -244,6 +249,8 @@ class Ledger:
 
     def _within(self, multiset: Multiset) -> bool:
         """Whether a client with these releases keeps the budget."""
+        if self.budget == math.inf:
+            return True
         if multiset not in self._fits:
             quick = without_libraries(self._named(multiset), self.delta).epsilon <= self.budget
             self._fits[multiset] = quick or self._guarantee(multiset).epsilon <= self.budget

@@ -11,6 +11,8 @@ from privacy.guarantee import Event
 from privacy.mechanism import Noise
 from privacy.settings import Norm, PrivacySettings
 
+MOST = 10**12  # rounds and clients of a cohort
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -61,8 +63,8 @@ def plan(
     so no guarantee can be given with it. `dimension`: how many values a release has; a caller names it who rounds
     updates to the grid of the settings, and a grid is refused to any other. `sampling`: poisson if every client takes
     part with probability cohort / clients on its own, unseen by who attacks; a cohort of fixed size is no such thing.
-    Raises `InputError` for impossible counts, for size weights where a guarantee is asked for, for a sampling claim
-    that does not hold, and for OpenDP's sampler where it is not installed.
+    Raises `InputError` for impossible counts, for a budget below the cost of one release, for size weights where a
+    guarantee is asked for, for a sampling claim that does not hold, and for OpenDP's sampler where it is not installed.
 
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
@@ -72,6 +74,8 @@ def plan(
     for name, value in (("rounds", rounds), ("cohort", cohort)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}")
+        if value > MOST:
+            raise InputError(f"{name} must be at most {MOST}")
     if cohort > clients:
         raise InputError(f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round")
     rate = _rate(settings, cohort, clients, sampling)
@@ -80,6 +84,11 @@ def plan(
     noise = _noise(settings, rounds, dimension, rate)
     event = Event.of(settings, noise.scale if noise else None, dimension, rate)
     promised = composed([(event, rounds)], settings.delta)
+    if settings.budget is not None and (least := composed([(event, 1)], settings.delta).epsilon) > settings.budget:
+        raise InputError(
+            f"one release costs an epsilon of {least:.4g}, so nobody could take part with a privacy.budget of "
+            f"{settings.budget:g}: raise it, or add more noise"
+        )
     if weights == "size" and math.isfinite(promised.epsilon):
         raise InputError("size weights are not covered by the clip: with clip and noise set the weights to uniform")
     where: Literal["each upload", "the sum", "nowhere"] = "each upload" if settings.trust == "local" else "the sum"

@@ -30,13 +30,15 @@ def report(
     p90_norm: float | None = None,
     clipped_share: float | None = None,
     dimension: int | None = None,
+    ledger: Ledger | None = None,
 ) -> dict[str, Any]:
     """The privacy of a finished run, ready for JSON (an infinite epsilon is the word "inf").
 
-    `releases_per_client_*`: in how many rounds a client took part; the guarantee is that of the client with
-    most. `p90_norm`: 90th percentile over uploads of the update's norm before clipping, in `settings.norm`;
-    None if nobody measured it. `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None
-    until an audit fills it. `dimension`: as `plan` was told.
+    `releases_per_client_*`: in how many rounds a client took part; the guarantee is that of the client with most, or of
+    the worst in the `ledger` where one was kept. `eps_planned`: what a client in every round spends. `p90_norm`: 90th
+    percentile over uploads of the update's norm before clipping, in `settings.norm`; None if nobody measured it.
+    `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None until an audit fills it. `dimension`:
+    as `plan` was told.
 
     >>> from privacy.plan import plan
     >>> settings = PrivacySettings(mechanism="laplace", trust="local", scale=0.5)
@@ -44,26 +46,30 @@ def report(
     >>> out["eps_guaranteed"], out["method"], round(out["eps_nominal"], 2), round(out["eps_hypothetical"], 1)
     ('inf', 'no clip', 6.85, 68.6)
     """
-    if releases_per_client_max > plan.rounds:
+    if releases_per_client_max > plan.rounds and ledger is None:
         raise ValueError(f"a client cannot release {releases_per_client_max} times in {plan.rounds} rounds")
     scale = plan.noise.scale if plan.noise else None
     event = plan.event if plan.noise is not None else Event("none")  # a server does not vouch for its devices' noise
-    guaranteed = composed([(event, releases_per_client_max)], settings.delta)
+    made_of = [(event, releases_per_client_max)]
+    guaranteed = composed(made_of, settings.delta)
+    if ledger is not None:
+        guaranteed, made_of = ledger.worst()
     return {
         "eps_nominal": in_words(_nominal(settings, plan)),
         "eps_guaranteed": in_words(guaranteed.epsilon),
+        "eps_planned": in_words(plan.promised.epsilon),
         "eps_hypothetical": in_words(_hypothetical(settings, releases_per_client_max, scale, p90_norm, dimension)),
         "eps_lb95": None,
         "delta": settings.delta,
         "method": guaranteed.method,
-        "composed": [composed_row(event, releases_per_client_max)],
+        "composed": [composed_row(one, count) for one, count in made_of],
         "label": label(guaranteed.epsilon),
         "unit": "client",
         "adjacency": plan.adjacency,
         "trust": settings.trust,
         "adversary": ADVERSARY[settings.trust],
         "release": "update of all shared tensors as one vector, and taking part",
-        "recipients": "server",
+        "recipients": ", ".join(sorted({one.recipient for one, _ in made_of})) or "nobody",
         "clip": {
             "norm": plan.norm if plan.clip is not None else None,
             "bound": plan.clip,
@@ -84,6 +90,8 @@ def report(
         "rounds": plan.rounds,
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
         "clients": clients,
+        "budget": settings.budget,
+        "sat_out": None if ledger is None else _sat_out(ledger),
         "amplification": amplification(event),
         "not_covered": _not_covered(settings, plan, clients),
     }
@@ -99,7 +107,7 @@ def ledger_report(ledger: Ledger) -> dict[str, Any]:
     (0.9263, {'max': 1, 'median': 1.0}, 0)
     """
     guaranteed, made_of = ledger.worst()
-    releases, refused = ledger.releases(), ledger.refused()
+    releases, sat_out = ledger.releases(), _sat_out(ledger)
     return {
         "eps_guaranteed": in_words(guaranteed.epsilon),
         "method": guaranteed.method,
@@ -109,8 +117,8 @@ def ledger_report(ledger: Ledger) -> dict[str, Any]:
         "budget": in_words(ledger.budget),
         "composed": [composed_row(event, count) for event, count in made_of],
         "clients": len(ledger),
-        "clients_refused": int((refused > 0).sum()),
-        "refusals": int(refused.sum()),
+        "clients_refused": sat_out["clients"],
+        "refusals": sat_out["times"],
         "releases_per_client": {
             "max": int(releases.max(initial=0)),
             "median": float(np.median(releases)) if len(releases) else 0.0,
@@ -133,6 +141,12 @@ def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("Releases per client", f"max {releases['max']}, median {releases['median']:g}"),
         ("Sat out", f"{report['clients_refused']} of {report['clients']} clients, {report['refusals']} times{budget}"),
     ]
+
+
+def _sat_out(ledger: Ledger) -> dict[str, int]:
+    """How many clients were refused for want of budget, and how often in all."""
+    refused = ledger.refused()
+    return {"clients": int((refused > 0).sum()), "times": int(refused.sum())}
 
 
 def composed_row(event: Event, releases: int) -> dict[str, Any]:
@@ -210,12 +224,25 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
             f"{_shown(report['eps_nominal'])} [1 round, assumed sensitivity {assumed:.4g}] NOT A GUARANTEE",
         ),
         (f"eps GUARANTEED (delta={report['delta']:g})", f"{_shown(report['eps_guaranteed'])} ({worth})"),
+        *_planned(report),
         (
             "eps if clipped at p90",
             f"{_shown(report['eps_hypothetical'], 'not measured')} (hypothetical, not a guarantee)",
         ),
         ("Audit, eps lower bound 95%", "not audited" if bound is None else f">= {_shown(bound)}"),
         ("Not covered", "; ".join(report["not_covered"])),
+    ]
+
+
+def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows about what was meant to be spent, and who sat out for it (where a ledger was kept)."""
+    if report.get("sat_out") is None:
+        return []
+    sat_out = report["sat_out"]
+    budget = "no budget" if report["budget"] is None else f"budget {report['budget']:.4g}"
+    return [
+        ("  of a client in every round", f"{_shown(report['eps_planned'])} (planned)"),
+        ("Sat out", f"{sat_out['clients']} of {report['clients']} clients, {sat_out['times']} times; {budget}"),
     ]
 
 

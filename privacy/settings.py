@@ -59,6 +59,12 @@ class PrivacySettings(BaseModel):
         description="absolute noise, in units of the update: std of a Gaussian, b of a Laplace",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta of (epsilon, delta); should be below 1 / clients")
+    budget: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="epsilon at delta that no client may exceed: whoever would sits out; none: no limit",
+    )
     sampler: Literal["float", "grid", "opendp"] = Field(
         "float",
         description="float: simulation-grade; grid: update and noise are multiples of 2 ** grid_exponent; "
@@ -99,6 +105,12 @@ class PrivacySettings(BaseModel):
             raise ValueError("discrete-laplace lives on a grid: set sampler to grid and grid_exponent, such as -10")
         if self.sampler == "opendp" and self.mechanism == "gaussian":
             raise ValueError("sampler opendp draws discrete-laplace noise alone: set mechanism to discrete-laplace")
+        return self
+
+    @model_validator(mode="after")
+    def _budget_can_be_kept(self) -> Self:
+        if self.budget is not None and (self.law is None or self.clip is None or self.epsilon == math.inf):
+            raise ValueError("a budget needs a clip and noise: without them one release costs more than any budget")
         return self
 
     @property

@@ -90,6 +90,12 @@ def test_the_budget_is_met_by_the_tight_bound_not_by_the_quick_one():
     assert ledger.epsilon([0])[0] <= 6.9
 
 
+@pytest.mark.parametrize(("share", "third"), [(1 - 1e-6, False), (1.0, True), (1 + 1e-6, True)])
+def test_a_budget_just_below_at_and_above_what_three_releases_cost(share, third):
+    ledger = made(budget=gaussian_epsilon(4.0, 3, DELTA) * share)
+    assert [ledger.try_spend([0], G4)[0] for _ in range(4)] == [True, True, third, False]
+
+
 def test_golden_rounds_until_a_local_budget_of_8_at_sigma_four_clips():
     """The GDP filter of the handbook: mu**2 = 2.776 leaves 11 rounds."""
     ledger = made(budget=8.0, adjacency="replace-one")
@@ -233,3 +239,14 @@ def test_report_names_the_worst_client_and_those_who_sat_out():
     assert [(row["mechanism"], row["releases"]) for row in out["composed"]] == [("gaussian", 2)]
     assert json.loads(json.dumps(out, allow_nan=False)) == out
     assert dict(render_ledger(out))["Sat out"] == "1 of 5 clients, 1 times; budget 1.5"
+
+
+def test_to_be_admitted_costs_nothing_and_to_be_refused_is_counted():
+    ledger = made(budget=1.5)  # two releases at 4
+    ledger.spend([0, 1], G4)
+    ledger.spend([0], G4)
+    assert ledger.admit([2, 0, 1], G4).tolist() == [True, False, True]
+    assert ledger.releases().tolist() == [2, 1, 0, 0, 0]
+    assert ledger.refused().tolist() == [1, 0, 0, 0, 0]
+    with pytest.raises(ValueError, match="named twice"):
+        ledger.admit([1, 1], G4)

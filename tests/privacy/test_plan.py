@@ -65,3 +65,10 @@ def test_refuses_a_guarantee_with_size_weights():
     with pytest.raises(InputError, match="set the weights to uniform"):
         plan(private, 10, 5, 20, weights="size")
     assert not plan(PrivacySettings(), 10, 5, 20, weights="size").guarantees
+
+
+def test_a_budget_below_one_release_is_refused_and_one_release_is_enough():
+    settings = {"mechanism": "gaussian", "clip": 1.0, "sigma": 4.0}  # one release: 0.9263
+    with pytest.raises(InputError, match=r"one release costs an epsilon of 0\.9263, so nobody could take part"):
+        plan(PrivacySettings(**settings, budget=0.926), 10, 5, 20)
+    assert plan(PrivacySettings(**settings, budget=0.927), 10, 5, 20).promised.epsilon > 0.927

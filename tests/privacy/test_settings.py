@@ -29,6 +29,11 @@ from privacy.settings import PrivacySettings
         ({"delta": 0.0}, "greater than 0"),
         ({"delta": 1.0}, "less than 1"),
         ({"delta": math.nan}, "less than 1"),
+        ({"mechanism": "gaussian", "clip": 1.0, "sigma": 4.0, "budget": 0.0}, "greater than 0"),
+        ({"mechanism": "gaussian", "clip": 1.0, "sigma": 4.0, "budget": math.nan}, "finite number"),
+        ({"mechanism": "gaussian", "clip": 1.0, "epsilon": math.inf, "budget": 1.0}, "a budget needs a clip and noise"),
+        ({"clip": 1.0, "budget": 1.0}, "a budget needs a clip and noise"),
+        ({"mechanism": "laplace", "scale": 1.0, "budget": 1.0}, "a budget needs a clip and noise"),
         ({"noise": 1.0}, "Extra inputs are not permitted"),
     ],
 )
