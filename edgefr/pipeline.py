@@ -153,11 +153,18 @@ def finish_run(
     if simulation.kept:
         run.write_tensors("blocks", simulation.kept)
     run.write_metrics(simulation.measured.rows)
+    keep_ledger(run, simulation)
     shipped = export_run(run, progress=progress) if bundles else []
     summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
     if figures:
         draw(run.path / "figures", simulation.measured.rows, summary)
     run.write_summary(summary)
+
+
+def keep_ledger(run: Run, simulation: Simulation | Continual) -> None:
+    """Write what the clients have released so far, if that is counted."""
+    if simulation.cohorts.ledger is not None:
+        run.write_ledger(simulation.cohorts.ledger)
 
 
 def start(
@@ -210,6 +217,7 @@ class Keeper:
     def boundary(self, rounds: int, simulation: Simulation | Continual) -> None:
         """The end of a round; `rounds` are done in all."""
         if self.every and rounds % self.every == 0:
+            keep_ledger(self.run, simulation)  # first, so that the file lacks no release that the checkpoint knows
             state = {"simulation": simulation.state(), "events": self.run.events.flush(), "every": self.every}
             checkpoint.write(self.run.path / "checkpoint", rounds, state, self.belongs_to)
 

@@ -15,12 +15,13 @@ import yaml
 
 from edgefr.experiment import Experiment
 from privacy.errors import InputError
-from privacy.files import write_atomic, write_json
+from privacy.files import sha256_of, write_atomic, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from edgefr.fleet import FleetFile
+    from privacy.ledger import Ledger
 
 
 class EventLog:
@@ -73,8 +74,8 @@ class Run:
     """One run's folder.
 
     `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
-    stage and metric), `events.jsonl` (the virtual clock's log), `checkpoint/` (tensors), `encoder/` (the student),
-    `bundles/`, `figures/`.
+    stage and metric), `ledger.parquet` (who released how often, where that is worth something), `events.jsonl` (the
+    virtual clock's log), `checkpoint/` (tensors), `encoder/` (the student), `bundles/`, `figures/`.
     """
 
     def __init__(self, path: str | Path):
@@ -200,6 +201,15 @@ class Run:
 
         table = pa.Table.from_pylist(rows)
         write_atomic(self.path / "metrics.parquet", lambda file: pq.write_table(table, file))
+
+    def write_ledger(self, ledger: Ledger) -> None:
+        """Save what every client has released as `ledger.parquet`, under the digest of the run's experiment."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        facts = ledger.facts() | {"run": sha256_of(self.path / "experiment.yaml")}
+        table = pa.table(ledger.columns()).replace_schema_metadata(facts)
+        write_atomic(self.path / "ledger.parquet", lambda file: pq.write_table(table, file))
 
     def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Save tensors as `checkpoint/<name>.safetensors`."""

@@ -142,6 +142,11 @@ class Fleet:
         """Policy async: the versions that clients at work and waiting updates started from."""
         return self._buffered.crowd.versions
 
+    @property
+    def busy(self) -> Ids:
+        """Policy async: the clients at work, and those whose uploads wait."""
+        return self._buffered.crowd.busy()
+
     def summary(self) -> dict[str, Any]:
         """What the rounds so far took, in all and by device class, for `summary.json`."""
         clients = np.bincount(self.device_of, minlength=len(self.classes))

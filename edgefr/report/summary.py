@@ -107,8 +107,9 @@ def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict
 
 
 def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
-    counters = sim.federation.counters
-    took_part = counters.participation[sim.clients]
+    """The privacy report. With a ledger, taking part is having been asked for a release; else, having released."""
+    counters, ledger = sim.federation.counters, sim.cohorts.ledger
+    took_part = (counters.participation if ledger is None else ledger.releases())[sim.clients]
     norms = np.concatenate(counters.norms) if counters.norms else np.zeros(0)
     return privacy_report(
         sim.experiment.privacy,
@@ -118,6 +119,7 @@ def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
         len(sim.clients),
         float(np.quantile(norms, 0.9)) if len(norms) else None,
         counters.clipped / len(norms) if len(norms) and sim.experiment.privacy.clip is not None else None,
+        ledger=ledger,
     )
 
 
