@@ -18,19 +18,20 @@ CUTS = 200
 """Thresholds that `best_cut` tries, at equally spaced ranks of the scores."""
 
 
-def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact interval of a rate after `hits` in `trials`, each end missed with probability (1 - confidence) / 2.
+def clopper_pearson(hits: npt.ArrayLike, trials: int, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
+    """The exact interval of a rate after `hits` [...] in `trials`; an end is missed at (1 - confidence) / 2.
 
     Clopper & Pearson (1934). Raises `ValueError` for counts that cannot be.
 
-    >>> [round(end, 4) for end in clopper_pearson(0, 100)], [round(end, 4) for end in clopper_pearson(50, 100)]
-    ([0.0, 0.0362], [0.3983, 0.6017])
+    >>> [round(float(end), 4) for end in clopper_pearson(0, 100)]
+    [0.0, 0.0362]
     """
-    if not 0 <= hits <= trials or trials < 1:
-        raise ValueError(f"{hits} hits in {trials} trials cannot be")
+    found = np.asarray(hits, dtype=np.float64)
+    if trials < 1 or (found < 0).any() or (found > trials).any():
+        raise ValueError(f"{found} hits in {trials} trials cannot be")
     tail, beta = (1.0 - confidence) / 2.0, _stats().beta
-    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, trials - hits + 1))
-    high = 1.0 if hits == trials else float(beta.ppf(1.0 - tail, hits + 1, trials - hits))
+    low = np.where(found == 0, 0.0, beta.ppf(tail, np.maximum(found, 1), trials - found + 1))
+    high = np.where(found == trials, 1.0, beta.ppf(1.0 - tail, found + 1, np.maximum(trials - found, 1)))
     return low, high
 
 
@@ -52,15 +53,20 @@ def epsilon_lower_bound(
     (3.696, 0.0)
     """
     level = 1.0 - (1.0 - confidence) / sides
-    rates = [(true_positives, positives, false_positives, negatives)]
+    best = float(_bounds(true_positives, positives, false_positives, negatives, delta, level))
     if sides == 2:
-        rates.append((negatives - false_positives, negatives, positives - true_positives, positives))
-    best = 0.0
-    for right, of_right, wrong, of_wrong in rates:
-        low = clopper_pearson(right, of_right, level)[0] - delta
-        high = clopper_pearson(wrong, of_wrong, level)[1]
-        best = max(best, math.log(low / high)) if low > 0 else best
+        right, wrong = negatives - false_positives, positives - true_positives
+        best = max(best, float(_bounds(right, negatives, wrong, positives, delta, level)))
     return best
+
+
+def _bounds(
+    right: npt.ArrayLike, of_right: int, wrong: npt.ArrayLike, of_wrong: int, delta: float, confidence: float
+) -> Floats:
+    """log((low end of the true rate - delta) / high end of the false rate), not below 0, for counts that broadcast."""
+    low = clopper_pearson(right, of_right, confidence)[0] - delta
+    high = clopper_pearson(wrong, of_wrong, confidence)[1]
+    return np.log(np.maximum(low / high, 1.0))
 
 
 class Cut(NamedTuple):
@@ -78,14 +84,18 @@ class Cut(NamedTuple):
 def best_cut(ones: npt.ArrayLike, zeros: npt.ArrayLike, delta: float = 0.0, confidence: float = CONFIDENCE) -> Cut:
     """The rule whose bound is largest on these scores of world one and of world zero. (World zero's own rule is world
     one's with the worlds exchanged: see `game_bound`.)"""
-    one, zero = np.asarray(ones, np.float64), np.asarray(zeros, np.float64)
+    one, zero = np.sort(np.asarray(ones, np.float64)), np.sort(np.asarray(zeros, np.float64))
     ranked = np.sort(np.concatenate([one, zero]))
     cuts = np.unique(ranked[np.linspace(0, len(ranked) - 1, CUTS).astype(int)])
-    rules = [Cut(float(at), above) for at in cuts for above in (True, False)]
-    return max(
-        rules,
-        key=lambda r: epsilon_lower_bound(r.guesses(one), len(one), r.guesses(zero), len(zero), delta, confidence),
-    )
+    best = []
+    for above in (True, False):
+        side: Literal["left", "right"] = "right" if above else "left"
+        right, wrong = (np.searchsorted(world, cuts, side) for world in (one, zero))
+        if above:
+            right, wrong = len(one) - right, len(zero) - wrong
+        found = _bounds(right, len(one), wrong, len(zero), delta, confidence)
+        best.append((float(found.max()), Cut(float(cuts[int(found.argmax())]), above)))
+    return max(best, key=lambda rule: rule[0])[1]
 
 
 def game_bound(
