@@ -71,24 +71,34 @@ def test_the_trade_off_is_written_and_drawn(whole: Made):
     assert "popularity" in (whole.folder / "figures" / "tradeoff.svg").read_text()
 
 
-def test_killed_half_way_it_goes_on_to_the_same_results(whole: Made, tiny: Path, cache: Path, cli, tmp_path: Path):
-    out = tmp_path / "killed"
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_half_way_it_goes_on_to_the_same_results(
+    how: signal.Signals, whole: Made, tiny: Path, cache: Path, cli, tmp_path: Path
+):
+    out = tmp_path / "stopped"
     arguments = ["sweep", "--experiment", str(tiny), *GRID]
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--out", str(out)],
         cwd=ROOT,
         env=environment(cache) | {"PYTHONPATH": str(ROOT)},
         start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     limit = time.monotonic() + 120
     while not list(out.rglob("summary.json")):
         assert process.poll() is None
         assert time.monotonic() < limit
         time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    os.killpg(process.pid, how)
+    err = process.communicate()[1]
+    if how == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 130
+        assert f"go on with the same command and --resume {out}" in err.splitlines()
     done = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
-    assert 1 <= len(done) <= 4
+    assert 1 <= len(done) <= 3
     assert not (out / "sweep.csv").exists()
     code, _, err = cli(*arguments, "--resume", out)
     assert (code, err) == (0, "")
@@ -144,13 +154,13 @@ def test_a_search_tunes_a_point_and_its_journal_is_enough_to_go_on(tiny: Path, c
     out = tmp_path / "out"
     space = ["--search-space", "aggregation.server_lr=log(0.1,10)", "--search-space", "rounds=int(1,3)"]
     grid = ["--grid", "privacy.epsilon=[8]", "--seeds", "2"]
-    command = ["sweep", "--experiment", tiny, *grid, "--search", "5", *space]
+    command = ["sweep", "--experiment", tiny, *grid, "--search", "4", *space]
     code, _, err = cli(*command, "--out", out)
     assert (code, err) == (0, "")
     lines = records(out / "runs.csv")
-    assert len(lines) == 5 + 1
+    assert len(lines) == 4 + 1
     first = [row for row in lines if row["seed"] == "0"]
-    assert [row["trial"] for row in first] == list("01234")
+    assert [row["trial"] for row in first] == list("0123")
     assert all(1 <= int(row["rounds"]) <= 3 and 0.1 <= float(row["aggregation.server_lr"]) <= 10 for row in lines)
     best = max(first, key=lambda row: (float(row["validation NDCG@10"]), -int(row["trial"])))
     stands = {(row["trial"], row["seed"]) for row in lines if row["best"] == "True"}
