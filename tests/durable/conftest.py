@@ -42,7 +42,13 @@ def broken(whole: Path, tmp_path: Path) -> Path:
     """The FedMF run as a kill in its last round would have left it: three rounds kept, and a line half written."""
     out = tmp_path / "broken"
     shutil.copytree(whole, out)
-    for name in ("summary.json", "metrics.parquet", "checkpoint/model.safetensors", "checkpoint/names.json"):
+    for name in (
+        "summary.json",
+        "metrics.parquet",
+        "ledger.parquet",
+        "checkpoint/model.safetensors",
+        "checkpoint/names.json",
+    ):
         (out / name).unlink()
     shutil.rmtree(out / "figures")
     shutil.rmtree(out / "checkpoint" / "round-00000004")

@@ -29,7 +29,14 @@ HOOKS = {
     "os": ("fsync", "rename", "replace"),
     "shutil": ("rmtree",),
     "edgefr.run.EventLog": ("append", "flush", "cut"),
-    "edgefr.run.Run": ("write_devices", "write_experiment", "write_metrics", "write_summary", "write_tensors"),
+    "edgefr.run.Run": (
+        "write_devices",
+        "write_experiment",
+        "write_ledger",
+        "write_metrics",
+        "write_summary",
+        "write_tensors",
+    ),
     "edgefr.pipeline": ("prepare", "start"),
     "edgefr.cohorts.Cohorts": ("meet",),
     "edgefr.engine.federation.Federation": ("round", "state", "restore"),
@@ -158,7 +165,7 @@ def ended(job: dict[str, Any], out: Path, number: int) -> dict[str, Any]:
     finished = out / "summary.json"
     if number % 4 == 3 and not finished.exists():
         codes.append(forked(options, out.with_suffix(".second"), (10 + 7 * number % 40, HOW[number % 3])))
-    if not finished.exists():
+    if not finished.exists() and codes != [2]:
         codes.append(forked(options, out.with_suffix(".last")))
     errors = [path.read_text() for path in sorted(out.parent.glob(f"{out.name}.*.err"))]
     if codes[-1:] == [2]:

@@ -30,7 +30,7 @@ method: fedmf
 data_options: {users: 60, items: 160, interactions: 12}
 rounds: 4
 model: {dim: 4}
-privacy: {mechanism: gaussian, clip: 0.5, sigma: 1}
+privacy: {mechanism: gaussian, clip: 0.5, sigma: 1, budget: 9}
 fleet:
   share: {laptop_x86: 0.5, phone_sd680: 0.3, speaker_512: 0.2}
 """
@@ -47,7 +47,9 @@ def simulated(value: Any) -> Any:
 
 def result(run: Path) -> dict[str, Any]:
     """All that a run came to, and the names of its files but those of checkpoints."""
-    parts = [run / name for name in ("metrics.parquet", "events.jsonl", "checkpoint/model.safetensors")]
+    parts = [
+        run / name for name in ("metrics.parquet", "ledger.parquet", "events.jsonl", "checkpoint/model.safetensors")
+    ]
     parts += [run / name for name in ("experiment.yaml", "devices.yaml", "seeds.json")]
     found: dict[str, Any] = {path.name: path.read_bytes() for path in parts if path.exists()}
     found["summary.json"] = simulated(json.loads((run / "summary.json").read_text()))

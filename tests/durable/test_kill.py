@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.commands import ROOT, edgefr, environment
@@ -70,12 +72,24 @@ def test_a_resumed_run_ends_well_or_says_that_nothing_had_begun(name: str, repor
     assert anew <= 5, "nearly every moment must leave something that can be gone on with"
 
 
+@pytest.mark.parametrize(("name", "most"), [("blocks", 12), ("one", 3)])
+def test_no_release_is_forgotten_or_charged_twice(name: str, most: int, report: dict[str, Any]) -> None:
+    """The ledgers of runs that were killed are the whole run's, byte for byte; in one of them the budget binds."""
+    whole = (Path(report[name]["whole"]) / "ledger.parquet").read_bytes()
+    table = pq.read_table(pa.BufferReader(whole))
+    assert max(table["releases"].to_pylist()) <= most
+    assert sum(table["releases"].to_pylist()) >= 100
+    assert (sum(table["refused"].to_pylist()) > 0) == (name == "one")
+    for run in report[name]["runs"]:
+        assert (Path(run["out"]) / "ledger.parquet").read_bytes() == whole, run
+
+
 def test_the_moments_are_what_they_claim(report: dict[str, Any]) -> None:
     """Kills hit data, rounds, ends of blocks, checkpoints being written and final files; some runs are killed twice."""
     hit = Counter(run["what"].partition("(")[2].rstrip(")") for run in report["blocks"]["runs"])
     for moment in ("prepare", "meet", "append", "round", "test", "_begin", "_end", "_remember", "fsync", "rename"):
         assert hit[moment], moment
-    for moment in ("rmtree", "state", "write_tensors", "write_metrics", "write_summary"):
+    for moment in ("rmtree", "state", "write_tensors", "write_metrics", "write_ledger", "write_summary"):
         assert hit[moment], moment
     every = [run for job in report.values() for run in job["runs"]]
     assert sum(run["codes"].count(-signal.SIGKILL) > 0 for run in every) >= 4

@@ -55,7 +55,7 @@ def kept(simulation: Any, folder: Path) -> dict[str, Any]:
     "changes",
     [
         ("method=f3crec", "strategy=f3crec", "privacy={mechanism: laplace, clip: 0.5, scale: 0.05}"),
-        ("method=f3crec", "strategy=spp"),
+        ("method=f3crec", "strategy=spp", "privacy={mechanism: gaussian, clip: 0.5, sigma: 4, budget: 1.8}"),
         ("method=f3crec", "strategy=reg"),
         ("method=f3crec", "strategy=rlp2", "aggregation.rule=median"),
         ("method=fedncf", "strategy=kd", "fidelity=released"),
