@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from pydantic import JsonValue as Json
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
@@ -23,6 +23,7 @@ from export.clients import Rows, Users, check
 from export.encoders import Reading, stage_encoders
 from export.folder import Kit, Plan, fill, place
 from export.footprint import Footprints
+from export.graphs import VECTORS
 from export.learning import Lessons, stage_learning, trained_tables
 from export.parity import Reference, compare
 from export.parts import item_tables, stage_catalogue, stage_scoring, stage_tables
@@ -114,12 +115,12 @@ def export_bundles(
         kit = Kit(program, everyone, stage, tables, forms, len(item_ids), created, serial, origin, expires, learning)
         judge = None
         if held_out is not None and len(held_out.users):
-            pool = None if offered is None else np.asarray(offered, np.int64)
-            judge = Judge(program, shared, everyone, held_out, pool, len(item_ids), seed)
+            judge = Judge(program, shared, everyone, whole, held_out, offered, seed)
         tell("export", 0, len(classes), "measuring the variants")
         found = candidates(kit, whole, texts, judge, footprints, scratch / "measured")
         choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
-        reference, rows = Reference(program, shared, everyone), []
+        read = {VECTORS: torch.from_numpy(whole[VECTORS])} if VECTORS in whole else {}
+        reference, rows = Reference(program, shared, everyone, read), []
         for done, (plan, choice) in enumerate(_plans(choices, classes, users_of)):
             tell("export", done, len(classes), plan.device_class)
             row = _one(kit, plan, out / plan.device_class, reference)

@@ -18,7 +18,6 @@ from export.folder import Kit, Plan, fill
 from export.footprint import Footprint, Footprints
 from export.quality import Judge, Quality
 from export.quantise import table_fp16, table_int8
-from export.trace import constants_of
 from export.variants import Candidate, Variant, Work, variants_of
 
 Tables = Mapping[str, npt.NDArray[Any]]
@@ -45,7 +44,7 @@ def candidates(
             Candidate(
                 variant,
                 kit.size(variant),
-                (scoring_work(kit, tables, variant), *([] if form is None else [form.work])),
+                (scoring_work(kit, variant), *([] if form is None else [form.work])),
                 _quality(kit, tables, texts, variant, judge) if judge is not None and fit else None,
                 _footprint(kit, variant, footprints, scratch) if footprints is not None and fit else None,
                 None if form is None else form.unfit,
@@ -54,18 +53,12 @@ def candidates(
     return out
 
 
-def scoring_work(kit: Kit, tables: Tables, variant: Variant) -> Work:
-    """One pass over the catalogue: every dense matrix once per item, and the tables read once.
-
-    A program that reads token numbers runs its language model on every token of every item.
-    """
-    specs, constants = kit.program.specs, constants_of(kit.program)
+def scoring_work(kit: Kit, variant: Variant) -> Work:
+    """One pass over the catalogue: every dense matrix once per item, and the tables read once."""
+    specs = kit.program.specs
     dense = sum(math.prod(s.shape) for s in specs.values() if s.kind == "dense" and len(s.shape) == 2)
-    flops = 2.0 * dense * kit.items
-    matrices = sum(t.numel() for name, t in constants.items() if t.ndim == 2 and "embedding" not in name)
-    flops += 2.0 * matrices * sum(table.size for table in tables.values() if table.dtype == np.int32)
     read = sum(kit.stage.files[table.path].size for table in kit.tables[variant.table])
-    return Work(flops, float(read + 4 * (dense + matrices)))
+    return Work(2.0 * dense * kit.items, float(read + 4 * dense))
 
 
 def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:

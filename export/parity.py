@@ -13,7 +13,7 @@ from torch import Tensor
 from edge.catalogue import top
 from edge.recommender import Recommender
 from export.clients import Users, as_float32
-from export.graphs import Gathered
+from export.graphs import VECTORS, Gathered
 
 SAMPLE = 16  # users compared per bundle
 TOP = 10
@@ -31,7 +31,8 @@ class Parity:
 class Reference:
     """Torch scores of simulated users from the unquantised tensors; item vectors are computed once.
 
-    `tables`: other rows in place of item tables', whole tables by name. `items`: the items to score (None: all).
+    `tables`: other rows in place of item tables', whole tables by name; "vectors" are finished item vectors of clients
+    that read texts. `items`: the items to score (None: all).
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Reference:
     ) -> None:
         self._program, self._users, self._tables, self._items = program, users, tables or {}, items
         self._shared = {name: tensor.detach().cpu().float() for name, tensor in shared.items()}
-        self._all = self._vectors(None)
+        self._all = self._tables[VECTORS] if VECTORS in self._tables else self._vectors(None)
         self._own = self._all if items is None else self._all[items]
 
     def scores(self, user: int) -> np.ndarray:

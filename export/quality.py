@@ -7,7 +7,7 @@ the trained program in torch with unquantised tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from privacy import keyed
 
 USERS, ITEMS = 256, 2000  # at most so many are looked at: a keyed sample
 NEGATIVES, TOP = 99, 10
-Floats = npt.NDArray[np.float32]
+Tables = Mapping[str, npt.NDArray[Any]]
 Ints = npt.NDArray[np.int64]
 
 
@@ -58,7 +58,8 @@ class Quality:
 class Judge:
     """Measures variants on a keyed sample of at most 256 users and 2,000 items; `items` are their numbers, ascending.
 
-    `held_out` must name at least one user; `offered` are the items that may be recommended (None: all).
+    `tables` are the unquantised ones, [catalogue, width] each; `held_out` must name at least one user; `offered` are
+    the items that may be recommended (None: all).
     """
 
     def __init__(
@@ -66,12 +67,13 @@ class Judge:
         program: Any,
         shared: Mapping[str, Tensor],
         users: Users,
+        tables: Tables,
         held_out: HeldOut,
-        offered: Ints | None,
-        catalogue: int,
+        offered: Sequence[int] | None,
         seed: int,
     ) -> None:
-        self._program, self._shared, self._users = program, shared, users
+        self._program, self._shared, self._users, self._tables = program, shared, users, tables
+        catalogue = len(next(iter(tables.values())))
         rows = keyed.choose(keyed.key(seed, "quality users"), np.arange(len(held_out.users)), USERS)
         self._chosen, targets = held_out.users[rows], held_out.items[rows]
         pool = np.arange(catalogue) if offered is None else np.asarray(offered, np.int64)
@@ -82,11 +84,11 @@ class Judge:
         for row, target in enumerate(self._target):
             self._unseen[row][target] = True
         self._rivals = [self._draw(row, seed) for row in range(len(self._chosen))]
-        self._best, self._hits = self._look(None)
+        self._best, self._hits = self._look({})
 
-    def measure(self, tables: Mapping[str, Floats]) -> Quality:
+    def measure(self, tables: Tables) -> Quality:
         """The quality of other rows in place of these tables', whole tables [catalogue, width] by name."""
-        best, hits = self._look({name: torch.from_numpy(table) for name, table in tables.items()})
+        best, hits = self._look(tables)
         shares = [len(np.intersect1d(mine, its)) / max(1, len(its)) for mine, its in zip(best, self._best, strict=True)]
         reference = float(self._hits.mean())
         rate = float(hits.mean())
@@ -98,9 +100,10 @@ class Judge:
         others = open_[open_ != self._target[row]]
         return keyed.choose(keyed.key(seed, "quality negatives", int(self._chosen[row])), others, NEGATIVES)
 
-    def _look(self, tables: Mapping[str, Tensor] | None) -> tuple[list[Ints], npt.NDArray[np.bool_]]:
+    def _look(self, tables: Tables) -> tuple[list[Ints], npt.NDArray[np.bool_]]:
         """Per user the ten best places in `items`, and whether the held-out item is among the best ten of hundred."""
-        scorer = Reference(self._program, self._shared, self._users, tables, torch.from_numpy(self.items))
+        whole = {name: torch.from_numpy(table) for name, table in {**self._tables, **tables}.items()}
+        scorer = Reference(self._program, self._shared, self._users, whole, torch.from_numpy(self.items))
         best, hits = [], []
         for row, user in enumerate(self._chosen):
             scores = scorer.scores(int(user))

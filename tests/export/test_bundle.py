@@ -12,7 +12,9 @@ import torch
 from edge import Recommender, open_bundle
 from edgefr.methods.program import One
 from export.bundle import export_bundles
-from export.variants import ClassLimits
+from export.footprint import Footprint, Footprints
+from export.quality import HeldOut
+from export.variants import ClassLimits, Rules
 from privacy.errors import InputError
 from tests.export import worlds
 
@@ -264,3 +266,49 @@ def test_only_offered_items_are_recommended(tmp_path: Path) -> None:
     found = {item for user in [None, *recommender.users] for item, _, _ in recommender.recommend(10, user=user)}
     assert found
     assert found <= allowed
+
+
+HELD = HeldOut(np.arange(12), np.arange(12) + 20)
+
+
+def test_rows_say_what_a_variant_keeps_and_what_it_costs(tmp_path: Path) -> None:
+    slow = ClassLimits(8000, 20, seconds=lambda work: work.flops / 1e9, watts=2.0)
+    arguments = worlds.arguments("transfr", tmp_path) | {"classes": {"laptop": slow}, "users_of": {}}
+    (row,) = export_bundles(**arguments, held_out=HELD, footprints=Footprints(tmp_path / "kept.json", ten))
+    assert row["variant"] == "f16+encoder-f16"  # keeps all of f32's to the second place, at half the size
+    assert 0.995 < row["overlap"] <= 1
+    assert row["hr_kept"] == 1.0
+    assert (row["memory_mb"], row["memory_from"]) == (30.0, "measured")
+    # 60 items x (48 x 16 + 16 x 8 + 8 x 16) values, and one text of 16 tokens
+    assert row["latency_ms"] == pytest.approx(1e3 * (122880 + 1277952) / 1e9)
+    assert row["energy_mj"] == pytest.approx(2 * row["latency_ms"])
+    # the bundle itself has no measured figure: exporting again on another host gives the same
+    assert open_bundle(tmp_path / "laptop").manifest.model.memory_mb == pytest.approx(20 + 32 + 10, abs=0.5)
+
+
+def ten(bundle: Path) -> Footprint:
+    """Stands in for a process: every bundle takes 10 MB."""
+    open_bundle(bundle)
+    return Footprint(46.0, 10.0)
+
+
+def test_a_variant_that_loses_too_much_is_refused_and_said_so(tmp_path: Path) -> None:
+    arguments = worlds.arguments("transfr", tmp_path) | {"users_of": {}, "held_out": HELD}
+    arguments |= {"classes": {"phone": ClassLimits(8000, 20, storage_mb=0.075), "laptop": ClassLimits(8000, 20)}}
+    found = {row["class"]: row for row in export_bundles(**arguments, rules=Rules(max_loss=0.99, min_overlap=0.0))}
+    assert found["phone"]["variant"] == "f16+encoder-i4"
+    assert found["phone"]["overlap"] < 1
+    shutil.rmtree(tmp_path)
+    strict = Rules(max_loss=0.99, min_overlap=(1 + found["phone"]["overlap"]) / 2)
+    found = {row["class"]: row for row in export_bundles(**arguments, rules=strict)}
+    assert found["phone"]["variant"] in ("f32", "f16", "i8")
+    why = {passed["variant"]: passed["why"] for passed in found["phone"]["passed_over"]}
+    assert "of the top 10, less than" in why["f16+encoder-i4"]
+
+
+def test_a_class_whose_every_variant_loses_too_much_fails_the_export(tmp_path: Path) -> None:
+    arguments = worlds.arguments("mean", tmp_path) | {"users_of": {}, "held_out": HELD}
+    arguments |= {"classes": {"watch": ClassLimits(8000, 20, storage_mb=0.0135)}}
+    with pytest.raises(InputError, match=r"device class watch: all that fits loses too much \(i8 keeps 0\.\d{3} of"):
+        export_bundles(**arguments, rules=Rules(min_overlap=1.0))
+    assert not (tmp_path / "watch").exists()

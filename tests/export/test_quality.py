@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from export.clients import Users
+from export.parts import item_tables
 from export.quality import HeldOut, Judge, Quality
 from privacy import keyed
 from tests.export import worlds
@@ -19,9 +20,9 @@ def users(kind: str) -> Users:
     return Users([f"u{n}" for n in range(worlds.USERS)], private, history, worlds.column("seen"))
 
 
-def judge(kind: str, held_out: HeldOut = HELD, offered: np.ndarray | None = None) -> Judge:
+def judge(kind: str, held_out: HeldOut = HELD, offered: list[int] | None = None) -> Judge:
     made, shared, _ = worlds.trained(kind)
-    return Judge(made, shared, users(kind), held_out, offered, worlds.ITEMS, SEED)
+    return Judge(made, shared, users(kind), item_tables(made, shared, worlds.ITEMS), held_out, offered, SEED)
 
 
 def noisy(table: torch.Tensor, share: float) -> np.ndarray:
@@ -83,7 +84,7 @@ def test_a_table_turned_round_keeps_next_to_nothing() -> None:
 
 
 def test_only_offered_items_and_the_held_out_ones_are_looked_at() -> None:
-    offered = np.arange(40)
+    offered = list(range(40))
     looked = judge("fedmf", offered=offered)
     assert looked.items.tolist() == [*range(40), 59]
     _, shared, _ = worlds.trained("fedmf")
