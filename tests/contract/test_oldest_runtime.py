@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 
 from edge.bundle import open_bundle
+from export.encoders import Reading, encoder_of, stage_encoders
+from export.folder import MIN_ORT
+from export.stage import Stage
 from tests.contract import bundles
 from tests.contract.programs import interactions
+from tests.export import worlds
 
 ROOT, CLIENT = Path(__file__).parents[2], 7
 OFFLINE = ("No matching distribution", "Connection", "Temporary failure", "SSLError")
@@ -72,3 +76,36 @@ def test_a_round_on_the_oldest_runtime(variant: str, oldest: Path, tmp_path: Pat
         assert old["rows"][name][0] == items
         np.testing.assert_allclose(old["rows"][name][1], values, atol=1e-5 * max(1.0, float(np.abs(values).max())))
     assert [item for item, *_ in old["best"]] == [item for item, *_ in new["best"]]
+
+
+READS = """
+import json, sys
+from pathlib import Path
+import onnxruntime
+from edge.encoder import open_encoder
+from edge.manifest import Encoder
+
+root, texts = Path(sys.argv[1]), json.loads(sys.argv[2])
+records = [Encoder.model_validate(record) for record in json.loads(sys.argv[3])]
+vectors = {record.dtype: open_encoder(record, root.joinpath).encode(texts).tolist() for record in records}
+print(json.dumps({"onnxruntime": onnxruntime.__version__, "vectors": vectors}))
+"""
+
+
+def test_every_form_of_an_encoder_reads_the_same_on_the_oldest_runtime(oldest: Path, tmp_path: Path) -> None:
+    stage, texts = Stage(tmp_path), worlds.titles()[:8]
+    how = Reading("mean", 16, None, worlds.titles())
+    records = [form.record for form in stage_encoders(stage, {"": worlds.student()}, how).values()]
+    told = json.dumps([record.model_dump(mode="json") for record in records])
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONHOME"} | {"PYTHONPATH": str(ROOT)}
+    command = [str(oldest), "-c", READS, str(tmp_path), json.dumps(texts), told]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    there = json.loads(done.stdout)
+    assert there["onnxruntime"].startswith(MIN_ORT)
+    assert list(there["vectors"]) == ["f32", "f16", "i8", "i4"]
+    for record in records:
+        here, exact = encoder_of(stage, record).encode(texts), record.dtype in ("f32", "f16")
+        # integer products round their activations, in another way from release to release
+        worst = 1e-5 if exact else 0.02 * float(np.abs(here).max())
+        np.testing.assert_allclose(there["vectors"][record.dtype], here, atol=worst)
