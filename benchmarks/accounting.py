@@ -4,6 +4,8 @@
 
 One thread. Every round charges the whole population, or a random half of it; the budget holds, so a bound is computed
 for each multiset of releases that is new. Median over rounds, milliseconds, after a first call that imports scipy.
+The last table is the loop of a run: FedMF on demo data and the default devices.yaml, cohorts of everybody and of a
+random half in turn, a budget that binds in the end; what the ledger takes of inviting a cohort, without training.
 """
 
 from __future__ import annotations
@@ -12,9 +14,17 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
+import edgefr
+from edgefr import data
+from edgefr.pipeline import sized, start
+from edgefr.prepare import Prepared
 from privacy import keyed
 from privacy.accounting import composed
 from privacy.guarantee import Event
@@ -50,6 +60,44 @@ def rounds_of(clients: int, event: Event, rounds: int, half: bool) -> tuple[Ledg
     return made, statistics.median(spent), max(spent)
 
 
+def in_the_loop(clients: int, rounds: int) -> dict[str, float]:
+    """Milliseconds per round of a run: the ledger's (median and longest), and what inviting a cohort takes in all."""
+    settings = {"mechanism": "gaussian", "clip": 1.0, "sigma": 12.0, "budget": 1.1}
+    experiment = edgefr.load_experiment(
+        method="fedmf",
+        data_options={"users": clients, "items": 500, "interactions": 8},
+        privacy=settings,
+        rounds=rounds,
+    )
+    dataset = data.load(experiment.data, None, 0, experiment.data_options, None)
+    splits: dict[str, Any] = {part.name: part for part in experiment.protocol.apply(dataset, 0)}
+    prepared = Prepared(dataset, splits, experiment.protocol.describe(dataset), None)
+    fleet = edgefr.load_fleet(Path(__file__).parent.parent / "devices.yaml")
+    simulation: Any = start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    ledger, sampler = simulation.cohorts.ledger, simulation.sampler(simulation.prepared.train_split)
+    spent, asked, met = [], 0.0, []
+
+    def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            nonlocal asked
+            started = time.perf_counter()
+            out = work(*given)
+            asked += (time.perf_counter() - started) * 1e3
+            return out
+
+        return call
+
+    ledger.admit, ledger.spend = watched(ledger.admit), watched(ledger.spend)
+    for number in range(1, rounds + 1):
+        asked = 0.0
+        simulation.experiment.clients_per_round = 1.0 if number % 2 else 0.5
+        meet = partial(simulation.cohorts.meet, number, simulation.population, sampler)
+        met.append(timed(meet))
+        spent.append(asked)
+    assert ledger.refused().any()
+    return {"ledger": statistics.median(spent), "most": max(spent), "inviting": statistics.median(met)}
+
+
 def main() -> None:
     """Print a table per size."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -70,6 +118,10 @@ def main() -> None:
             "from_columns": timed(lambda made=made, other=other: Ledger.from_columns(made.facts(), made.columns())),
         }
         print(f"{clients:,} clients:", ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts.items()))
+    print("\n| clients | ledger | longest | inviting in all |\n|---|---|---|---|")
+    for clients in (943, 100_000):
+        found = in_the_loop(clients, min(rounds, 20))
+        print(f"| {clients:,} | {found['ledger']:.3f} | {found['most']:.2f} | {found['inviting']:.1f} |")
 
 
 if __name__ == "__main__":
