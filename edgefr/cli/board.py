@@ -28,9 +28,17 @@ def board(console: Console | None = None) -> Iterator[Watch]:
     if not console.is_terminal:
         yield lambda standing: None
         return
-    began = time.monotonic()
-    with Live(console=console, refresh_per_second=2, transient=True) as live:
-        yield lambda standing: live.update(drawn(standing, time.monotonic() - began, console.height - 6))
+    began, last = time.monotonic(), Standing(0, 1)
+
+    def watch(standing: Standing) -> None:
+        nonlocal last
+        last = standing
+
+    def now() -> Group:
+        return drawn(last, time.monotonic() - began, console.height - 6)
+
+    with Live(get_renderable=now, console=console, refresh_per_second=2, transient=True):
+        yield watch
 
 
 def drawn(standing: Standing, seconds: float, lines: int) -> Group:

@@ -6,6 +6,7 @@ import csv
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from xml.etree import ElementTree
@@ -225,6 +226,15 @@ def test_what_cannot_be_swept_is_refused_before_anything_runs(arguments, says, t
 def _own(arguments: tuple[str, ...]) -> list[str]:
     """An epsilon is one way to name the noise, the experiment's sigma another."""
     return [*arguments, "--set", "privacy.sigma=null"] if "privacy.eps" in " ".join(arguments) else list(arguments)
+
+
+def test_a_search_without_optuna_says_what_to_install(tiny: Path, cli, monkeypatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    space = ("--search-space", "rounds=int(1,2)", "--set", "privacy.sigma=1")
+    code, out, err = cli("sweep", "--experiment", tiny, "--search", "2", *space, "--out", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert "pip install 'edgefr[sweep]'" in err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_damaged_record_is_refused(tiny: Path, cli, tmp_path: Path):
