@@ -142,12 +142,14 @@ def ledger_of(run: Path, expected: dict[str, Any]) -> Ledger | None:
 
 
 def _print_run(folder: Path, as_json: bool) -> None:
+    from edgefr.audit.record import read_bound
     from edgefr.run import Run
     from privacy.report import ledger_report
 
     report = Run.open(folder).summary.get("privacy")
     if not isinstance(report, dict):
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
+    report = {**report, "eps_lb95": read_bound(folder)}
     ledger = ledger_of(folder, report)
     spent = None if ledger is None else ledger_report(ledger)
     _print({"privacy": report, "ledger": spent}, as_json, {**report, "ledger": spent})

@@ -1,0 +1,70 @@
+"""`audit`: the attacks on a finished run, and `audit.json` in its folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from edgefr.audit.attacks import ATTACKS, Effort, Finding
+from edgefr.audit.record import FILE, SCHEMA
+from edgefr.audit.world import World
+from edgefr.engine.federation import one_thread
+from edgefr.prepare import Progress
+from edgefr.run import Run
+from privacy.errors import InputError, unknown
+from privacy.files import write_json
+
+FEWEST, MOST = 100, 1_000_000
+
+
+def audit(
+    run: Run, attacks: Sequence[str] = (), effort: Effort | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Attack a finished run by `attacks` (names of the table; none: all) and write what was found to `audit.json`.
+
+    `eps_lb95`: with 95 % confidence the run's mechanism leaks at least so much; the game's bound, or that of canaries
+    where no game was played (the larger of two bounds would be less sure than either), None without either. Raises
+    `InputError` for names that are no attacks, impossible numbers, and a run that is not whole.
+
+    Example: ``edgefr.audit.audit.audit(edgefr.Run.open("runs/demo"), ["game"])["eps_lb95"]``
+    """
+    effort = Effort() if effort is None else effort
+    for name in attacks:
+        if name not in ATTACKS:
+            raise unknown("attack", name, ATTACKS)
+    if effort.users < 1:
+        raise InputError(f"--users takes a whole number of at least 1, got {effort.users}")
+    if not FEWEST <= effort.trials <= MOST:
+        raise InputError(f"--trials takes a whole number from {FEWEST} to {MOST}, got {effort.trials}")
+    with one_thread():
+        world = World.open(run)
+        names = [name for name in ATTACKS if not attacks or name in attacks]
+        found = [ATTACKS[name](world, effort, progress or _quiet) for name in names]
+    report = {
+        "schema": SCHEMA,
+        "eps_lb95": bound(found),
+        "trust": world.experiment.privacy.trust,
+        "adjacency": world.plan.adjacency,
+        "delta": world.experiment.privacy.delta,
+        "rounds": world.rounds,
+        "attacker": ATTACKER[world.experiment.privacy.trust],
+        "attacks": [finding.row() for finding in found],
+    }
+    write_json(run.path / FILE, report)
+    return report
+
+
+ATTACKER = {
+    "local": "the server, which sees each upload",
+    "central": "somebody who sees the sum and knows all other uploads",
+}
+
+
+def bound(found: Sequence[Finding]) -> float | None:
+    """The bound of a run: that of the first attack which gives one."""
+    return next((f.eps_lb95 for f in found if f.eps_lb95 is not None and math.isfinite(f.eps_lb95)), None)
+
+
+def _quiet(stage: str, done: int, total: int, note: str) -> None:
+    pass

@@ -1,0 +1,210 @@
+"""The attackers on real uploads: a FedMF run of the demo, and a TransFR program on made-up texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import edgefr
+from edge.ragged import Ragged
+from edgefr.audit.attacks import Effort, matching, membership, sign_split
+from edgefr.audit.audit import audit
+from edgefr.audit.record import FILE, read_bound
+from edgefr.audit.world import World
+from edgefr.methods.transfr.program import TransFR
+from edgefr.methods.transfr.settings import TransFRSettings
+from edgefr.run import Run
+from privacy import keyed
+from privacy.errors import InputError
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
+from tests.cli import commands
+
+USERS = 12
+FEDMF = ["method=fedmf", "rounds=3", "model.dim=8", "data_options.users=60", "data_options.items=160"]
+LOUD = ["privacy.mechanism=gaussian", "privacy.trust=local", "privacy.clip=1", "privacy.epsilon=8"]
+
+
+def quiet(stage: str, done: int, total: int, note: str) -> None:
+    pass
+
+
+def simulated(out: Path, *changes: str) -> Run:
+    experiment = edgefr.load_experiment(overrides=[*FEDMF, "data_options.interactions=16", *changes])
+    return edgefr.simulate(experiment, out=out, bundles=False, figures=False)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of FedMF that nobody clipped or noised."""
+    return simulated(tmp_path_factory.mktemp("audit") / "bare")
+
+
+@pytest.fixture(scope="module")
+def noised(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same under local noise of epsilon 8."""
+    return simulated(tmp_path_factory.mktemp("audit") / "noised", *LOUD)
+
+
+def test_uploads_are_those_of_the_real_round(bare: Run, noised: Run) -> None:
+    """Bare: rows that the client drew, its own among them, and no others. Noised: every coordinate, each draw anew."""
+    world = World.open(bare)
+    client = int(world.chosen(1)[0])
+    own = world.own[client].astype(np.int64)
+    seen = world.upload(client, own, 0)["item"]
+    touched = np.flatnonzero((seen != 0).any(1))
+    assert set(own) <= set(touched.tolist()) < set(range(len(seen)))
+    assert np.array_equal(seen, world.upload(client, own, 0)["item"]), "the same draw gives the same bits"
+    assert not np.array_equal(seen, world.upload(client, own, 1)["item"])
+    loud = World.open(noised)
+    assert (loud.upload(client, own, 0)["item"] != 0).all()
+    assert np.linalg.norm(loud.upload(client, own, 0, noise=False)["item"]) <= 1.0 + 1e-6
+    assert loud.plan.noise is not None
+    assert np.std(loud.upload(client, own, 0)["item"]) == pytest.approx(loud.plan.noise.std, rel=0.05)
+
+
+def test_the_model_is_as_it_was_after_an_attack(bare: Run) -> None:
+    world = World.open(bare)
+    before = {n: v.clone() for n, v in {**world.shared, **world.private}.items()}
+    sign_split(world, Effort(3, 100), quiet)
+    assert all(torch.equal(v, before[n]) for n, v in {**world.shared, **world.private}.items())
+
+
+def test_signs_give_the_items_away_and_noise_hides_them(bare: Run, noised: Run) -> None:
+    found = sign_split(World.open(bare), Effort(USERS, 100), quiet)
+    assert found.of == USERS
+    assert found.auc is not None
+    assert found.auc > 0.95
+    assert found.tpr is not None
+    assert found.tpr > 0.5
+    assert found.auc_null is not None
+    assert found.auc_null < 0.65
+    hidden = sign_split(World.open(noised), Effort(USERS, 100), quiet)
+    assert hidden.auc is not None
+    assert abs(hidden.auc - 0.5) < 0.1
+    assert hidden.best_auc is not None
+    assert hidden.best_auc_null is not None
+    assert hidden.best_auc < hidden.best_auc_null + 0.05
+
+
+def test_one_interaction_shows_without_noise_and_not_with_it(bare: Run, noised: Run) -> None:
+    open_, hidden = (membership(World.open(run), Effort(2 * USERS, 100), quiet) for run in (bare, noised))
+    assert open_.auc is not None
+    assert open_.auc_null is not None
+    assert open_.auc > open_.auc_null
+    assert hidden.auc is not None
+    assert hidden.auc_null is not None
+    assert hidden.auc < hidden.auc_null + 0.05
+
+
+def adapters() -> World:
+    """TransFR on 40 items in four clear kinds of text; every client likes one kind. No run is needed for it."""
+    items, clients, width = 40, 16, 24
+    kind = np.arange(items) % 4
+    text = keyed.normal(keyed.key(0, "kinds"), np.arange(4 * width)).reshape(4, width)[kind]
+    text = text + 0.7 * keyed.normal(keyed.key(0, "texts"), np.arange(items * width)).reshape(items, width)
+    settings = TransFRSettings(adapter=[16, 8], head=[8], adapter_init="random")
+    program = TransFR(settings, torch.from_numpy(text.astype(np.float32)), 3)
+    own = Ragged.from_lists(
+        [np.flatnonzero(kind == client % 4)[: 5 + client % 3].tolist() for client in range(clients)]
+    )
+    shared, private = program.init_shared(0), program.init_private(0, torch.arange(clients))
+    experiment = edgefr.load_experiment(overrides=["rounds=2", "local_epochs=3"])
+    return World(
+        experiment=experiment,
+        program=program,
+        shared=shared,
+        private=private,
+        own=own,
+        pool=np.arange(items),
+        items=items,
+        plan=plan(PrivacySettings(), 2, clients, clients),
+        rounds=2,
+        p90=None,
+    )
+
+
+def test_adapters_give_the_items_away() -> None:
+    world = adapters()
+    assert world.table is None
+    found = matching(world, Effort(USERS, 100), quiet)
+    assert found.auc is not None
+    assert found.auc_null is not None
+    assert found.auc > found.auc_null + 0.1
+    assert found.best_auc is not None
+    assert found.best_auc > 0.8
+    assert sign_split(world, Effort(USERS, 100), quiet).note
+
+
+def test_the_command(bare: Run) -> None:
+    """JSON is what lies in the folder; the table names every attack and why one was not made."""
+    few = ("--users", "4", "--trials", "400")
+    made = commands.edgefr("audit", bare.path, *few, "--json", cache=bare.path)
+    assert made.returncode == 0, made.stderr
+    report = json.loads(made.stdout)
+    assert report == json.loads((bare.path / FILE).read_text())
+    rows = {row["attack"]: row for row in report["attacks"]}
+    assert list(rows) == ["sign-split", "membership", "gradient-matching", "game", "canaries"]
+    assert rows["sign-split"]["auc"] > 0.9
+    assert rows["gradient-matching"]["auc"] is None
+    assert (rows["game"]["claimed"], rows["game"]["exceeds"]) == ("inf", False)
+    assert report["eps_lb95"] == rows["game"]["eps_lb95"] == read_bound(bare.path)
+    shown = commands.edgefr("audit", bare.path, *few, "--attacks", "sign-split,gradient-matching", cache=bare.path)
+    assert "gradient-matching: not made: a table of items leaves the device" in shown.stdout
+    assert "game" not in shown.stdout
+    assert read_bound(bare.path) is None, "the last audit gave no bound"
+    audit(bare, ["game"], Effort(4, 400))
+    printed = commands.edgefr("privacy", bare.path, "--json", cache=bare.path)
+    assert json.loads(printed.stdout)["eps_lb95"] == read_bound(bare.path)
+
+
+@pytest.mark.parametrize(
+    ("attacks", "effort", "message"),
+    [
+        (["sign-spilt"], Effort(), "sign-split"),
+        ([], Effort(users=0), "--users takes a whole number of at least 1"),
+        ([], Effort(trials=99), "--trials takes a whole number from 100"),
+    ],
+)
+def test_wrong_input_is_refused(bare: Run, attacks: list[str], effort: Effort, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        audit(bare, attacks, effort)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    done = commands.edgefr("audit", tmp_path, cache=tmp_path)
+    assert "is not a run folder" in commands.refused(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": "other"}', '{"schema": "edgefr.audit/1"}', "\x00"])
+def test_a_damaged_audit_is_refused(tmp_path: Path, content: str) -> None:
+    assert read_bound(tmp_path) is None
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(InputError, match="run edgefr audit again"):
+        read_bound(tmp_path)
+
+
+def test_progress_goes_to_its_end(bare: Run) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    def progress(stage: str, done: int, total: int, note: str) -> None:
+        told.append((stage, done, total))
+
+    report: dict[str, Any] = audit(bare, ["game", "sign-split"], Effort(2, 100), progress)
+    assert [row["attack"] for row in report["attacks"]] == ["sign-split", "game"]
+    assert {stage for stage, done, total in told if done == total} == {"sign-split", "game"}
+    assert all(0 <= done <= total for _, done, total in told)
+
+
+def test_clients_without_items_are_not_attacked() -> None:
+    world = adapters()
+    world.own = Ragged.empty(16)
+    for attack in (matching, membership):
+        found = attack(world, Effort(USERS, 100), quiet)
+        assert found.note == "no client has anything that could be told apart"
+        assert found.row()["auc"] is None
