@@ -89,9 +89,7 @@ def recommend(
     user: AsUser = None,
     k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many items.")] = 10,
     exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Beside each its nearest own item.")
-    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Beside each its nearest own item.")] = False,
     key: TrustedKeys = None,
 ) -> None:
     """What the device would show now."""
@@ -142,4 +140,5 @@ def _nearest(one: Device, item: str) -> str:
 def _print(title: str, facts: dict[str, str]) -> None:
     from edgefr.report.layout import Sheet
 
-    Console().print(Sheet(title, [{"what": name, "value": value} for name, value in facts.items()], words=["what", "value"]))
+    rows = [{"what": name, "value": value} for name, value in facts.items()]
+    Console().print(Sheet(title, rows, words=["what", "value"]))
