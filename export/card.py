@@ -24,8 +24,8 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         f"- Scoring graph `{config.score}`: {sizes.shared_parameters:,} shared and "
         f"{sizes.private_parameters:,} private parameters, all of them inputs.",
         _encoder_line(config, sizes, cosine),
-        f"- Memory: about {sizes.memory_mb:.0f} MB (estimate), which {verdict} into 0.8 of what an app may "
-        "use on this class.",
+        f"- Memory: about {sizes.memory_mb:.0f} MB (estimate). By what was known when it was packed, the bundle "
+        f"{verdict} what an app may use and spend on this class.",
         "",
         "## Private state",
         f"`private/` holds the tensors, past positives and seen items of {sizes.users:,} SIMULATED users of "
@@ -56,6 +56,7 @@ def _encoder_line(config: Config, sizes: Sizes, cosine: float | None) -> str:
     part = config.encoder
     close = "" if cosine is None else f", mean cosine {cosine:.4f} to the original on sampled titles"
     return (
-        f"- Text encoder `{part.path}`: {sizes.encoder_parameters:,} parameters, weights {part.dtype}, "
-        f"{part.pooling} pooling, at most {part.max_tokens} tokens{close}."
+        f"- Text encoder `{part.path}`: {part.layers} layers of {part.hidden}, {part.vocabulary:,} pieces, "
+        f"{sizes.encoder_parameters:,} parameters, weights {part.dtype}, {part.pooling} pooling, at most "
+        f"{part.max_tokens} tokens{close}."
     )
