@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +22,9 @@ def audit(
 ) -> dict[str, Any]:
     """Attack a finished run by `attacks` (names of the table; none: all) and write what was found to `audit.json`.
 
-    `eps_lb95`: with 95 % confidence the run's mechanism leaks at least so much; the game's bound, or that of canaries
-    where no game was played (the larger of two bounds would be less sure than either), None without either. Raises
-    `InputError` for names that are no attacks, impossible numbers, and a run that is not whole.
+    `eps_lb95`: with 95 % confidence the run's mechanism leaks at least so much (see `bound`); None where neither game
+    nor canaries were asked for. Raises `InputError` for names that are no attacks, impossible numbers, and a run that
+    is not whole.
 
     Example: ``edgefr.audit.audit.audit(edgefr.Run.open("runs/demo"), ["game"])["eps_lb95"]``
     """
@@ -62,8 +61,12 @@ ATTACKER = {
 
 
 def bound(found: Sequence[Finding]) -> float | None:
-    """The bound of a run: that of the first attack which gives one."""
-    return next((f.eps_lb95 for f in found if f.eps_lb95 is not None and math.isfinite(f.eps_lb95)), None)
+    """The bound of a run: of the attack that saw most releases of a client, the first of equal ones; None without any.
+
+    What was found does not decide it, so it is as sure as each bound is.
+    """
+    bounds = [f for f in found if f.eps_lb95 is not None]
+    return max(bounds, key=lambda f: f.releases).eps_lb95 if bounds else None
 
 
 def _quiet(stage: str, done: int, total: int, note: str) -> None:

@@ -12,8 +12,8 @@ import torch
 
 import edgefr
 from edge.ragged import Ragged
-from edgefr.audit.attacks import Effort, matching, membership, sign_split
-from edgefr.audit.audit import audit
+from edgefr.audit.attacks import Effort, Finding, matching, membership, sign_split
+from edgefr.audit.audit import audit, bound
 from edgefr.audit.record import FILE, read_bound
 from edgefr.audit.world import World
 from edgefr.methods.transfr.program import TransFR
@@ -208,3 +208,12 @@ def test_clients_without_items_are_not_attacked() -> None:
         found = attack(world, Effort(USERS, 100), quiet)
         assert found.note == "no client has anything that could be told apart"
         assert found.row()["auc"] is None
+
+
+def test_a_bound_is_chosen_by_what_was_seen_and_not_by_what_was_found() -> None:
+    """The larger of two bounds would be less sure than either."""
+    game = Finding("game", "client", eps_lb95=1.0, releases=1)
+    canaries = Finding("canaries", "client", eps_lb95=0.5, releases=10)
+    assert bound([Finding("sign-split", "item of a client"), game, canaries]) == 0.5
+    assert bound([game, Finding("canaries", "client", eps_lb95=2.0, releases=1)]) == 1.0
+    assert bound([Finding("sign-split", "item of a client")]) is None
