@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 from privacy.errors import InputError
@@ -24,6 +25,10 @@ def read_bound(folder: Path) -> float | None:
         if report["schema"] != SCHEMA:
             raise ValueError(f"it is {report['schema']}")
         value = report["eps_lb95"]
-        return None if value is None else float(value)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if value is None:
+            return None
+        if not (type(value) is float and 0 <= value < math.inf):
+            raise ValueError(f"eps_lb95 is {str(value)[:20]!r}")
+        return value
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"cannot read {path}: {error}; run edgefr audit again") from None

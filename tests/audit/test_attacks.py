@@ -27,6 +27,8 @@ from tests.cli import commands
 
 USERS = 12
 FEDMF = ["method=fedmf", "rounds=3", "model.dim=8", "data_options.users=60", "data_options.items=160"]
+DAMAGE = ["", "[]", "\x00", "[" * 100_000, '{"schema": "other"}', '{"schema": "edgefr.audit/1"}']
+DAMAGE += [f'{{"schema": "edgefr.audit/1", "eps_lb95": {value}}}' for value in ("NaN", "-1.0", "Infinity", '"2"')]
 LOUD = ["privacy.mechanism=gaussian", "privacy.trust=local", "privacy.clip=1", "privacy.epsilon=8"]
 
 
@@ -181,7 +183,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     assert "is not a run folder" in commands.refused(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"schema": "other"}', '{"schema": "edgefr.audit/1"}', "\x00"])
+@pytest.mark.parametrize("content", DAMAGE)
 def test_a_damaged_audit_is_refused(tmp_path: Path, content: str) -> None:
     assert read_bound(tmp_path) is None
     (tmp_path / FILE).write_text(content)
