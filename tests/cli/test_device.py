@@ -1,0 +1,113 @@
+"""`edgefr device` as used: a first round from the shell, and one line for what is wrong, with the state left alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge.bundle import open_bundle
+from edge.delta import Delta, write_delta
+from edge.release import read_release
+from edge.state import STATE
+from tests.cli import commands
+from tests.contract import bundles
+from tests.contract.programs import ITEMS, interactions
+from tests.edge.folders import edit_json, resign
+
+CLIENT = 7
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    return commands.refused(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.txt"
+    path.write_text("item\n" + "\n".join(f"i{item}" for item in interactions()[CLIENT]) + "\n\n")
+    return path
+
+
+def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None:
+    path, state, out = bundles.bundle("fedmf", replay=True), tmp_path / "state", tmp_path / "release.safetensors"
+    common = (path, "--state", state)
+    learned = commands.edgefr(
+        "device", "learn", *common, "--user", "u7", "--interactions", own, "--out", out, cache=cache
+    )
+    assert learned.returncode == 0, learned.stderr
+    assert "optimiser steps" in learned.stdout
+    opened = open_bundle(path)
+    assert opened.config.learning is not None
+    release = read_release(out, opened.config.learning, opened.manifest.bundle_id)
+    assert release.round == bundles.ROUND
+    assert release.rows["item"][1].any()
+
+    update = tmp_path / "update.safetensors"
+    rows = {"item": (np.arange(ITEMS), np.ones((ITEMS, 8), np.float32))}
+    write_delta(update, Delta(opened.manifest.bundle_id, bundles.ROUND - 1, bundles.ROUND, rows=rows))
+    again = commands.edgefr("device", "learn", *common, "--update", update, "--new-block", "--item", "i3", cache=cache)
+    assert again.returncode == 0, again.stderr
+    shown = commands.edgefr("device", "recommend", *common, "-k", "2", "--explain", cache=cache)
+    assert shown.returncode == 0, shown.stderr
+    assert "nearest of your own" in shown.stdout
+    status = commands.edgefr("device", "status", *common, cache=cache)
+    for line in ("earlier interactions", "remembered", "waiting release"):
+        assert line in status.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["learn"], "nothing to learn from"),
+        (["learn", "--item", "nosuch"], "unknown item 'nosuch'"),
+        (["learn", "--interactions", "missing.txt"], "cannot read missing.txt"),
+        (["learn", "--update", "missing.safetensors"], "missing.safetensors"),
+        (["learn", "--item", "i1", "--max-seconds", "0"], "max_seconds must be above 0"),
+        (["learn", "--item", "i1", "--new-block"], "has no blocks"),
+        (["recommend", "-k", "0"], "--k"),
+        (["recommend", "--exclude", "nosuch"], "unknown item 'nosuch'"),
+        (["recommend", "--user", "u3"], "is the state of user 'u7', not 'u3'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_changes_nothing(
+    tmp_path: Path, cache: Path, own: Path, arguments: list[str], message: str
+) -> None:
+    path, state = bundles.bundle("fedmf"), tmp_path / "state"
+    started = commands.edgefr("device", "recommend", path, "--state", state, "--user", "u7", cache=cache)
+    assert started.returncode == 0, started.stderr
+    before = (state / STATE).read_bytes()
+    done = commands.edgefr("device", arguments[0], path, "--state", state, *arguments[1:], cache=cache)
+    assert message in refused(done)
+    assert (state / STATE).read_bytes() == before
+
+
+def test_a_state_that_is_not_there_yet(tmp_path: Path, cache: Path) -> None:
+    done = commands.edgefr("device", "status", bundles.bundle("fedmf"), "--state", tmp_path / "none", cache=cache)
+    assert "holds no state yet" in refused(done)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": "edgefr.bundle/9"}, "another schema"),
+        ({"onnx": {"opset": 99, "ir": 8, "min_ort": "1.17"}}, "opset"),
+        ({"onnx": {"opset": 18, "ir": 8, "min_ort": "99.0"}}, "99.0"),
+    ],
+)
+def test_a_bundle_this_device_cannot_run(tmp_path: Path, cache: Path, change: dict, message: str) -> None:
+    path = shutil.copytree(bundles.bundle("fedmf"), tmp_path / "bundle")
+    edit_json(path / "manifest.json", lambda manifest: manifest.update(change))
+    resign(path)
+    done = commands.edgefr("device", "learn", path, "--state", tmp_path / "state", "--item", "i1", cache=cache)
+    assert message in refused(done)
+    assert not (tmp_path / "state" / STATE).exists()
