@@ -235,7 +235,8 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
     how, e = strategy(experiment.strategy), experiment
     if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
         return None
-    resolved = plan(e.privacy, max(e.rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
+    rounds = e.rounds * (e.protocol.increments + 1 if isinstance(e.protocol, Blocks) else 1)
+    resolved = plan(e.privacy, max(rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
     noise = resolved.noise if resolved.where == "each upload" else None
     replay = None
     if how.remembers == "best":
@@ -252,7 +253,7 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
         negatives=e.negatives,
         batch_size=e.batch_size,
         seed=e.seed,
-        round=e.rounds * (e.protocol.increments + 1 if isinstance(e.protocol, Blocks) else 1),
+        round=rounds,
         release=ReleaseRecord(
             clip=resolved.clip,
             norm=resolved.norm,
