@@ -53,7 +53,7 @@ def test_shell_completion(cache: Path) -> None:
         done = subprocess.run([sys.executable, "-c", start], env=variables, capture_output=True, text=True, timeout=60)
         return done.stdout.split()
 
-    assert completed("edgefr dev") == ["devices"]
+    assert completed("edgefr dev") == ["devices", "device"]
     assert set(completed("edgefr simulate --data ml")) == {"ml-100k", "ml-latest-small"}
 
 
