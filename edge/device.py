@@ -25,6 +25,7 @@ import numpy.typing as npt
 from edge import release as outgoing
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue, top
+from edge.clients import read_tensors
 from edge.delta import Delta
 from edge.enrol import first_state
 from edge.graph import Graph
@@ -51,7 +52,7 @@ class Device:
 
     `user`: start as one of the bundle's simulated users (first use only); None: as a new device. `max_ram_mb` and
     `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of which must have signed
-    the bundle. `noise`: where a run adds noise on the device, its source; None: the system's randomness.
+    the bundle. `noise`: where a run adds noise on the device, its source; None: a generator that the system's randomness seeds.
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 
@@ -157,7 +158,7 @@ class Device:
         made = outgoing.make(
             learning,
             self.bundle.manifest.bundle_id,
-            {name: value for name, value in dense.items()},
+            dense,
             tables,
             trained,
             len(state.tensors["items.own"]),
@@ -211,15 +212,25 @@ class Device:
                 tables[name] = tables[name].copy()
                 tables[name][items] = values
             state.put("table", tables)
+            if base:
+                state.put("shared", read_tensors(self.bundle, self.bundle.config.shared))
             state.put("shared", delta.dense)
             state.facts |= {"round": delta.to_round, "learned": None, "release": None}
             state.drop("outbox")
             self.store.write(state, keep_previous=True)
 
     def undo(self) -> None:
-        """Go back to the state before the last update. Raises `InputError` when there is none."""
+        """Go back to the model before the last update. Raises `InputError` when there is none.
+
+        What has happened since stays: interactions, what is remembered, and above all the ledger's releases.
+        """
         with self.store.locked():
-            self.store.write(self.store.read(PREVIOUS))
+            now, before = self.state, self.store.read(PREVIOUS)
+            for part in ("items", "memory", "ledger"):
+                before.drop(part)
+                before.put(part, now.part(part))
+            before.facts["block"] = now.facts["block"]
+            self.store.write(before)
 
     def next_block(self) -> None:
         """End the block: its best items and the model's predictions are remembered (F3CRec Eq. 1), and replayed from
@@ -229,14 +240,19 @@ class Device:
             raise InputError(f"bundle {self.bundle.root} has no blocks: its strategy replays nothing")
         with self.store.locked():
             state = self.state
-            pool = self.catalogue.offered_items
-            columns, labels = best(self._round_scores(learning, state)[None, pool], learning.replay.list_size)
-            state.tensors["memory.items"] = pool[columns[0]].astype(np.int32)
-            state.tensors["memory.labels"] = labels[0]
+            if len(state.tensors["items.own"]):  # who had nothing in the block keeps what it remembers
+                self._remember(learning.replay.list_size, learning, state)
             state.tensors["items.past"] = np.concatenate([state.tensors["items.past"], state.tensors["items.own"]])
             state.tensors["items.own"] = np.empty(0, np.int64)
             state.facts["block"] += 1
             self.store.write(state)
+
+    def _remember(self, size: int, learning: Learning, state: State) -> None:
+        """The `size` best items and their predictions, by the model as it is, in place of what was remembered."""
+        pool = self.catalogue.offered_items
+        columns, labels = best(self._round_scores(learning, state)[None, pool], size)
+        state.tensors["memory.items"] = pool[columns[0]].astype(np.int32)
+        state.tensors["memory.labels"] = labels[0]
 
     # --- recommending ---------------------------------------------------------------------------------------------
 

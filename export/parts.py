@@ -16,6 +16,7 @@ from export.quantise import table_fp16, table_int8
 from export.stage import Stage
 from export.trace import constants_of
 from privacy.errors import InputError
+from privacy.files import packed
 
 SCORE, IDS = "onnx/score.onnx", "index/ids.json"
 SHARED, INIT = "adapters/shared.safetensors", "private/init.safetensors"
@@ -54,12 +55,11 @@ def stage_tables(
 def stage_scoring(stage: Stage, program: Any, shared: Mapping[str, Any], users: Users, seed: int) -> None:
     """The score graph, the shared dense tensors it takes, and a new device's private tensors."""
     import torch
-    from safetensors.numpy import save
 
     dense = {name: as_float32(tensor) for name, tensor in shared.items() if program.specs[name].kind == "dense"}
-    stage.add(SHARED, "shared", save(dense))
+    stage.add(SHARED, "shared", packed(dense))
     fresh = program.init_private(seed, torch.tensor([len(users.ids)]))  # the client after the last simulated one
-    stage.add(INIT, "private", save({name: as_float32(fresh[name][0]) for name in users.private}))
+    stage.add(INIT, "private", packed({name: as_float32(fresh[name][0]) for name in users.private}))
     graph = score_graph(program, {*shared, *users.private})
     stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
 

@@ -83,6 +83,40 @@ def test_a_device_that_missed_rounds_starts_from_what_the_bundle_brought(tmp_pat
     np.testing.assert_array_equal(device.state.tensors["table.item"], expected.state.tensors["table.item"])
 
 
+def test_undoing_an_update_forgets_no_release(tmp_path: Path) -> None:
+    device = made(tmp_path)
+    device.learn(interactions()[CLIENT])
+    device.apply(delta(device, bundles.ROUND))
+    device.learn(["i1", "i2"])
+    device.undo()
+    status = device.status()
+    assert (status["round"], status["releases"]) == (bundles.ROUND - 1, 2)
+    assert status["interactions"] == len(set(interactions()[CLIENT].tolist()) | {1, 2})
+
+
+def test_a_delta_from_the_base_starts_from_what_the_bundle_brought(tmp_path: Path) -> None:
+    """Dense tensors that such a delta leaves out are the bundle's, whatever an earlier update made of them."""
+    device = made(tmp_path, "transfr vector")
+    base, first = device.bundle.manifest.bundle_id, device.state.part("shared")
+    name, other = list(first)[:2]
+    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND, {name: first[name] + 1}))
+    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND + 1, {other: first[other] + 2}))
+    now = device.state.part("shared")
+    np.testing.assert_array_equal(now[name], first[name])
+    np.testing.assert_array_equal(now[other], first[other] + 2)
+
+
+def test_a_block_without_interactions_keeps_the_memory(tmp_path: Path) -> None:
+    device = Device(bundles.bundle("fedmf", replay=True), tmp_path, user=bundles.user(CLIENT))
+    device.learn(interactions()[CLIENT])
+    device.next_block()
+    kept = device.state.tensors["memory.items"]
+    device.apply(delta(device, bundles.ROUND))
+    device.next_block()
+    np.testing.assert_array_equal(device.state.tensors["memory.items"], kept)
+    assert device.status()["block"] == 2
+
+
 def test_a_round_is_released_once(tmp_path: Path) -> None:
     """Asked again, also after a restart and with the device's own noise, the same bytes leave."""
     path = bundles.bundle("fedmf", clip=1.0, noise="gaussian", scale=0.3)
