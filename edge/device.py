@@ -52,7 +52,7 @@ class Device:
 
     `user`: start as one of the bundle's simulated users (first use only); None: as a new device. `max_ram_mb` and
     `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of which must have signed
-    the bundle. `noise`: where a run adds noise on the device, its source; None: a generator that the system's randomness seeds.
+    the bundle. `noise`: the source of the device's own noise, where a run adds any; None: seeded by the system.
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 
