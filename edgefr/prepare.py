@@ -15,6 +15,7 @@ from edgefr import data
 from edgefr.data.blocks import Block, Blocks
 from edgefr.data.interactions import Dataset
 from edgefr.data.protocols import Split
+from edgefr.data.sessions import Sessions, SessionsProtocol
 from edgefr.experiment import Experiment
 from privacy.errors import InputError
 
@@ -52,6 +53,7 @@ class Prepared:
     protocol: str
     text: Text | None
     blocks: tuple[Block, ...] = ()
+    sessions: Sessions | None = None
 
     @property
     def train_split(self) -> Split:
@@ -63,7 +65,8 @@ def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress
     """Load the data, split it by the protocol, and encode the catalogue if the method reads text."""
     dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
     needs_text, protocol = experiment.row.needs_text, experiment.protocol
-    if isinstance(protocol, Blocks):
+    loaded = dataset
+    if isinstance(protocol, Blocks | SessionsProtocol):
         dataset = protocol.restrict(dataset)
     text = read(experiment, dataset.catalogue.text, device, progress) if needs_text else None
     if isinstance(protocol, Blocks):
@@ -77,6 +80,9 @@ def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress
                 "a smaller protocol.base or more data"
             )
         return Prepared(dataset, {}, protocol.describe(dataset), text, blocks)
+    if isinstance(protocol, SessionsProtocol):
+        split, sessions = protocol.apply(dataset, experiment.seed)
+        return Prepared(dataset, {"main": split}, protocol.describe(loaded), text, sessions=sessions)
     splits: dict[str, Split] = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
     return Prepared(dataset, splits, protocol.describe(dataset), text)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.ragged import Ragged
-from edgefr.data.interactions import Catalogue, Dataset, k_core
+from edgefr.data.interactions import Dataset, k_core
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -237,14 +237,10 @@ def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
     order = grouped.values  # by new user; a user's rows stay in time order
     numbers = np.zeros(len(dataset.catalogue), np.int32)
     numbers[items] = np.arange(len(items))
-    old = dataset.catalogue
-    catalogue = Catalogue(
-        old.ids[items], [old.title[i] for i in items], [old.text[i] for i in items], old.domain[items]
-    )
     return Stream(
         name=dataset.name,
         users=dataset.users[users],
-        catalogue=catalogue,
+        catalogue=dataset.catalogue.take(items),
         user=grouped.rows.astype(np.int32),
         item=numbers[dataset.item[rows[order]]],
         time=dataset.time[rows[order]],

@@ -8,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.ragged import Ragged
+from edgefr.data.interactions import Dataset
 from privacy import keyed
+from privacy.errors import InputError
 
 Items = npt.NDArray[np.int32]
 
+_DRAWN_AT_ONCE = 1 << 24  # values of the largest table that is drawn with the split
 _USERS_AT_ONCE = 1 << 12  # more at once do not fit the cache and take longer
 _SCORES_AT_ONCE = 1 << 22
 
@@ -75,6 +78,27 @@ class Candidates:
         codes = row << bits | (item if whole else np.searchsorted(self.pool, item))
         codes.sort()
         return Ragged(codes & (1 << bits) - 1, train.offsets + len(self.others) * np.arange(len(users) + 1))
+
+
+def drawn(table: Candidates) -> Items | Candidates:
+    """All of the table where it is small enough to be kept, else the table itself, which draws what is asked for."""
+    rows, width = table.shape
+    return table[:] if rows * width <= _DRAWN_AT_ONCE else table
+
+
+def check_room(
+    dataset: Dataset, users: npt.NDArray[np.int64], owned: npt.NDArray[np.int64], pool: int, negatives: int
+) -> None:
+    """Raises `InputError` for the user who leaves too few items to draw from: `owned[i]` of `pool` are not drawn for
+    `users[i]`.
+    """
+    left = pool - owned
+    worst = int(np.argmin(left))
+    if left[worst] < negatives:
+        raise InputError(
+            f"protocol.negatives is {negatives} but user '{dataset.users[users[worst]]}' of "
+            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; lower it"
+        )
 
 
 def sample_negatives(key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int32]:

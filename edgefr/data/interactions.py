@@ -7,7 +7,7 @@ split (protocols).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,11 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, items: npt.NDArray[np.integer]) -> Catalogue:
+        """These items alone, in this order."""
+        title, text = ([column[i] for i in items] for column in (self.title, self.text))
+        return Catalogue(self.ids[items], title, text, self.domain[items])
+
 
 def item_text(category: str, title: str, description: str = "") -> str:
     """An item's text from its parts, most telling first (TransFR §3.2.3); empty parts are left out.
@@ -45,6 +50,18 @@ def item_text(category: str, title: str, description: str = "") -> str:
 
 
 @dataclass(frozen=True)
+class Kinds:
+    """What kind of interaction every row of a data set is: `names[number[i]]`, `number` int8 [n].
+
+    `dropped`: kinds that are no interest of the user; protocol sessions drops them unless it is told which.
+    """
+
+    number: npt.NDArray[np.int8]
+    names: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Dataset:
     """Interactions sorted by (user, time, order in the file), with their users and items.
 
@@ -52,6 +69,10 @@ class Dataset:
     catalogue. `time` int64 [n] is unix seconds when `clock`, otherwise only an order. `offsets` int64 [users
     + 1] cuts the rows into users. Repeated (user, item) pairs are kept; protocols decide. `source` says where
     it came from: archive, url, licence, sha256, notes.
+
+    What only some data sets have: `session` int64 [n], the session a row belongs to, and `part` uint8 [n], 0 training,
+    1 validation, 2 test, where they were released with it (a session lies in one part, and a user has at most one of
+    validation and one of test); `kinds`, the rows' kinds of interaction.
     """
 
     name: str
@@ -64,6 +85,9 @@ class Dataset:
     clock: bool
     offsets: npt.NDArray[np.int64]
     source: dict[str, Any] = field(default_factory=dict)
+    session: npt.NDArray[np.int64] | None = None
+    part: npt.NDArray[np.uint8] | None = None
+    kinds: Kinds | None = None
 
     def statistics(self) -> dict[str, Any]:
         """Counts for a report: users, items with at least one interaction, listed items, repeats, per domain.
@@ -120,6 +144,9 @@ def assemble(
     domains: tuple[str, ...],
     clock: bool,
     source: dict[str, Any],
+    session: np.ndarray | None = None,
+    part: np.ndarray | None = None,
+    kinds: Kinds | None = None,
 ) -> Dataset:
     """A `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order."""
     user, item, time = rows
@@ -127,7 +154,19 @@ def assemble(
     user = user[order].astype(np.int32)
     offsets = np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64)
     columns = (user, item[order].astype(np.int32), time[order].astype(np.int64))
-    return Dataset(name, users, catalogue, *columns, domains, clock, offsets, source)
+    return Dataset(
+        name,
+        users,
+        catalogue,
+        *columns,
+        domains,
+        clock,
+        offsets,
+        source,
+        session=None if session is None else session[order].astype(np.int64),
+        part=None if part is None else part[order].astype(np.uint8),
+        kinds=None if kinds is None else replace(kinds, number=kinds.number[order].astype(np.int8)),
+    )
 
 
 def k_core(user: np.ndarray, item: np.ndarray, users: int, items: int) -> npt.NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """Protocols: which interactions train, which are held out, and what a held-out item is ranked against.
 
-Owns: splits and sampled candidates. Does not own: scores and metrics. A protocol is part of a result:
-`describe` is printed with every number.
+Owns: leave-one-out, within a domain and across two, and the choice among all protocols. Does not own: scores and
+metrics. A protocol is part of a result: `describe` is printed with every number.
 """
 
 from __future__ import annotations
@@ -15,41 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
-from edgefr.data.candidates import Candidates
+from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset
 from edgefr.data.order import repeats
+from edgefr.data.sessions import SessionsProtocol
+from edgefr.data.split import Items, Split
 from privacy import keyed
 from privacy.errors import InputError, unknown
 
-Items = npt.NDArray[np.int32]
+__all__ = ["CrossDomain", "LeaveOneOut", "ProtocolSettings", "SessionsProtocol", "Split"]
 
-_DRAWN_AT_ONCE = 1 << 24  # values of the largest table of candidates that is drawn with the split
 _ROWS_AT_ONCE = 1 << 18
-
-
-@dataclass(frozen=True)
-class Split:
-    """What every user trains on and what is held out. Row u of each table is user u of the data set.
-
-    `train` and `history`: items in time order; `history` is what the user has in the other domain and may
-    serve as context (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the
-    held-out item or -1. `pool`: the items that may be drawn and ranked, ascending. `valid_candidates`,
-    `test_candidates`: int32 [n, 1 + negatives], the held-out item in column 0, one row per user of
-    `users("valid")` or `users("test")`; tables too large to keep draw a row when it is asked for.
-    """
-
-    name: Literal["main", "source", "target"]
-    train: Ragged
-    history: Ragged
-    valid: Items
-    test: Items
-    pool: Items
-    valid_candidates: Items | Candidates
-    test_candidates: Items | Candidates
-
-    def users(self, which: Literal["valid", "test"]) -> npt.NDArray[np.int64]:
-        """The users with a held-out item, ascending, int64 [n]."""
-        return np.flatnonzero((self.valid if which == "valid" else self.test) >= 0)
 
 
 class LeaveOneOut(BaseModel):
@@ -132,7 +108,7 @@ class CrossDomain(BaseModel):
         )
 
 
-ProtocolSettings = Annotated[LeaveOneOut | CrossDomain | Blocks, Field(discriminator="name")]
+ProtocolSettings = Annotated[LeaveOneOut | CrossDomain | Blocks | SessionsProtocol, Field(discriminator="name")]
 
 
 def _clock(dataset: Dataset) -> str:
@@ -216,22 +192,10 @@ def _split(
     train = ~(held.valid | held.test)
     kept = Ragged.from_sorted(user[train], item[train], users)
     evaluated = np.flatnonzero(test >= 0)
-    _check_room(dataset, evaluated, kept.counts[evaluated] + 2, len(pool), negatives)
+    check_room(dataset, evaluated, kept.counts[evaluated] + 2, len(pool), negatives)
 
     def candidates(which: str, target: Items) -> Items | Candidates:
         key = keyed.key(seed, f"negatives/{name}/{which}")
-        table = Candidates(key, evaluated, target, kept, (valid, test), pool, negatives)
-        return table[:] if len(evaluated) * (1 + negatives) <= _DRAWN_AT_ONCE else table
+        return drawn(Candidates(key, evaluated, target, kept, (valid, test), pool, negatives))
 
-    drawn = candidates("valid", valid), candidates("test", test)
-    return Split(name, kept, history, valid, test, pool, *drawn)
-
-
-def _check_room(dataset: Dataset, evaluated: np.ndarray, owned: np.ndarray, pool: int, negatives: int) -> None:
-    left = pool - owned  # [n], of every evaluated user
-    worst = int(np.argmin(left))
-    if left[worst] < negatives:
-        raise InputError(
-            f"protocol.negatives is {negatives} but user '{dataset.users[evaluated[worst]]}' of "
-            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; lower it"
-        )
+    return Split(name, kept, history, valid, test, pool, candidates("valid", valid), candidates("test", test))

@@ -54,7 +54,8 @@ def evaluate(
 ) -> Ranking:
     """Rank the held-out items of `which` among the sampled candidates or the whole pool.
 
-    Full ranking leaves out the user's own train items and, when testing, the validation item. Ties count
+    Full ranking leaves out the user's own train items and, when testing, the validation item; nothing where the
+    split's targets may be repeats (`Split.repeats`). Ties count
     against the held-out item, and so does a NaN score of its own; other items with a NaN score rank last.
     `users` restricts who is evaluated; `chunk` users are scored in one call (default: at most 1024, fewer for
     large pools). Raises `InputError` when a user has nothing held out or nobody is left.
@@ -108,6 +109,8 @@ def scored(score: Scorer, users: Ints, items: npt.NDArray[np.int32] | None, widt
 
 def _own(split: Split, users: Ints, which: str) -> tuple[Ints, Ints]:
     """(row, position in the pool) of what full ranking leaves out."""
+    if split.repeats:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     train = split.train.take(users)
     rows, items = [train.rows], [train.values]
     if which == "test":

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from edgefr.data import load, protocols
+from edgefr.data import candidates, load, protocols
 from edgefr.data.candidates import Candidates
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
 from edgefr.metrics import evaluate, references
@@ -78,7 +78,7 @@ def test_negatives_are_fixed_by_the_seed_and_differ_between_valid_and_test():
 def test_tables_too_large_to_keep_and_parts_of_rows_change_nothing(protocol, monkeypatch):
     table = load("demo", options={"users": 120})
     kept = protocol.apply(table, 3)
-    monkeypatch.setattr(protocols, "_DRAWN_AT_ONCE", 100)
+    monkeypatch.setattr(candidates, "_DRAWN_AT_ONCE", 100)
     monkeypatch.setattr(protocols, "_ROWS_AT_ONCE", 70)  # fewer than some users have
     assert np.diff(table.offsets).max() > 70
     for one, other in zip(kept, protocol.apply(table, 3), strict=True):
