@@ -1,0 +1,129 @@
+"""TiSASRec (Li, Wang & McAuley, 2020): self-attention that knows the time between any two items of a window.
+
+Owns: the encoder's tensors and its forward pass. Does not own: the item table, the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefr.methods.fcucr.layers import (
+    Drop,
+    check_heads,
+    dense,
+    dense_shapes,
+    dropped,
+    feed_forward,
+    feed_forward_shapes,
+    feed_forward_sites,
+    init_xavier,
+    merge,
+    norm,
+    norm_shapes,
+    split,
+    unseen,
+    weights_shape,
+)
+from edgefr.methods.program import Tensors
+
+NEVER = 1e30
+"""The smallest interval of a window in which all items have one time."""
+
+
+def intervals(times: Tensor, real: Tensor, spans: int) -> Tensor:
+    """Between every two items, in units of the window's smallest interval but 0, at most `spans`: int64 [..., L, L].
+
+    `times` [..., L] are seconds in any float type; 0 where either of the two is padding. TiSASRec section 3.1; it takes
+    the smallest interval of all a user's items, which a window of one session does not know.
+
+    >>> intervals(torch.tensor([0.0, 10.0, 30.0, 1e6]), torch.ones(4), 256)[0]
+    tensor([  0,   1,   3, 256])
+    """
+    pair = real.unsqueeze(-1) * real.unsqueeze(-2) > 0
+    apart = torch.where(pair, (times.unsqueeze(-1) - times.unsqueeze(-2)).abs(), torch.zeros_like(times).unsqueeze(-1))
+    unit = torch.where(apart > 0, apart, torch.full_like(apart, NEVER)).amin(dim=(-2, -1), keepdim=True)
+    return torch.floor((apart / unit).clamp(max=float(spans))).to(torch.int64)
+
+
+@dataclass(frozen=True)
+class TiSASRec:
+    """SASRec's blocks; keys and values of an item have its position and its distance from the query in time added.
+
+    Scores of intervals are products of queries with every row of the interval table, from which each pair takes its
+    own; values of intervals are the attention that each row gets, times the table. So no [L, L, d] is made.
+
+    >>> encoder = TiSASRec(dim=4, length=3, spans=8)
+    >>> x, times = torch.ones(3, 4), torch.tensor([0.0, 0.0, 60.0])
+    >>> encoder.encode(encoder.init(0), x, torch.tensor([0.0, 1.0, 1.0]), times).abs().sum(-1) > 0
+    tensor([False,  True,  True])
+    """
+
+    dim: int = 50
+    length: int = 15
+    heads: int = 1
+    layers: int = 1
+    spans: int = 256
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+
+    def specs(self) -> dict[str, tuple[int, ...]]:
+        """Tensors by name, without the item table. Keys' and values' layers stand side by side in one matrix."""
+        d = self.dim
+        out: dict[str, tuple[int, ...]] = {f"position.{part}": (self.length, d) for part in ("key", "value")}
+        out |= {f"interval.{part}": (self.spans + 1, d) for part in ("key", "value")}
+        for k in range(self.layers):
+            out |= norm_shapes(f"{k}.attention.norm", d)
+            out |= dense_shapes(f"{k}.attention.query", d, d)
+            out |= dense_shapes(f"{k}.attention.memory", d, 2 * d)
+            out |= feed_forward_shapes(f"{k}.forward", d)
+        return out | norm_shapes("norm", d)
+
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        """Where values may be dropped, and the shape there (one client's). Not the intervals': they are no vectors."""
+        wide = (self.length, self.dim)
+        out: dict[str, tuple[int, ...]] = {"embedding": wide, "position.key": wide, "position.value": wide}
+        for k in range(self.layers):
+            out[f"{k}.attention"] = weights_shape(self.length, self.heads)
+            out |= feed_forward_sites(f"{k}.forward", self.length, self.dim)
+        return out
+
+    def init(self, seed: int) -> dict[str, Tensor]:
+        """Xavier-normal, layer by layer; biases 0."""
+        return init_xavier(
+            seed, self.specs(), {f"{k}.attention.memory.weight": 2 * self.dim for k in range(self.layers)}
+        )
+
+    def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
+        """Item vectors x [..., L, d], left-padded; `real` [..., L] is 1 or 0, `times` [..., L] -> features [..., L, d].
+
+        `times` are seconds since the window's first item.
+        """
+        x = dropped(drop, "embedding", x * math.sqrt(self.dim))
+        bias = unseen(real, self.heads, masked=True)
+        apart = intervals(times, real, self.spans)
+        places = [dropped(drop, f"position.{part}", tensors[f"position.{part}"]) for part in ("key", "value")]
+        place = torch.cat(places, dim=-1)
+        for k in range(self.layers):
+            x = feed_forward(tensors, f"{k}.forward", self._attend(tensors, k, x, bias, apart, place, drop), drop)
+        return norm(tensors, "norm", x) * real.unsqueeze(-1)
+
+    def _attend(
+        self, tensors: Tensors, k: int, x: Tensor, bias: Tensor, apart: Tensor, place: Tensor, drop: Drop | None
+    ) -> Tensor:
+        even = norm(tensors, f"{k}.attention.norm", x)
+        query = split(dense(tensors, f"{k}.attention.query", even), self.heads).transpose(-1, -2)  # [..., d, L]
+        memory = dense(tensors, f"{k}.attention.memory", x) + place
+        key, value = (split(part, self.heads) for part in memory.split(self.dim, dim=-1))
+        spans_key, spans_value = (split(tensors[f"interval.{part}"], self.heads) for part in ("key", "value"))
+        every = torch.matmul(spans_key, query)  # [..., spans + 1, L]
+        pick = apart if self.heads == 1 else apart.unsqueeze(-3).expand(*every.shape[:-2], self.length, self.length)
+        scores = (torch.matmul(key, query) + every.gather(-2, pick)) * query.shape[-2] ** -0.5 + bias
+        weights = dropped(drop, f"{k}.attention", torch.softmax(scores, dim=-2))
+        of_spans = torch.zeros_like(every).scatter_add(-2, pick, weights)
+        seen = torch.matmul(weights.transpose(-1, -2), value)
+        return even + merge(seen + torch.matmul(of_spans.transpose(-1, -2), spans_value), self.heads)
