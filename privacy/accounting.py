@@ -116,7 +116,7 @@ def composed(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
         sampled = rdp_epsilon(_library_event(spent), 1, delta, SAMPLED_ORDERS)
         bounds = [Guarantee(sampled, "RDP, Poisson sampling")]
     few = math.fsum(count for _, count in spent) <= PLD_MOST
-    if few and all(_has_pld(event) for event, _ in spent) and bounds[0].epsilon <= PLD_LARGEST:
+    if few and all(has_pld(event) for event, _ in spent) and bounds[0].epsilon <= PLD_LARGEST:
         bounds.append(Guarantee(pld_epsilon(_library_event(spent), 1, delta), "PLD"))
     return min(bounds, key=lambda bound: bound.epsilon)
 
@@ -146,8 +146,12 @@ def epsilon_of_curve(curve: npt.NDArray[np.float64], delta: float) -> float:
     """
     if delta**2 + math.expm1(-float(curve.min())) >= 0:
         return 0.0
-    found = curve + np.log1p(-1.0 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1.0)
-    return max(0.0, float(found.min()))
+    return max(0.0, float((curve + conversion(delta)).min()))
+
+
+def conversion(delta: float) -> npt.NDArray[np.float64]:
+    """What turns a Renyi divergence at each of `ORDERS` into an epsilon when it is added: float64 [orders]."""
+    return np.log1p(-1.0 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1.0)
 
 
 def _merged(releases: Iterable[tuple[Event, int]]) -> list[tuple[Event, int]]:
@@ -160,7 +164,8 @@ def _merged(releases: Iterable[tuple[Event, int]]) -> list[tuple[Event, int]]:
     return sorted((event, count) for event, count in counts.items() if count)
 
 
-def _has_pld(event: Event) -> bool:
+def has_pld(event: Event) -> bool:
+    """Whether the library has its privacy-loss distribution, at a resolution that is worth asking for."""
     known = event.mechanism == "gaussian" or (event.mechanism == "laplace" and event.norm == "l1")
     return known and event.multiplier >= PLD_SMALLEST
 

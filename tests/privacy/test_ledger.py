@@ -74,9 +74,9 @@ def test_a_state_is_arrays_and_json():
     ledger.spend([0, 2], G4)
     state = ledger.state_dict()
     arrays = {name for name, value in state.items() if isinstance(value, np.ndarray)}
-    assert arrays == {"multisets", "of", "refused"}
+    assert arrays == {"released", "refused"}
     json.dumps({name: value for name, value in state.items() if name not in arrays}, allow_nan=False)
-    state["of"][:] = 0  # a state is a copy
+    state["released"][:] = 0  # a state is a copy
     assert ledger.releases().tolist() == [1, 0, 1, 0, 0]
 
 
@@ -176,12 +176,12 @@ def test_refuses_the_state_of_another_run(values):
 @pytest.mark.parametrize(
     "damage",
     [
-        {"of": np.full(5, 9, np.int32)},
-        {"of": np.full(5, -1, np.int32)},
-        {"of": np.zeros(4, np.int32)},
-        {"of": np.zeros(5)},
-        {"multisets": np.zeros((2, 3), np.int64)},
-        {"multisets": np.full((2, 1), -1)},
+        {"released": np.full((1, 5), -1, np.int32)},
+        {"released": np.full((1, 5), 2**31, np.int64)},
+        {"released": np.zeros((1, 4), np.int32)},
+        {"released": np.zeros((2, 5), np.int32)},
+        {"released": np.zeros((1, 5))},
+        {"released": None},
         {"refused": np.zeros((1, 4), np.int32)},
         {"events": [{"mechanism": "gausian"}]},
         {"events": [{"mechanism": "gaussian", "sigma": 1.0}]},
