@@ -158,3 +158,48 @@ class AggregationSettings(_Settings):
                 f"weights=size cannot go with rule={self.rule}: a hostile client could claim any size; use uniform"
             )
         return self
+
+
+class KnowledgeSettings(_Settings):
+    """What the server does with clients' prototypes (FCUCR §4.2; the defaults are what its authors released).
+
+    >>> [number for number in range(1, 8) if KnowledgeSettings(interval=3).transfers(number)]
+    [1, 4, 7]
+    """
+
+    top_k: int = Field(20, ge=1, description="prototypes an answer is made of (Eq. 5); 1 hands one over as it is")
+    window: int | None = Field(
+        None, ge=1, description="rounds whose prototypes are kept, the present one included; empty: all (Table 4)"
+    )
+    replace: bool = Field(
+        True,
+        description="whether a session's prototype takes the place of its older one, as released; "
+        "false: every round's is kept (Eq. 4)",
+    )
+    interval: int = Field(1, ge=1, description="rounds from one transfer to the next (Table 5)")
+    fusion: Literal["mean", "softmax", "pca"] = Field(
+        "softmax",
+        description="how they become one (Eq. 6): mean; softmax: mean weighted by softmax(cosine / temperature); "
+        "pca: the point closest to the query on the line along which they vary most",
+    )
+    temperature: float = Field(1.0, gt=0, description="softmax: the lower, the more the nearest counts")
+    least_clients: int = Field(
+        1, ge=1, description="an answer made of fewer other clients than this is zeros; 1: as published, any answer"
+    )
+    index: Literal["exact", "faiss", "auto"] = Field(
+        "auto",
+        description="exact: compares with all; faiss: with the nearest clusters (needs the extra faiss); "
+        "auto: exact up to 100,000 prototypes, then faiss",
+    )
+
+    @model_validator(mode="after")
+    def _enough_clients(self) -> "KnowledgeSettings":
+        if self.least_clients > self.top_k:
+            raise ValueError(
+                f"least_clients must be at most top_k: {self.top_k} prototypes are of {self.top_k} clients at most"
+            )
+        return self
+
+    def transfers(self, number: int) -> bool:
+        """Whether prototypes are sent and answered in round `number`, counted from 1; the first round is one."""
+        return (number - 1) % self.interval == 0
