@@ -7,7 +7,7 @@ merged in the order in which the caller merges them, so keep that order fixed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,92 @@ class Accumulator:
         if self.weight == 0:
             return dict(shared)
         return moved(shared, {name: self.sums[name] / self.weight for name in shared}, self.clients, settings)
+
+
+class SealedSum:
+    """A cohort's sum as its server sees it: what is added is gone, and what is opened, once, is the sum with its noise.
+
+    `shapes`: of the tensors that are summed, by name. It stays closed to fewer than `at_least` clients (to nobody it
+    may open). No attribute holds a part or the sum, and there is no copy and no pickle. This is what secure aggregation
+    shows, simulated, without cryptography: it keeps honest code honest, and no process from reading its own memory. By
+    itself it is no differential privacy.
+
+    >>> total = SealedSum({"w": (2,)}, at_least=2)
+    >>> total.add({"w": torch.tensor([1.0, 2.0])}, {}, weight=1.0, clients=1)
+    >>> total.add({"w": torch.tensor([3.0, 4.0])}, {}, weight=1.0, clients=1, times=0.5)
+    >>> total.open().sums["w"].tolist()
+    [2.5, 4.0]
+    """
+
+    __slots__ = ("_add", "_open")
+
+    def __init__(
+        self, shapes: Mapping[str, Sequence[int]], device: torch.device | str = "cpu", at_least: int = 1
+    ) -> None:
+        self._add, self._open = _vault(shapes, device, at_least)
+
+    def add(
+        self,
+        dense: Mapping[str, Tensor],
+        rows: Mapping[str, tuple[Tensor, Tensor]],
+        weight: float,
+        clients: int,
+        times: float = 1.0,
+    ) -> None:
+        """Add sums over `clients` clients `times` a factor: whole tensors, and (rows, values) of tables.
+
+        `weight` is what the mean is going to be divided by for them. Raises `ValueError` for other shapes, and after
+        the sum was opened.
+        """
+        self._add(dense, rows, weight, clients, times)
+
+    def open(self, noise: Iterable[tuple[str, npt.NDArray[np.float64]]] = ()) -> Accumulator | None:
+        """The sum with `noise` (arrays for tensors by name) in it; the sealed one is gone then.
+
+        None, and still sealed, where fewer than `at_least` clients are in it. Raises `ValueError` the second time.
+        """
+        return self._open(noise)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a sealed sum cannot be copied or written: it is opened once")
+
+
+def _vault(
+    shapes: Mapping[str, Sequence[int]], device: torch.device | str, at_least: int
+) -> tuple[Callable[..., None], Callable[..., Accumulator | None]]:
+    """The two things one can do with a sum that no name reaches."""
+    total: Accumulator | None = Accumulator(
+        {n: torch.empty(tuple(s), device="meta") for n, s in shapes.items()}, device
+    )
+
+    def held() -> Accumulator:
+        if total is None:
+            raise ValueError("this sum was opened before; the next round needs a new one")
+        return total
+
+    def add(
+        dense: Mapping[str, Tensor],
+        rows: Mapping[str, tuple[Tensor, Tensor]],
+        weight: float,
+        clients: int,
+        times: float,
+    ) -> None:
+        for name, value in dense.items():
+            held().add_dense(name, value * times)
+        for name, (places, values) in rows.items():
+            held().add_rows(name, places, values * times)
+        held().add_weight(weight, clients)
+
+    def open_once(noise: Iterable[tuple[str, npt.NDArray[np.float64]]]) -> Accumulator | None:
+        nonlocal total
+        if 0 < held().clients < at_least:
+            return None
+        found, total = held(), None
+        for name, array in noise:
+            found.noise(name, array)
+        return found
+
+    return add, open_once
 
 
 def moved(

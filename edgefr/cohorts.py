@@ -114,7 +114,8 @@ class Cohorts:
 
     def _work(self, invited: Clients, sampler: Sampler) -> Work:
         phases = self.federation.phases("round")
-        return round_work(self.federation.program, phases, sampler, invited, ~self.met[invited])
+        project = self.federation.plan.project
+        return round_work(self.federation.program, phases, sampler, invited, ~self.met[invited], project)
 
     def _count_thrown_away(self, clients: Clients, failure: npt.NDArray[np.uint8]) -> None:
         """An upload that the server threw away was seen by it: where it is the adversary, that was a release too."""

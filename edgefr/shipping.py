@@ -16,6 +16,7 @@ import torch
 
 from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
+from edgefr.engine.release import restricted
 from edgefr.experiment import Experiment, ExportSection
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
@@ -209,13 +210,14 @@ def names_of(run: Run) -> dict[str, Any]:
 def program_of(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor], items: int) -> LocalProgram:
     """The local program of a finished run, from its model's tensors."""
     row = experiment.row
-    return row.build(
+    made = row.build(
         row.settings.model_validate(experiment.model),
         items,
         tensors.get("frozen.text"),
         experiment.local_epochs,
         partial(_reader, run, experiment, tensors),
     )
+    return restricted(made, experiment.privacy.tensors)
 
 
 def _reader(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor]) -> Reader:

@@ -23,6 +23,7 @@ from edgefr.engine import debug, inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.federation import Federation
 from edgefr.engine.processes import Workers
+from edgefr.engine.release import released_values, restricted
 from edgefr.engine.work import Clients, Executor
 from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import Fleet, FleetFile
@@ -30,6 +31,7 @@ from edgefr.measure import Measurements, joined, reference_scorers
 from edgefr.methods import Method
 from edgefr.methods.program import LocalProgram
 from edgefr.prepare import Prepared, Progress
+from privacy.errors import InputError
 from privacy.plan import plan
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
     text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
     items = len(prepared.dataset.catalogue.ids)
     reader = None if prepared.text is None else partial(read_on_device, experiment, prepared)
-    return row.build(row.settings.model_validate(experiment.model), items, text, experiment.local_epochs, reader)
+    made = row.build(row.settings.model_validate(experiment.model), items, text, experiment.local_epochs, reader)
+    return restricted(made, experiment.privacy.tensors)
 
 
 def read_on_device(experiment: Experiment, prepared: Prepared) -> Reader:
@@ -74,8 +77,12 @@ def federate(
     """
     assert experiment.engine.shard_size is not None
     cohort = min(devices.rounds.buffer or experiment.cohort_size(population), population)
+    program = build_program(experiment, prepared)
+    if devices.rounds.policy == "async" and (experiment.privacy.project or experiment.privacy.step):
+        field = "project" if experiment.privacy.project else "sampler"
+        raise InputError(f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than async")
     return Federation(
-        build_program(experiment, prepared),
+        program,
         clients=len(prepared.dataset.users),
         seed=experiment.seed,
         crew=crew_of(experiment.engine),
@@ -87,6 +94,7 @@ def federate(
             cohort,
             population,
             experiment.aggregation.weights,
+            released_values(program, experiment.privacy.project),
         ),
         device=device,
     )

@@ -20,7 +20,9 @@ class Plan:
 
     `noise`: absolute, per coordinate (None: none). `where` it is added: to each upload, or once to the
     cohort's sum. `clip` in `norm`. `sensitivity` under `adjacency`, in `norm`. `promised`: the guarantee of a
-    client that takes part in all `rounds`. `event`: one release of one client, for a ledger.
+    client that takes part in all `rounds`. `event`: one release of one client, for a ledger. `project`: values that
+    each release is projected to before the clip (None: it is not). `dimension`: values of a release, where it is known.
+    `at_least`: clients without whom a round's sum stays closed.
     """
 
     noise: Noise | None
@@ -34,6 +36,9 @@ class Plan:
     cohort: int
     clients: int
     event: Event
+    project: int | None = None
+    dimension: int | None = None
+    at_least: int = 1
 
     @property
     def guarantees(self) -> bool:
@@ -78,6 +83,11 @@ def plan(
             raise InputError(f"{name} must be at most {MOST}")
     if cohort > clients:
         raise InputError(f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round")
+    if settings.at_least > cohort:
+        raise InputError(
+            f"at_least {settings.at_least} is more than the {cohort} clients of a round, so no round would count: "
+            "lower it, or ask for more clients per round"
+        )
     rate = _rate(settings, cohort, clients, sampling)
     if settings.sampler == "opendp":
         exact_sampler()
@@ -104,6 +114,9 @@ def plan(
         cohort=cohort,
         clients=clients,
         event=event,
+        project=settings.project,
+        dimension=dimension,
+        at_least=settings.at_least,
     )
 
 

@@ -65,6 +65,23 @@ class PrivacySettings(BaseModel):
         allow_inf_nan=False,
         description="epsilon at delta that no client may exceed: whoever would sits out; none: no limit",
     )
+    project: int | None = Field(
+        None,
+        ge=1,
+        description="values of a release: the whole update goes through a public random projection to so many, new "
+        "in every round, and is clipped after it; none: the update itself",
+    )
+    tensors: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="shared tensors that rounds train and release, by name; the others stay as they were broadcast; "
+        "none: all",
+    )
+    at_least: int = Field(
+        1,
+        ge=1,
+        description="central trust: the sum of a round with fewer clients stays closed, and nothing is learned from it",
+    )
     sampler: Literal["float", "grid", "opendp"] = Field(
         "float",
         description="float: simulation-grade; grid: update and noise are multiples of 2 ** grid_exponent; "
@@ -105,6 +122,12 @@ class PrivacySettings(BaseModel):
             raise ValueError("discrete-laplace lives on a grid: set sampler to grid and grid_exponent, such as -10")
         if self.sampler == "opendp" and self.mechanism == "gaussian":
             raise ValueError("sampler opendp draws discrete-laplace noise alone: set mechanism to discrete-laplace")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_sum(self) -> Self:
+        if self.at_least > 1 and self.trust == "local":
+            raise ValueError("at_least closes a sum, and under local trust the server sees each upload: drop it")
         return self
 
     @model_validator(mode="after")

@@ -15,10 +15,11 @@ averaging and other rules (`cloud`).
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,19 +27,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.aggregate import Accumulator, moved
+from cloud.aggregate import Accumulator, SealedSum, moved
 from cloud.rules import Uploads, combine, joined, temporal_mean
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
-from edgefr.engine.release import Release, Terms
+from edgefr.engine.release import SHORT, Joint, Release, Terms
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
 from edgefr.methods.program import LocalProgram, Phase, Tensors
 from privacy import keyed
+from privacy.compress import Projection
 from privacy.errors import InputError
-from privacy.mechanism import noise_of_sum
 from privacy.plan import Plan
 
 
@@ -55,12 +56,14 @@ def one_thread() -> Iterator[None]:
 
 @dataclass
 class Counters:
-    """What the engine did, for the summary. `norms` are joint norms of released updates before clipping."""
+    """What the engine did, for the summary. `norms` are joint norms of what was released, before clipping; `closed`
+    counts rounds of which nothing was learned for want of clients (`privacy.at_least`)."""
 
     clients: int = 0
     seconds: float = 0.0
     dropped: int = 0
     clipped: int = 0
+    closed: int = 0
     norms: list[npt.NDArray[np.float64]] = field(default_factory=list)
     participation: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -90,11 +93,18 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
     """
     if plan.noise is not None and not aggregation.is_sum:
         raise InputError(f"noise is made for a sum of clipped updates, which rule {aggregation.rule} is not; use mean")
+    if plan.project is not None and aggregation.rule not in ("mean", "temporal-mean"):
+        raise InputError(f"a projection is made for a plain sum, which rule {aggregation.rule} does not take; use mean")
+    if plan.noise is not None and plan.noise.sampler == "opendp":
+        raise InputError("sampler opendp has bits of its own, so a run could not be repeated; here use grid")
+    if plan.at_least > 1 and not aggregation.is_sum:
+        raise InputError(f"rule {aggregation.rule} sees every upload, so privacy.at_least closes nothing; use mean")
+    step = None if plan.noise is None else plan.noise.step
     bound = aggregation.norm_bound if aggregation.rule == "norm-bounded" else None
     if bound is not None and (plan.clip is None or plan.norm == "l2"):
-        return Terms(bound if plan.clip is None else min(plan.clip, bound), "l2", False, plan.guarantees)
+        return Terms(bound if plan.clip is None else min(plan.clip, bound), "l2", False, plan.guarantees, step=step)
     each = not aggregation.is_sum
-    return Terms(plan.clip, plan.norm, aggregation.weights == "size", plan.guarantees, each)
+    return Terms(plan.clip, plan.norm, aggregation.weights == "size", plan.guarantees, each, step=step)
 
 
 class Federation:
@@ -122,6 +132,7 @@ class Federation:
         self.crew: Crew = Alone(executor) if crew is None else crew
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.terms = terms_of(aggregation, plan)
+        self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
         self.memory: Memory | None = None
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
@@ -156,30 +167,44 @@ class Federation:
         started = time.perf_counter()
         groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
         phases = self.phases("round")
-        changed = trained(self.program, phases, "shared")
-        total = Accumulator({name: self.shared[name] for name in changed}, self.device)
+        shapes = self._shapes()
+        terms = self._terms(number, shapes)
+        sent = shapes if terms.joint is None else {SHORT: (terms.joint.projection.kept,)}
+        total = SealedSum(sent, self.device, self.plan.at_least)
         each: list[Uploads] = []
         for group in groups:
             work = LocalWork(self.program, phases, sampler, context, group.number, self.device, self.memory)
             shards = self.shards(group.clients, sampler.train.counts)
-            releases = self.crew.releases(work, self.terms, group.shared, self.private, shards)
+            releases = self.crew.releases(work, terms, group.shared, self.private, shards)
             for shard, part in zip(shards, releases, strict=True):
                 self._take(shard, part, total, group.weight)
                 if part.each is not None:
                     each.append(_uploads(part.each, part.clients, group.weight))
             self.counters.participation[group.clients] += 1
             self.counters.clients += len(group.clients)
-        self._noise(number, total, groups)
-        self._move(changed, total, each)
+        opened = total.open(self._noise(number, sent, groups))
+        if opened is None:
+            self.counters.closed += 1
+        else:
+            if terms.joint is not None:
+                opened.sums = terms.joint.whole(opened.sums[SHORT])
+            self._move(list(shapes), opened, each)
         self.counters.seconds += time.perf_counter() - started
 
-    def _take(self, shard: Clients, part: Release, total: Accumulator, weight: float) -> None:
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shared tensors that rounds train, in the program's order."""
+        return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
+
+    def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> Terms:
+        """What a device may release in a round: the run's terms, with the round's projection where there is one."""
+        if self.plan.project is None:
+            return self.terms
+        size = sum(math.prod(shape) for shape in shapes.values())
+        return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
+
+    def _take(self, shard: Clients, part: Release, total: SealedSum, weight: float) -> None:
         """Add a shard's partial sum times `weight` to the total and put its private tensors back."""
-        for name, value in part.dense.items():
-            total.add_dense(name, value * weight)
-        for name, (rows, values) in part.rows.items():
-            total.add_rows(name, rows, values * weight)
-        total.add_weight(part.weight, part.clients)
+        total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, weight)
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
         self.counters.norms.append(part.norms)
@@ -238,7 +263,9 @@ class Federation:
             self.previous[name] = (table, known)
         self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
 
-    def _noise(self, number: int, total: Accumulator, groups: Sequence[Group]) -> None:
+    def _noise(
+        self, number: int, sent: Mapping[str, tuple[int, ...]], groups: Sequence[Group]
+    ) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
         """Noise of a round. Only the sum is visible here, so the law of the sum is drawn once, for every coordinate.
 
         Noise on each upload is weighted like the upload; noise on the sum is not, since a client's part of it is
@@ -249,11 +276,10 @@ class Federation:
         if noise is None or not uploads:
             return
         draws = uploads if self.plan.where == "each upload" else [(1, 1.0)]
-        for name in trained(self.program, self.phases("round"), "shared"):
+        for name, shape in sent.items():
             generator = keyed.generator(self.seed, f"noise {name}", number)
-            shape = self.program.specs[name].shape
             for count, weight in draws:
-                total.noise(name, noise_of_sum(noise.kind, noise.scale * weight, count, shape, generator))
+                yield name, replace(noise, scale=noise.scale * weight).of_sum(count, shape, generator)
 
 
 def _uploads(updates: Updates, clients: int, weight: float) -> Uploads:

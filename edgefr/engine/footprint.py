@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.sampling import Sampler
-from edgefr.engine.work import Clients, trained
+from edgefr.engine.release import released_values
+from edgefr.engine.work import Clients
 from edgefr.fleet import Work
 from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
 from edgefr.methods.program import LocalProgram, Phase, Transformer
@@ -26,10 +27,12 @@ def round_work(
     sampler: Sampler,
     cohort: Clients,
     newcomers: npt.NDArray[np.bool_],
+    project: int | None = None,
 ) -> Work:
     """The work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables once.
 
-    Whole shared tensors travel both ways: an upload of touched rows alone would say which items a user had.
+    Whole shared tensors travel both ways: an upload of touched rows alone would say which items a user had. With
+    `project`, what travels up is a projection of so many values.
     """
     examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
     steps = sum(phase.epochs for phase in phases) * np.maximum(sampler.steps(cohort), 1)
@@ -37,7 +40,7 @@ def round_work(
     history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
     frozen = frozen_bytes(program)
     shared = sum(spec.size for spec in program.specs.values() if spec.place == "shared")
-    upload = sum(program.specs[name].size for name in trained(program, phases, "shared"))
+    upload = released_values(program, project)
     return Work(
         steps=steps,
         examples_per_step=epochs * examples / steps + history,

@@ -23,8 +23,11 @@ def test_back_is_the_transposed_map(sizes, key):
     whole = matrix(projection)
     assert whole.shape == (sizes[1], sizes[0])
     np.testing.assert_allclose(projection.back(np.eye(sizes[1])), whole, atol=1e-12)
-    # every entry is +-1 / sqrt(k): the transform of D values times sqrt(D / k)
-    np.testing.assert_allclose(np.abs(whole), sizes[1] ** -0.5, rtol=1e-12)
+    # every coordinate goes to one bucket with a sign, and no bucket has two more of them than another
+    assert (np.abs(whole).sum(axis=0) == 1).all()
+    assert (np.isin(whole, (-1, 0, 1))).all()
+    in_bucket = np.abs(whole).sum(axis=1)
+    assert in_bucket.max() - in_bucket.min() <= 1
 
 
 def test_sum_of_projections_is_the_projection_of_the_sum():
@@ -42,10 +45,28 @@ def test_there_and_back_is_unbiased_with_the_stated_error():
     assert np.square(errors).sum(axis=1).mean() == pytest.approx((64 / 16 - 1) * vector @ vector, rel=0.05)
 
 
-def test_keeping_a_whole_power_of_two_is_a_rotation():
-    projection = Projection(5, 32, 32)
-    vector = np.random.default_rng(1).normal(size=32)
+def test_keeping_every_value_loses_nothing():
+    projection = Projection(5, 33, 33)
+    vector = np.random.default_rng(1).normal(size=33)
     np.testing.assert_allclose(projection.back(projection.forth(vector)), vector, atol=1e-12)
+
+
+@given(hnp.arrays(np.float64, 23, elements=st.floats(-1e6, 1e6)), st.integers(1, 23), st.integers(0, 100))
+@settings(deadline=None)
+def test_no_l1_norm_gets_longer_and_zeros_are_not_visited(vector, kept, key):
+    projection = Projection(key, 23, kept)
+    whole = projection.forth(vector)
+    assert np.abs(whole).sum() <= np.abs(vector).sum() * (1 + 1e-12)
+    places = np.flatnonzero(vector)
+    np.testing.assert_array_equal(projection.of_some(places, vector[places]), whole)
+
+
+def test_signs_are_fair_and_buckets_independent_of_them():
+    found = [Projection.of_round(0, number, 40, 4) for number in range(500)]
+    signs, buckets = np.array([p.signs for p in found]), np.array([p.buckets for p in found])
+    assert abs(signs.mean()) < 5 / 20_000**0.5
+    together = signs[:, 0] * signs[:, 1] * (buckets[:, 0] == buckets[:, 1])  # what biases x_0 by x_1
+    assert abs(together.mean()) < 5 * (9 / 39 / 500) ** 0.5
 
 
 @given(hnp.arrays(np.float64, (3, 11)), st.floats(1e-3, 1e3), st.sampled_from(["l1", "l2"]), st.integers(0, 100))
