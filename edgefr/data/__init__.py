@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.ragged import Ragged
-from edgefr.data import amazon, amazon_pairs, demo, hetrec, movielens
+from edgefr.data import amazon, amazon_pairs, demo, hetrec, lastfm_1k, movielens, retailrocket, tmall, xing
 from edgefr.data.archive import Public
 from edgefr.data.interactions import Catalogue, Dataset, Progress
 from privacy.errors import InputError, unknown
@@ -57,6 +57,19 @@ _READERS: dict[str, _Reader] = {
     ),
     "amazon-arts-office": _fixed(amazon_pairs.read_arts_office, amazon_pairs.ARTS_OFFICE),
     "amazon-movie-book": _fixed(amazon_pairs.read_movie_book, amazon_pairs.MOVIE_BOOK),
+    "xing": _fixed(xing.read_sessions, xing.XING),
+    "xing-2017": _Reader(
+        xing.ChallengeOptions,
+        xing.XING_2017,
+        lambda data_dir, options, seed, progress: xing.read_challenge(data_dir, options, progress),
+    ),
+    "retailrocket": _fixed(retailrocket.read, retailrocket.RETAILROCKET),
+    "lastfm-1k": _Reader(
+        lastfm_1k.LastfmOptions,
+        lastfm_1k.LASTFM_1K,
+        lambda data_dir, options, seed, progress: lastfm_1k.read(data_dir, options, progress),
+    ),
+    "tmall": _fixed(tmall.read, tmall.TMALL),
 }
 
 

@@ -152,6 +152,17 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
         )
 
 
+@contextmanager
+def open_file(data_dir: Path, name: str, public: Public) -> Iterator[Archive]:
+    """The single file `name` of `data_dir` as an archive of one member. Raises `InputError` when it is not there."""
+    if not (data_dir / name).is_file():
+        raise InputError(
+            f"{data_dir / name} is not there; get it from {public.url} (licence: {public.licence}) "
+            "and name its folder by --data-dir or EDGEFR_DATA"
+        )
+    yield Archive(data_dir, public, {name: data_dir / name})
+
+
 Wanted = dict[str, Literal["int", "float", "str"]]
 """Columns by name and what they must hold."""
 

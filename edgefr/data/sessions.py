@@ -144,6 +144,20 @@ class SessionsProtocol(BaseModel):
         )
         return self._split(dataset, sessions, seed), sessions
 
+    def at(self, dataset: Dataset, sessions: Sessions, split: Split, asked: Ints, purpose: str, seed: int) -> Split:
+        """`split` with other sessions to be asked about: those numbered `asked` [users] (-1: none), as `valid`.
+
+        Their last items are the targets, ranked against negatives as those of held-out sessions are. FCUCR Fig. 2(a)
+        asks for every client's first session.
+        """
+        ends = sessions.items.offsets[1:] - 1
+        target = np.where(asked >= 0, sessions.items.values[ends[asked]], -1).astype(np.int32)
+        owned, users = _owned(split.train, target, self.candidates == "unseen"), np.flatnonzero(asked >= 0)
+        check_room(dataset, users, owned.counts[users], len(split.pool), self.negatives)
+        key = keyed.key(seed, f"negatives/sessions/{purpose}")
+        table = drawn(Candidates(key, users, target, owned, (), split.pool, self.negatives))
+        return replace(split, name=purpose, valid=target, valid_candidates=table)
+
     def describe(self, dataset: Dataset) -> str:
         """One line that says how the numbers beside it were made; `dataset` as it was loaded."""
         whole = "sessions and parts as released" if dataset.part is not None else self._how(dataset)

@@ -66,16 +66,19 @@ def test_amazon_pairs_layout(tmp_path):
 def test_missing_archives_name_file_page_and_licence(name, tmp_path, monkeypatch):
     monkeypatch.delenv("EDGEFR_DATA", raising=False)
     options = {"categories": ["Music"]} if name == "amazon" else {}
-    with pytest.raises(InputError, match=r"https://.*licence: .*--data-dir or EDGEFR_DATA"):
+    with pytest.raises(InputError, match=r"https?://.*licence: .*--data-dir or EDGEFR_DATA"):
         load(name, options=options)
     other = {
         "amazon": "ratings_Music.csv",
         "lastfm-2k": "hetrec2011-lastfm-2k.zip",
         "hetrec2011": "hetrec2011-movielens-2k-v2.zip",
+        "xing": "xing-sessions.parquet",
+        "xing-2017": "recsys-challenge-2017.zip",
+        "lastfm-1k": "lastfm-dataset-1K.zip",
     }
     file = other.get(name, f"{name}.zip")
     monkeypatch.setenv("EDGEFR_DATA", str(tmp_path))
-    with pytest.raises(InputError, match=f"{file}.*https://.*licence: .*--data-dir or EDGEFR_DATA"):
+    with pytest.raises(InputError, match=f"{file}.*https?://.*licence: .*--data-dir or EDGEFR_DATA"):
         load(name, options=options)
 
 

@@ -1,0 +1,221 @@
+"""Readers of event logs on generated files in the public layouts, and on files that are not."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from edgefr.data import load
+from edgefr.data.sessions import SessionsProtocol
+from privacy.errors import InputError
+from tests.data.tables import archive
+
+EXPORT = "recsyschallenge_v2017_interactions_final_anonym_training_export."
+NAMES = ("user_id", "item_id", "interaction_type", "created_at")
+CHALLENGE = "7\t40\t0\t1486479600\n7\t40\t1\t1486479601\n7\t41\t4\t1486479600\n9\t41\t5\t1486400000\n"
+VISITS = (
+    "timestamp,visitorid,event,itemid,transactionid\n"
+    "1433221332117,257597,view,355908,\n1433224214164,992329,view,248676,\n"
+    "1433221999827,257597,transaction,355908,4000\n1433221955914,257597,addtocart,9,\n"
+)
+LOG = (
+    "user_id,item_id,cat_id,seller_id,brand_id,time_stamp,action_type\n"
+    "328862,323294,833,2882,2661,829,0\n328862,844400,1271,2882,,1112,3\n1,323294,833,2882,2661,101,2\n"
+)
+MOBILE = (
+    "user_id,item_id,behavior_type,user_geohash,item_category,time\n"
+    "98047837,232431562,1,,4245,2014-12-06 02\n98047837,383583590,4,9rj6l2i,5894,2014-12-09 20\n"
+)
+PLAYS = (
+    "user_000001\t2009-05-04T23:08:57Z\tf1b1cf71\tDeep Dish\t\tFuck Me Im Famous (Pacha Ibiza)-09-28-2007\n"
+    'user_000001\t2009-05-04T13:54:10Z\t\t"坂本 龍一"\te8fb2aa9\tComposition 0919\n'
+    'user_000002\t2009-05-04T13:52:04Z\t\t"坂本 龍一"\te8fb2aa9\tComposition\n'
+)
+TSV = "userid-timestamp-artid-artname-traid-traname.tsv"
+
+
+def columns(table):
+    return [column.tolist() for column in (table.user, table.item, table.time)]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("prefix", ["", EXPORT])
+def test_challenge_2017(tmp_path, zipped, prefix):
+    header = "\t".join(prefix + name for name in NAMES) + "\n"
+    archive(tmp_path, "recsys-challenge-2017", {"interactions.csv": header + CHALLENGE}, zipped)
+    table = load("xing-2017", tmp_path)
+    assert columns(table) == [[0, 0, 1], [1, 0, 1], [1486479600, 1486479601, 1486400000]]
+    assert (table.users.tolist(), table.catalogue.ids.tolist()) == (["7", "9"], ["40", "41"])
+    assert table.kinds.number.tolist() == [4, 1, 5]
+    assert table.kinds.dropped == ("impression", "delete", "recruiter interest")
+    assert len(load("xing-2017", tmp_path, options={"impressions": True}).user) == 4
+
+
+def test_challenge_columns_in_another_order(tmp_path):
+    content = "created_at\textra\titem_id\tuser_id\tinteraction_type\n5\tx\t1\t2\t3\n"
+    archive(tmp_path, "recsys-challenge-2017", {"interactions.csv": content})
+    table = load("xing-2017", tmp_path)
+    assert (table.users.tolist(), table.catalogue.ids.tolist(), table.time.tolist()) == (["2"], ["1"], [5])
+
+
+def test_retailrocket(tmp_path):
+    archive(tmp_path, "retailrocket", {"events.csv": VISITS})
+    table = load("retailrocket", tmp_path)
+    assert columns(table) == [[0, 0, 0, 1], [0, 2, 0, 1], [1433221332, 1433221955, 1433221999, 1433224214]]
+    assert [table.kinds.names[kind] for kind in table.kinds.number] == ["view", "addtocart", "transaction", "view"]
+    assert "without addtocart, transaction;" in SessionsProtocol().describe(table)
+
+
+@pytest.mark.parametrize("folder", ["", "data_format1/"])
+def test_tmall_repeat_buyers(tmp_path, folder):
+    archive(tmp_path, "tmall", {f"{folder}user_log_format1.csv": LOG})
+    table = load("tmall", tmp_path)
+    days = ["2014-08-29", "2014-11-12", "2014-01-01"]
+    assert table.time.tolist() == np.array(days, "datetime64[s]").astype(np.int64).tolist()
+    assert [table.kinds.names[kind] for kind in table.kinds.number] == ["click", "favourite", "purchase"]
+    assert table.kinds.dropped == ()
+
+
+def test_tmall_mobile(tmp_path):
+    archive(tmp_path, "tmall", {"tianchi_mobile_recommend_train_user.csv": MOBILE})
+    table = load("tmall", tmp_path)
+    hours = ["2014-12-06T02", "2014-12-09T20"]
+    assert table.time.tolist() == np.array(hours, "datetime64[s]").astype(np.int64).tolist()
+    assert [table.kinds.names[kind] for kind in table.kinds.number] == ["click", "purchase"]
+
+
+def test_lastfm_1k_artists_and_tracks(tmp_path):
+    archive(tmp_path, "lastfm-dataset-1K", {TSV: PLAYS}, zipped=False)
+    table = load("lastfm-1k", tmp_path)
+    assert columns(table)[:2] == [[0, 0, 1], [1, 0, 1]]
+    assert table.time.tolist() == [1241445250, 1241478537, 1241445124]
+    assert table.catalogue.title == ["Deep Dish", '"坂本 龍一"']
+    assert table.catalogue.ids[0] == "f1b1cf71"
+    assert table.catalogue.ids[1].startswith("name-")
+    tracks = load("lastfm-1k", tmp_path, options={"items": "track"})
+    assert tracks.catalogue.title[1] == "Composition 0919"  # an id's first name in the file
+    assert tracks.catalogue.ids[1] == "e8fb2aa9"
+    assert len(tracks.catalogue) == 2
+
+
+FAULTS = [
+    ("xing-2017", "user_id\titem_id\tcreated_at\n", r"line 1: the header must have interaction_type once"),
+    ("xing-2017", "\t".join(NAMES) + "\ta.user_id\n", r"line 1: the header must have user_id once"),
+    ("xing-2017", "\t".join(NAMES) + "\n1\t2\t6\t9\n", r"line 2: interaction_type must be one of .*, not '6'"),
+    ("xing-2017", "\t".join(NAMES) + "\n1\t2\t1\t9\n1\t2\t-1\t9\n", r"line 3: interaction_type must be one of"),
+    ("xing-2017", "\t".join(NAMES) + "\n1\t2\t1\tnow\n", r"line 2: .*invalid value 'now'"),
+    ("xing-2017", "\t".join(NAMES) + "\n1\t2\t1\n", r"line 2: Expected 4 columns, got 3"),
+    ("xing-2017", "\t".join(NAMES) + "\n-1\t2\t1\t9\n", r"line 2: user_id must be a whole number"),
+    ("xing-2017", "\t".join(NAMES) + "\n1\t2\t0\t9\n", r"it has no rows"),
+    ("xing-2017", "\t".join(NAMES) + "\n", r"it has no rows"),
+    ("xing-2017", "", r"line 1: the header must have user_id once"),
+    ("xing-2017", b"\xff\xfe\x00" * 99, r"byte 0 is not utf"),
+    ("retailrocket", VISITS + "1433221999827,1,buy,2,\n", r"line 6: event must be one of view, .*, not 'buy'"),
+    ("retailrocket", VISITS + "-5,1,view,2,\n", r"line 6: a time must be unix milliseconds, not '-5'"),
+    ("retailrocket", VISITS + "99999999999999999,1,view,2,\n", r"line 6: a time must be unix milliseconds"),
+    ("retailrocket", VISITS + "1,,view,2,\n", r"line 6: .*invalid value ''"),
+    ("tmall", LOG + "1,2,3,4,5,1301,0\n", r"line 5: a time must be month and day in one number.*, not '1301'"),
+    ("tmall", LOG + "1,2,3,4,5,229,0\n", r"line 5: a time must be month and day"),
+    ("tmall", LOG + "1,2,3,4,5,-1,0\n", r"line 5: a time must be month and day"),
+    ("tmall", LOG + "1,2,3,4,5,1111,4\n", r"line 5: action_type must be one of 0 \(click\)"),
+    ("tmall-mobile", MOBILE + "1,2,0,,3,2014-12-06 02\n", r"line 4: behavior_type must be one of 1 \(click\)"),
+    ("tmall-mobile", MOBILE + "1,2,1,,3,yesterday\n", r"line 4: a time must be written as 2014-12-06 02, not 'yest"),
+    ("tmall-mobile", MOBILE + "1,2,1,,3,1914-12-06 02\n", r"line 4: a time must be .*, from 1970 on"),
+    ("lastfm-1k", PLAYS + "u\t2009-05-04\ta\tb\tc\td\n", r"line 4: a time must be written as .*, not '2009-05-04'"),
+    ("lastfm-1k", PLAYS + "u\t2009-05-04T23:08:57Z\ta\tb\tc\n", r"line 4: Expected 6 columns, got 5"),
+    ("lastfm-1k", PLAYS + "\t2009-05-04T23:08:57Z\ta\tb\tc\td\n", r"line 4: the user's id must be 1 to 64 printable"),
+    (
+        "lastfm-1k",
+        PLAYS + f"u\t2009-05-04T23:08:57Z\t{'a' * 65}\tb\tc\td\n",
+        r"line 4: the artist's id must be 1 to 64",
+    ),
+    ("lastfm-1k", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, r""),
+]
+MEMBERS = {
+    "xing-2017": ("recsys-challenge-2017", "interactions.csv"),
+    "retailrocket": ("retailrocket", "events.csv"),
+    "tmall": ("tmall", "user_log_format1.csv"),
+    "tmall-mobile": ("tmall", "tianchi_mobile_recommend_train_user.csv"),
+    "lastfm-1k": ("lastfm-dataset-1K", TSV),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), FAULTS)
+def test_damaged_tables_are_refused_in_one_line(tmp_path, name, content, message):
+    stem, member = MEMBERS[name]
+    archive(tmp_path, stem, {member: content}, zipped=False)
+    with pytest.raises(InputError, match=rf"{stem}: {member}:? ?{message}") as error:
+        load(name.removesuffix("-mobile"), tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_tmall_needs_one_of_its_logs(tmp_path):
+    archive(tmp_path, "tmall", {"user_info_format1.csv": "user_id\n"})
+    with pytest.raises(InputError, match=r"has neither user_log_format1\.csv nor tianchi_mobile.*; get one of them"):
+        load("tmall", tmp_path)
+
+
+def released(folder, change=None, **columns):
+    """A small table in the layout of the release, with columns replaced and rows changed."""
+    table = {
+        "user_id": [4, 4, 4, 2, 2, 2],
+        "item_id": [1, 2, 2, 2, 1, 1],
+        "interaction_type": [1, 1, 3, 1, 2, 1],
+        "created_at": [50, 60, 9000, 10, 20, 9000],
+        "session_id": [8, 8, 9, 5, 5, 6],
+        "split": ["train", "train", "valid", "train", "train", "test"],
+    }
+    for name, at, value in change or []:
+        table[name][at] = value
+    table = {name: column for name, column in (table | columns).items() if column is not None}
+    parquet.write_table(pa.table(table), folder / "xing-sessions.parquet")
+    return folder
+
+
+def test_xing_release_layout(tmp_path):
+    table = load("xing", released(tmp_path))
+    assert (table.users.tolist(), table.catalogue.ids.tolist()) == (["4", "2"], ["1", "2"])
+    assert columns(table) == [[0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 0, 0], [50, 60, 9000, 10, 20, 9000]]
+    assert (table.session.tolist(), table.part.tolist()) == ([8, 8, 9, 5, 5, 6], [0, 0, 1, 0, 0, 2])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ([("user_id", 1, 2)], r"line 2: session 8 has another user or another split further up"),
+        ([("split", 1, "valid")], r"line 2: session 8 has another user or another split further up"),
+        ([("split", 0, "valid"), ("split", 1, "valid")], r"line 3: a user has more than one session of valid"),
+        ([("split", 3, "dev")], r"line 4: split must be train, valid or test, not 'dev'"),
+        ([("interaction_type", 5, 9)], r"line 6: interaction_type must be from 0 to 5, not '9'"),
+        ([("created_at", 1, -1)], r"line 2: a time must be unix seconds"),
+        ([("item_id", 4, -3)], r"line 5: item_id must be a whole number"),
+        ([("session_id", 4, None)], r"session_id has rows with nothing in them"),
+    ],
+)
+def test_damaged_releases_are_refused(tmp_path, change, message):
+    folder = released(tmp_path, change)
+    with pytest.raises(InputError, match=rf"xing-sessions\.parquet:? ?{message}") as error:
+        load("xing", folder)
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_are_no_release_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"xing-sessions\.parquet: it has no column split"):
+        load("xing", released(tmp_path, split=None))
+    with pytest.raises(InputError, match=r"xing-sessions\.parquet"):
+        load("xing", released(tmp_path, user_id=["a"] * 6))
+    empty = dict.fromkeys(("user_id", "item_id", "interaction_type", "created_at", "session_id"), pa.array([], "int64"))
+    with pytest.raises(InputError, match="it has no rows"):
+        load("xing", released(tmp_path, **empty, split=pa.array([], "string")))
+    for content in (
+        b"",
+        b"PAR1" + bytes(99),
+        gzip.compress(b"x"),
+        (tmp_path / "xing-sessions.parquet").read_bytes()[:-9],
+    ):
+        (tmp_path / "xing-sessions.parquet").write_bytes(content)
+        with pytest.raises(InputError, match=r"xing-sessions\.parquet") as error:
+            load("xing", tmp_path)
+        assert "\n" not in str(error.value)
