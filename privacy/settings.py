@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privacy.errors import InputError
+from privacy.examples import ExampleSettings
 
 Kind = Literal["laplace", "gaussian", "discrete-laplace"]
 """Laws of noise that are drawn. (`paper-laplace` draws Laplace noise, and says that nothing was clipped.)"""
@@ -81,6 +82,9 @@ class PrivacySettings(BaseModel):
         1,
         ge=1,
         description="central trust: the sum of a round with fewer clients stays closed, and nothing is learned from it",
+    )
+    examples: ExampleSettings | None = Field(
+        None, description="DP-SGD on the device: a guarantee about single interactions; none: plain steps"
     )
     sampler: Literal["float", "grid", "opendp"] = Field(
         "float",

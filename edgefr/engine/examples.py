@@ -1,0 +1,334 @@
+"""The executor of example-level DP-SGD: one client at a time, gradients example by example, through opacus.
+
+    records → a gradient of each (opacus) → clip, sum, noise, mean (opacus) → the engine's optimiser
+
+One example, a *record*, is one interaction with the negatives drawn for it: drawn from all items but the record's own,
+and kept together, so that a record's gradient depends on no other interaction of the client. A step takes
+batch_size // (1 + negatives) records. Every tensor that a phase trains is clipped and noised, private ones too, since
+later gradients follow from them; of a table every row is noised, read or not.
+
+Local training after the rounds leaves no device and is that of `inline`. Owns: records, the step, what may be trained
+so. Does not own: what it guarantees (`privacy.example_plan`), the proof that opacus does what it should (`probe`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from edge.sampling import Sampler
+from edgefr.engine import inline
+from edgefr.engine.optimisers import Optimiser
+from edgefr.engine.probe import probe
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
+from edgefr.methods.program import LocalProgram, One, Phase, Tensors, Transformer
+from privacy import keyed
+from privacy.clip import TARGET
+from privacy.errors import InputError
+
+FLOAT = 4
+AT_ONCE = 2**25
+"""Bytes of gradients that are held at once; more records than that go through opacus in parts."""
+
+EXACT = 2**24
+"""Whole numbers below it are exact in float32, as opacus hands a record's items on."""
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    """An executor (`edgefr.engine.work.Executor`): clips a record's gradient to `clip` and adds noise of standard
+    deviation `sigma` x `clip` to the sum of a step. The noise is keyed by (seed, phase, round, client)."""
+
+    clip: float
+    sigma: float
+
+    def __call__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
+        if all(phase.when == "final" for phase in work.phases):
+            return inline.run(work, shared, private, clients)
+        check_program(work.program)
+        if work.memory is not None:
+            raise InputError("privacy.examples protects no replayed interactions; use a strategy without memory")
+        if not isinstance(work.sampler, Sampler):
+            raise InputError("privacy.examples protects interactions one by one, not sessions; use another method")
+        private = without_memory(private)
+        steps = [PrivateSteps(work.program, phase, self.clip, self.sigma, work.device) for phase in work.phases]
+        ended = []
+        for slot, number in enumerate(clients.tolist()):
+            tensors = {**shared, **{name: value[slot].to(work.device) for name, value in private.items()}}
+            for phase_steps in steps:
+                _train(work.sampler, work.round, tensors, phase_steps, number)
+            ended.append(tensors)
+        return _updates(work, shared, ended)
+
+
+class PrivateSteps:
+    """The steps of one phase: opacus around the program's loss of a record.
+
+    Tensors come in whole, as one client has them; records are int64 [n, 1 + negatives], the interaction's item first.
+    """
+
+    def __init__(self, program: LocalProgram, phase: Phase, clip: float, sigma: float, device: torch.device):
+        try:
+            from opacus.grad_sample.functorch import prepare_layer
+            from opacus.optimizers import DPOptimizer
+        except ImportError as error:
+            raise InputError("privacy.examples needs opacus: pip install 'edgefr[cloud]'") from error
+        self.program, self.phase, self.std = program, phase, sigma * clip
+        self.generator = torch.Generator(device)
+        self.loss = _RecordLoss(_Setting(program, phase))
+        prepare_layer(self.loss)  # no hooks: they would run the whole batch once more, for nothing
+        self.private = DPOptimizer(
+            torch.optim.SGD(self.loss.parameters(), lr=0.0),  # takes no step: the engine's own optimiser does
+            noise_multiplier=sigma / TARGET,
+            max_grad_norm=clip * TARGET,  # float32 sums stay within the clip itself
+            expected_batch_size=1,
+            generator=self.generator,
+        )
+
+    def step(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
+        """The noised mean of the records' clipped gradients, whole tensors by name."""
+        touched = self._load(tensors, records)
+        self.private.expected_batch_size = len(records)
+        parts = self._parts(records)
+        for place, part in enumerate(parts):
+            self._gradients(part)
+            if place < len(parts) - 1:
+                self.private.signal_skip_step()  # sums go on; noise and mean come with the last part
+            self.private.pre_step()
+            if place < len(parts) - 1:
+                self.private.zero_grad()
+        out = {}
+        for name, parameter in zip(self.phase.trains, self.loss.parameters(), strict=True):
+            assert parameter.grad is not None
+            out[name] = self._whole(name, parameter.grad, tensors, touched, len(records))
+        self.private.zero_grad(set_to_none=True)
+        return out
+
+    def each(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
+        """Every record's own gradient before the clip, [n, *shape] by name."""
+        touched = self._load(tensors, records)
+        self._gradients(records)
+        out = {}
+        for name, gradients in zip(self.phase.trains, self.private.grad_samples, strict=True):
+            out[name] = gradients
+            if self._is_table(name):
+                out[name] = tensors[name].new_zeros(len(records), *tensors[name].shape)
+                out[name][:, touched] = gradients
+        self.private.zero_grad()
+        return out
+
+    def _load(self, tensors: Tensors, records: Tensor) -> Tensor:
+        """Put a client's tensors into the module, of tables the rows that the records read; these are returned."""
+        touched = records.unique()
+        here = {n: tensors[n][touched] if self._is_table(n) else tensors[n] for n in self.phase.uses}
+        for name, parameter in zip(self.phase.trains, self.loss.parameters(), strict=True):
+            parameter.data = here[name].detach()
+        setting = self.loss.setting
+        setting.fixed = {name: value for name, value in here.items() if name not in self.phase.trains}
+        setting.rows = touched
+        return touched
+
+    def _parts(self, records: Tensor) -> tuple[Tensor, ...]:
+        size = FLOAT * sum(parameter.numel() for parameter in self.loss.parameters())
+        return records.split(max(1, AT_ONCE // max(size, 1)))
+
+    def _gradients(self, records: Tensor) -> None:
+        """Leave every record's gradient at the parameters; what is not finite in them counts as 0."""
+        from opacus.grad_sample.functorch import ft_compute_per_sample_gradient
+
+        places = torch.searchsorted(self.loss.setting.rows, records)
+        given, one = torch.stack([places, records], dim=-1).float(), torch.ones(len(records), device=records.device)
+        with torch.no_grad():  # the gradients need none of their own
+            found = ft_compute_per_sample_gradient(self.loss, [given], one)
+        for parameter, gradients in found.items():
+            setattr(parameter, "grad_sample", gradients.nan_to_num(0.0, 0.0, 0.0))  # noqa: B010  (opacus's own name)
+
+    def _whole(self, name: str, gradient: Tensor, tensors: Tensors, touched: Tensor, records: int) -> Tensor:
+        """The gradient of a whole tensor: rows of a table that nobody read have noise alone."""
+        if not self._is_table(name):
+            return gradient
+        out = tensors[name].new_zeros(tensors[name].shape)
+        if self.std:
+            out.normal_(0.0, self.std, generator=self.generator).div_(records)
+        out[touched] = gradient
+        return out
+
+    def _is_table(self, name: str) -> bool:
+        return self.program.specs[name].kind == "rows"
+
+
+class _Setting:
+    """What a loss reads beside its parameters. opacus copies the module, and the copy reads the same."""
+
+    def __init__(self, program: LocalProgram, phase: Phase):
+        self.program, self.phase = program, phase
+        self.fixed: Tensors = {}
+        self.rows = torch.zeros(0, dtype=torch.int64)
+
+    def __deepcopy__(self, memo: object) -> _Setting:
+        return self
+
+
+class _RecordLoss(nn.Module):
+    """A client's trained tensors as parameters; a record as (place among the rows read, item) [1, 1 + k, 2] → loss [1].
+
+    No layers, so no hooks to be fooled: opacus has functorch call it with one record at a time.
+    """
+
+    def __init__(self, setting: _Setting):
+        super().__init__()
+        self.setting = setting
+        for number in range(len(setting.phase.trains)):
+            self.register_parameter(f"tensor{number}", nn.Parameter(torch.zeros(0)))
+
+    def forward(self, records: Tensor) -> Tensor:
+        program, phase = self.setting.program, self.setting.phase
+        tensors = {**self.setting.fixed, **dict(zip(phase.trains, self.parameters(), strict=True))}
+
+        places, items = records.long().unbind(-1)
+        return program.loss(tensors, batch_of(items, places), phase).unsqueeze(0)
+
+
+def batch_of(records: Tensor, places: Tensor | None = None) -> One:
+    """Records [n, 1 + k] as a batch of one client, whose loss is their mean; `places` index its rows (None: items do).
+
+    >>> batch_of(torch.tensor([[7, 1, 2]])).label.tolist()
+    [1.0, 0.0, 0.0]
+    """
+    label = torch.zeros(records.shape, device=records.device)
+    label[:, 0] = 1.0
+    flat, weight = records.flatten(), torch.full(label.shape, 1.0 / records.numel(), device=records.device)
+    return One(flat if places is None else places.flatten(), flat, label.flatten(), weight.flatten())
+
+
+def records_of(sampler: Sampler, client: int, purpose: str, *path: int) -> npt.NDArray[np.int64]:
+    """A client's records of an epoch in keyed order, [n, 1 + negatives]: each interaction once, its item first.
+
+    A negative is uniform over the pool without the record's own item. (What `Sampler.epoch` draws avoids all of the
+    client's items, so every example would depend on all of them.) Every item of the client is in the pool.
+    """
+    positives = sampler.train[client].astype(np.int64)
+    chosen, sorted_by = (
+        keyed.fold(keyed.key(sampler.seed, f"{purpose} {what} of records", *path), client)
+        for what in ("negatives", "order")
+    )
+    last = len(sampler.pool) - 1
+    index = np.arange(len(positives) * sampler.negatives)
+    drawn = sampler.pool[keyed.integers(chosen, index, max(last, 1))].reshape(len(positives), sampler.negatives)
+    drawn = np.where(drawn == positives[:, None], sampler.pool[last], drawn)  # the last item's turn comes this way
+    order = np.argsort(keyed.bits(sorted_by, np.arange(len(positives))), kind="stable")
+    return np.concatenate([positives[:, None], drawn], axis=1)[order]
+
+
+def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: PrivateSteps, client: int) -> None:
+    """One phase of one client; `tensors` is updated in place with new tensors (the broadcast is left alone)."""
+    phase = steps.phase
+    tensors.update({name: tensors[name].clone() for name in phase.trains})
+    optimiser = Optimiser(phase.optimiser, phase.lr, {name: tensors[name].shape for name in phase.trains})
+    steps.generator.manual_seed(keyed.key(sampler.seed, f"noise of {phase.name}", round_, client))
+    for done, records in enumerate(_batches(sampler, round_, phase, client), 1):
+        gradients = steps.step(tensors, torch.from_numpy(records).to(steps.generator.device))
+        with torch.no_grad():
+            for name, gradient in gradients.items():
+                optimiser.step(name, tensors[name], gradient, np.array(done))
+
+
+def _batches(sampler: Sampler, round_: int, phase: Phase, client: int) -> Iterator[npt.NDArray[np.int64]]:
+    """The records of every step of a phase."""
+    size = max(1, sampler.batch_size // (1 + sampler.negatives))
+    for epoch in range(phase.epochs):
+        records = records_of(sampler, client, phase.purpose, round_, epoch)
+        yield from (records[at : at + size] for at in range(0, len(records), size))
+
+
+def _updates(work: LocalWork, shared: Tensors, ended: list[dict[str, Tensor]]) -> Updates:
+    """Updates of clients: every row of a table has changed."""
+    dense: dict[str, Tensor] = {}
+    rows: dict[str, RowUpdates] = {}
+    for name in trained(work.program, work.phases, "shared"):
+        changes = torch.stack([after[name] - shared[name] for after in ended])
+        if work.program.specs[name].kind == "dense":
+            dense[name] = changes
+            continue
+        clients, items = (torch.arange(n, device=changes.device) for n in changes.shape[:2])
+        rows[name] = RowUpdates(
+            items.repeat(len(clients)), clients.repeat_interleave(len(items)), changes.flatten(0, 1)
+        )
+    kept = trained(work.program, work.phases, "private")
+    return Updates(dense, rows, {name: torch.stack([after[name] for after in ended]) for name in kept})
+
+
+def uses_per_round(program: LocalProgram) -> int:
+    """How often a round uses an example: once in every epoch of every phase."""
+    return sum(phase.epochs for phase in program.phases if phase.when == "round")
+
+
+def largest_shard(program: LocalProgram, memory_mb: int) -> int:
+    """Clients whose whole updates, with the tensors they are taken from, fit in `memory_mb`."""
+    size = sum(program.specs[name].size for name in trained(program, program.phases, "shared"))
+    return max(1, memory_mb * 2**20 // max(3 * FLOAT * size, 1))
+
+
+def check_program(program: LocalProgram) -> None:
+    """Raises `InputError` for a program whose examples depend on one another, or that opacus is not tried with."""
+    if program.needs_history:
+        raise InputError(
+            "privacy.examples: a mean over the history makes every example depend on all of a client's interactions; "
+            "use model.user_encoder=vector"
+        )
+    if Transformer.of(program) is not None:
+        raise InputError("privacy.examples is not for clients that run a language model; use model.client=mlp")
+    if hasattr(program, "publish"):
+        raise InputError(f"privacy.examples does not protect the messages that clients of {program.name} publish")
+    for name, spec in program.specs.items():
+        if (spec.place, spec.kind) == ("private", "rows"):
+            raise InputError(f"privacy.examples: every row of a client's own table {name} would be noise; use fedmf")
+        if spec.kind == "rows" and spec.shape[0] >= EXACT:
+            raise InputError(f"privacy.examples takes fewer than {EXACT} items; tensor {name} has {spec.shape[0]}")
+
+
+def start_up_probe(program: LocalProgram, seed: int, negatives: int, device: torch.device) -> None:
+    """Refuse a program whose gradients opacus does not get right, on four keyed records (see `probe`).
+
+    Tensors are a little off their first values: zeros would hide a wrong gradient. Raises `InputError`.
+    """
+    check_program(program)
+    first = {**program.init_shared(seed), **{n: v[0] for n, v in program.init_private(seed, torch.arange(1)).items()}}
+    tensors: dict[str, Tensor] = {}
+    for name, value in first.items():
+        draws = keyed.generator(seed, f"probe {name}").standard_normal(value.shape, dtype=np.float32)
+        tensors[name] = (value + 0.1 * torch.from_numpy(draws)).to(device)
+    items = [spec.shape[0] for spec in program.specs.values() if spec.kind == "rows"]
+    items += [len(table) for table in program.frozen.values()]
+    drawn = keyed.generator(seed, "probe").permutation(min(items, default=1))
+    records = torch.from_numpy(np.resize(drawn, 4 * (1 + negatives))).view(4, -1).to(device)
+    for phase in (phase for phase in program.phases if phase.when == "round" and phase.epochs):
+        probe(f"{program.name}, phase {phase.name}", _Probed(program, phase, tensors), records)
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """One phase of a program at fixed tensors, as the probe asks for it."""
+
+    program: LocalProgram
+    phase: Phase
+    tensors: Tensors
+
+    def step(self, records: Tensor, clip: float) -> dict[str, Tensor]:
+        return PrivateSteps(self.program, self.phase, clip, 0.0, records.device).step(self.tensors, records)
+
+    def each(self, records: Tensor) -> dict[str, Tensor]:
+        return PrivateSteps(self.program, self.phase, math.inf, 0.0, records.device).each(self.tensors, records)
+
+    def plain(self, records: Tensor) -> dict[str, Tensor]:
+        leaves = {name: self.tensors[name].detach().requires_grad_() for name in self.phase.trains}
+        tensors = {name: leaves.get(name, self.tensors[name]) for name in self.phase.uses}
+        loss = self.program.loss(tensors, batch_of(records), self.phase)
+        found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, found, strict=True))
