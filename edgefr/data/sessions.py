@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Which = Literal["valid", "test"]
 
 _LEAST = 2  # items of a session below which nothing comes before its last item
-_PARTS: dict[Which, int] = {"valid": 1, "test": 2}
+_PARTS = {"valid": 1, "test": 2}
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,7 @@ class SessionsProtocol(BaseModel):
         Their last items are the targets, ranked against negatives as those of held-out sessions are. FCUCR Fig. 2(a)
         asks for every client's first session.
         """
-        ends = sessions.items.offsets[1:] - 1
-        target = np.where(asked >= 0, sessions.items.values[ends[asked]], -1).astype(np.int32)
-        owned, users = _owned(split.train, target, self.candidates == "unseen"), np.flatnonzero(asked >= 0)
-        check_room(dataset, users, owned.counts[users], len(split.pool), self.negatives)
-        key = keyed.key(seed, f"negatives/sessions/{purpose}")
-        table = drawn(Candidates(key, users, target, owned, (), split.pool, self.negatives))
+        target, table = self._asked(dataset, sessions.items, asked, (split.train, split.pool), purpose, seed)
         return replace(split, name=purpose, valid=target, valid_candidates=table)
 
     def describe(self, dataset: Dataset) -> str:
@@ -222,29 +217,26 @@ class SessionsProtocol(BaseModel):
     def _split(self, dataset: Dataset, sessions: Sessions, seed: int) -> Split:
         users = len(dataset.users)
         train, pool = _distinct(sessions, users, len(dataset.catalogue))
-        ends = sessions.items.offsets[1:] - 1
-        target: dict[Which, Items] = {}
-        tables: dict[Which, Items | Candidates] = {}
-        for which in _PARTS:
-            held = sessions.held(which)
-            target[which] = np.where(held >= 0, sessions.items.values[ends[held]], -1).astype(np.int32)
-            asked = np.flatnonzero(held >= 0)
-            owned = _owned(train, target[which], self.candidates == "unseen")
-            if len(asked):
-                check_room(dataset, asked, owned.counts[asked], len(pool), self.negatives)
-            key = keyed.key(seed, f"negatives/sessions/{which}")
-            tables[which] = drawn(Candidates(key, asked, target[which], owned, (), pool, self.negatives))
-        return Split(
-            "main",
-            train,
-            Ragged.empty(users),
-            target["valid"],
-            target["test"],
-            pool,
-            tables["valid"],
-            tables["test"],
-            repeats=True,
-        )
+        known = (train, pool)
+        valid, valid_table = self._asked(dataset, sessions.items, sessions.valid, known, "valid", seed)
+        test, test_table = self._asked(dataset, sessions.items, sessions.test, known, "test", seed)
+        nothing = Ragged.empty(users)
+        return Split("main", train, nothing, valid, test, pool, valid_table, test_table, repeats=True)
+
+    def _asked(
+        self, dataset: Dataset, items: Ragged, asked: Ints, known: tuple[Ragged, Items], purpose: str, seed: int
+    ) -> tuple[Items, Items | Candidates]:
+        """The last items of the sessions `asked` [users] (-1: none), and what each is ranked against; `known` are the
+        users' training items and all of them.
+        """
+        train, pool = known
+        users = np.flatnonzero(asked >= 0)
+        target = np.where(asked >= 0, items.values[items.offsets[1:][asked] - 1], -1).astype(np.int32)
+        owned = _owned(train, target, self.candidates == "unseen")
+        if len(users):
+            check_room(dataset, users, owned.counts[users], len(pool), self.negatives)
+        key = keyed.key(seed, f"negatives/sessions/{purpose}")
+        return target, drawn(Candidates(key, users, target, owned, (), pool, self.negatives))
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,16 @@ Items = npt.NDArray[np.int32]
 class Split:
     """What every user trains on and what is held out. Row u of each table is user u of the data set.
 
-    `train` and `history`: items in time order; `history` is what the user has in the other domain and may
-    serve as context (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the
-    held-out item or -1. `pool`: the items that may be drawn and ranked, ascending. `valid_candidates`,
-    `test_candidates`: int32 [n, 1 + negatives], the held-out item in column 0, one row per user of
-    `users("valid")` or `users("test")`; tables too large to keep draw a row when it is asked for. `repeats`: a
-    held-out item may be one that the user has in train, so full ranking leaves nothing out.
+    `name`: "main", "source" and "target" of a cross-domain task, or what else a protocol asks. `train` and
+    `history`: items in time order; `history` is what the user has in the other domain and may serve as context
+    (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the held-out item or -1. `pool`:
+    the items that may be drawn and ranked, ascending. `valid_candidates`, `test_candidates`: int32 [n, 1 +
+    negatives], the held-out item in column 0, one row per user of `users("valid")` or `users("test")`; tables too
+    large to keep draw a row when it is asked for. `repeats`: a held-out item may be one that the user has in train,
+    so full ranking leaves nothing out.
     """
 
-    name: Literal["main", "source", "target"]
+    name: str
     train: Ragged
     history: Ragged
     valid: Items

@@ -55,10 +55,10 @@ def evaluate(
     """Rank the held-out items of `which` among the sampled candidates or the whole pool.
 
     Full ranking leaves out the user's own train items and, when testing, the validation item; nothing where the
-    split's targets may be repeats (`Split.repeats`). Ties count
-    against the held-out item, and so does a NaN score of its own; other items with a NaN score rank last.
-    `users` restricts who is evaluated; `chunk` users are scored in one call (default: at most 1024, fewer for
-    large pools). Raises `InputError` when a user has nothing held out or nobody is left.
+    split's targets may be repeats (`Split.repeats`). Ties count against the held-out item, and so does a NaN score
+    of its own; other items with a NaN score rank last. `users` restricts who is evaluated; `chunk` users are scored
+    in one call (default: at most 1024, fewer for large pools). Raises `InputError` when a user has nothing held out
+    or nobody is left.
 
     Example: ``evaluate(references.popularity(split), split, "test", "sampled").metrics([10])["HR@10"]``
     """
