@@ -1,0 +1,74 @@
+"""FedRAP: the local program of additive personalisation."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from edgefr.methods.fedrap.settings import FedRAPSettings
+from edgefr.methods.losses import init_rows, pointwise_bce
+from edgefr.methods.program import One, Phase, Tensors, TensorSpec
+from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+
+
+class FedRAP:
+    """score(u, i) = w_u · (c_i + d_ui) + b_u (Li, Long & Zhou, ICLR 2024).
+
+    c [items, dim] is shared. Everything else stays on the device: the scorer (w_u, b_u), which stands for the paper's
+    user vector, and d_u, a row of the client's own for every item that its examples have touched. The loss adds
+    -a mean (d - c)² + s mean |c| over the batch, where a and s grow from round to round.
+
+    Private rows begin as zeros, where the released code draws one random table that all clients start from; that is
+    the same model with another first c, and a client holds no more than what it learned.
+
+    >>> program = FedRAP(FedRAPSettings(dim=4), items=10, local_epochs=1)
+    >>> {name: (spec.place, spec.kind) for name, spec in program.specs.items()}["personal"]
+    ('private', 'rows')
+    """
+
+    name = "fedrap"
+    pointwise = True
+    needs_history = False
+
+    def __init__(self, settings: FedRAPSettings, items: int, local_epochs: int):
+        self.settings = settings
+        self.frozen: dict[str, Tensor] = {}
+        self.specs = {
+            "item": TensorSpec((items, settings.dim), "shared", "rows"),
+            "personal": TensorSpec((items, settings.dim), "private", "rows"),
+            "scorer.weight": TensorSpec((settings.dim,), "private"),
+            "scorer.bias": TensorSpec((1,), "private"),
+        }
+        every = tuple(self.specs)
+        item_lr = settings.item_lr or settings.lr * items * RATE_OF_VECTORS
+        lr = {name: item_lr if spec.kind == "rows" else settings.lr for name, spec in self.specs.items()}
+        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr),)
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return init_scorer(seed, self.settings.dim, len(clients))
+
+    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+        return batch.rows(tensors["item"])
+
+    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+        return batch.own(tensors["scorer.weight"])
+
+    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+        return linear_scores(batch, user, vectors + batch.rows(tensors["personal"]), tensors["scorer.bias"])
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+        shared, own = batch.rows(tensors["item"]), batch.rows(tensors["personal"])
+        grown = self.grown(phase.number)
+        apart = batch.mean((own - shared).square().mean(-1))  # Eq. 4: -lambda(t) ||D - C||²
+        sparse = batch.mean(shared.abs().mean(-1))  # Eq. 5: mu(t) ||C||_1
+        regularised = grown * (self.settings.sparse * sparse - self.settings.apart * apart)
+        return pointwise_bce(self, tensors, batch, phase) + regularised
+
+    def grown(self, number: int) -> float:
+        """The share of both weights that counts in a round: 0 at the start, 1 in the end."""
+        over = self.settings.curriculum
+        return 1.0 if over is None else math.tanh(number / over)
