@@ -119,7 +119,7 @@ class Cohorts:
 
     def _count_thrown_away(self, clients: Clients, failure: npt.NDArray[np.uint8]) -> None:
         """An upload that the server threw away was seen by it: where it is the adversary, that was a release too."""
-        if self.federation.plan.where == "each upload":
+        if self.federation.plan.where == "each upload" or self.experiment.privacy.examples is not None:
             seen = np.isin(failure, [Failure.VOID, Failure.STALE])
             self.federation.counters.participation[clients[seen]] += 1
 

@@ -153,6 +153,7 @@ class Experiment(_Section):
             location, problem = first_fault(error, self.row.settings)
             raise _fault(problem, "model", *location) from None
         self._check_blocks()
+        self._check_examples()
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
             raise _fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
         if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
@@ -179,6 +180,16 @@ class Experiment(_Section):
             raise _fault("temporal-mean looks back a block: set protocol.name=blocks", "aggregation", "rule")
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
+
+    def _check_examples(self) -> None:
+        """Where DP-SGD on the device is not to be had. Which programs it takes is seen when they are made."""
+        if self.privacy.examples is None:
+            return
+        if not isinstance(self.protocol, LeaveOneOut | CrossDomain):
+            problem = f"it is not counted over {self.protocol.name}; use protocol.name=leave-one-out"
+            raise _fault(problem, "privacy", "examples")
+        if self.engine.executor == "processes":
+            raise _fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
 
     @property
     def row(self) -> Method:

@@ -184,12 +184,16 @@ def start(
 
 def sized(experiment: Experiment, prepared: Prepared) -> Experiment:
     """The experiment with its shard size resolved: it decides the order of sums, so it belongs to the record."""
+    from edgefr.engine.examples import largest_shard
     from edgefr.engine.footprint import default_shard_size
     from edgefr.simulation import build_program
 
     if experiment.engine.shard_size is not None:
         return experiment
-    size = default_shard_size(build_program(experiment, prepared), experiment.batch_size, experiment.engine.memory_mb)
+    program, memory = build_program(experiment, prepared), experiment.engine.memory_mb
+    size = default_shard_size(program, experiment.batch_size, memory)
+    if experiment.privacy.examples is not None:
+        size = min(size, largest_shard(program, memory))
     return experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"shard_size": size})})
 
 

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from export.variants import ClassLimits, Rules
 
 
+ONLY_RECOMMENDS = "none: the run trained with DP-SGD (privacy.examples), whose noise a device cannot add"
+
+
 def save_model(run: Run, sim: Simulation | Continual) -> None:
     """Save what bundles are made of: tensors, item vectors, users' own items, names, and the encoder's folder."""
     from export.peft_format import write_peft
@@ -148,6 +151,7 @@ def export_run(
             "data": experiment.data,
             "seed": experiment.seed,
             "pool": len(pool),
+            **({} if experiment.privacy.examples is None else {"learning": ONLY_RECOMMENDS}),
         },
         seed=experiment.seed,
         offered=pool.tolist() if len(pool) < len(names["items"]) else None,
@@ -228,13 +232,16 @@ def _reader(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor]) 
 
 
 def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
-    """How the devices of a run learn; None where they cannot, for want of what the strategy remembers or pulls to."""
+    """How the devices of a run learn; None where they cannot: for want of what the strategy remembers or pulls to, or
+    since they would train without the noise of DP-SGD."""
     from edge.learning import ReleaseRecord, ReplayRecord
     from edgefr.engine.optimisers import adam, sgd
     from edgefr.methods.f3crec.memory import rule_of
     from export.learning import Lessons
 
     how, e = strategy(experiment.strategy), experiment
+    if e.privacy.examples is not None:
+        return None
     if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
         return None
     rounds = e.rounds * (e.protocol.increments + 1 if isinstance(e.protocol, Blocks) else 1)

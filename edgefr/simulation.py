@@ -21,6 +21,7 @@ from edgefr.cohorts import Cohorts, Log
 from edgefr.data.protocols import Split
 from edgefr.engine import debug, inline
 from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.examples import DPSGD, plan_for, start_up_probe
 from edgefr.engine.federation import Federation
 from edgefr.engine.processes import Workers
 from edgefr.engine.release import released_values, restricted
@@ -32,6 +33,7 @@ from edgefr.methods import Method
 from edgefr.methods.program import LocalProgram
 from edgefr.prepare import Prepared, Progress
 from privacy.errors import InputError
+from privacy.example_plan import ExamplePlan
 from privacy.plan import plan
 
 if TYPE_CHECKING:
@@ -62,8 +64,10 @@ def read_on_device(experiment: Experiment, prepared: Prepared) -> Reader:
     return Reader.open(prepared.text.folder, prepared.dataset.catalogue.text, how.pooling, how.max_tokens)
 
 
-def crew_of(engine: EngineSection) -> Crew:
-    """Who runs the shards of a run."""
+def crew_of(engine: EngineSection, examples: ExamplePlan | None = None) -> Crew:
+    """Who runs the shards of a run: with DP-SGD on the device, always this process, client after client."""
+    if examples is not None:
+        return Alone(DPSGD(examples.clip, examples.sigma))
     return Workers(engine.workers) if engine.executor == "processes" else Alone(EXECUTORS[engine.executor])
 
 
@@ -81,11 +85,14 @@ def federate(
     if devices.rounds.policy == "async" and (experiment.privacy.project or experiment.privacy.step):
         field = "project" if experiment.privacy.project else "sampler"
         raise InputError(f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than async")
+    examples = plan_for(experiment.privacy, program, rounds)
+    if examples is not None:
+        start_up_probe(program, experiment.seed, experiment.negatives, torch.device("cpu"))
     return Federation(
         program,
         clients=len(prepared.dataset.users),
         seed=experiment.seed,
-        crew=crew_of(experiment.engine),
+        crew=crew_of(experiment.engine, examples),
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
         plan=plan(

@@ -20,7 +20,9 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.data.blocks import Blocks
+from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.examples import DPSGD, plan_for
 from edgefr.engine.federation import Federation
 from edgefr.engine.release import Release, Terms, release
 from edgefr.engine.work import Clients, LocalWork, Updates
@@ -109,7 +111,18 @@ class World:
     def _federation(self, plan: Plan) -> Federation:
         """A server with one client; tensors and seed are put in before each round."""
         cpu = torch.device("cpu")
-        return Federation(self.program, clients=1, seed=0, shard_size=1, aggregation=PLAIN, plan=plan, device=cpu)
+        examples = plan_for(self.experiment.privacy, self.program, self.rounds)
+        executor = inline.run if examples is None else DPSGD(examples.clip, examples.sigma)
+        return Federation(
+            self.program,
+            clients=1,
+            seed=0,
+            shard_size=1,
+            aggregation=PLAIN,
+            plan=plan,
+            device=cpu,
+            executor=executor,
+        )
 
     @property
     def _phases(self) -> list[Phase]:

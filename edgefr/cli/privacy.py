@@ -157,13 +157,15 @@ def _print_run(folder: Path, as_json: bool) -> None:
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
     """The report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
+    from privacy.example_plan import render_examples
     from privacy.report import render, render_ledger
 
     if as_json:
         typer.echo(json.dumps(values, indent=2, allow_nan=False))
         return
     console = Console()
-    console.print(_table("privacy", render(parts["privacy"])))
+    rows = [*render(parts["privacy"]), *render_examples(parts["privacy"].get("examples"))]
+    console.print(_table("privacy", rows))
     if "ledger" in parts:
         if parts["ledger"] is None:
             console.print(f"no {LEDGER}: the guarantee above is that of the client with most releases", style="dim")

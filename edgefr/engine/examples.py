@@ -31,6 +31,8 @@ from edgefr.methods.program import LocalProgram, One, Phase, Tensors, Transforme
 from privacy import keyed
 from privacy.clip import TARGET
 from privacy.errors import InputError
+from privacy.example_plan import ExamplePlan, plan_examples
+from privacy.settings import PrivacySettings
 
 FLOAT = 4
 AT_ONCE = 2**25
@@ -262,6 +264,13 @@ def _updates(work: LocalWork, shared: Tensors, ended: list[dict[str, Tensor]]) -
         )
     kept = trained(work.program, work.phases, "private")
     return Updates(dense, rows, {name: torch.stack([after[name] for after in ended]) for name in kept})
+
+
+def plan_for(settings: PrivacySettings, program: LocalProgram, rounds: int) -> ExamplePlan | None:
+    """What DP-SGD on the device means for a run of `rounds` rounds; None for plain steps."""
+    if settings.examples is None:
+        return None
+    return plan_examples(settings.examples, settings.delta, max(rounds, 1), uses_per_round(program))
 
 
 def uses_per_round(program: LocalProgram) -> int:

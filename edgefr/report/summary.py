@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgefr.engine.examples import plan_for
 from edgefr.measure import verdicts
 from edgefr.report.fairness import over_runs, with_fairness
+from privacy.example_plan import report_examples
 from privacy.report import report as privacy_report
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
     counters, ledger = sim.federation.counters, sim.cohorts.ledger
     took_part = (counters.participation if ledger is None else ledger.releases())[sim.clients]
     norms = np.concatenate(counters.norms) if counters.norms else np.zeros(0)
-    return privacy_report(
+    report = privacy_report(
         sim.experiment.privacy,
         sim.federation.plan,
         int(took_part.max(initial=0)),
@@ -121,6 +123,17 @@ def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
         counters.clipped / len(norms) if len(norms) and sim.experiment.privacy.clip is not None else None,
         ledger=ledger,
     )
+    return {**report, "examples": _examples(sim)}
+
+
+def _examples(sim: Simulation | Continual) -> dict[str, Any] | None:
+    """The privacy of single interactions; None without DP-SGD on the device."""
+    e, took_part = sim.experiment, sim.federation.counters.participation[sim.clients]
+    plan = plan_for(e.privacy, sim.federation.program, e.rounds)
+    if plan is None:
+        return None
+    median = float(np.median(took_part)) if len(took_part) else 0.0
+    return report_examples(plan, int(took_part.max(initial=0)), median, e.negatives)
 
 
 def _engine_speed(sim: Simulation | Continual) -> dict[str, float]:

@@ -173,12 +173,13 @@ def _evidence(evidence: dict[str, dict[str, str]]) -> str:
 
 def privacy_table(report: dict[str, Any]) -> Table:
     """The privacy report: four epsilons, never mixed."""
+    from privacy.example_plan import render_examples
     from privacy.report import render
 
     table = Table(title="privacy", title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
-    for name, value in render(report):
+    for name, value in (*render(report), *render_examples(report.get("examples"))):
         table.add_row(Text(name), Text(value))
     return table
 
@@ -246,6 +247,8 @@ def warnings(summary: dict[str, Any]) -> list[str]:
         )
     if fleet["rounds"] and not fleet["contributed"]:
         out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
+    if summary["bundles"] and summary["privacy"].get("examples"):
+        out.append("warning: bundles of this run only recommend: a device cannot add the noise of privacy.examples")
     for row in summary["bundles"]:
         if row["lacks"]:
             out.append(f"warning: the smallest bundle for {row['class']} {row['lacks']}; use a smaller catalogue")
