@@ -25,7 +25,7 @@ from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.examples import DPSGD, plan_for
 from edgefr.engine.federation import Federation
 from edgefr.engine.release import Release, Terms, release
-from edgefr.engine.work import Clients, LocalWork, Updates
+from edgefr.engine.work import Clients, Executor, LocalWork, Updates
 from edgefr.experiment import Experiment
 from edgefr.methods.program import LocalProgram, Phase, Tensors, TensorSpec
 from edgefr.run import Run
@@ -112,7 +112,9 @@ class World:
         """A server with one client; tensors and seed are put in before each round."""
         cpu = torch.device("cpu")
         examples = plan_for(self.experiment.privacy, self.program, self.rounds)
-        executor = inline.run if examples is None else DPSGD(examples.clip, examples.sigma)
+        executor: Executor = inline.run
+        if examples is not None:
+            executor = DPSGD(examples.clip, examples.sigma if plan is self.plan else 0.0)
         return Federation(
             self.program,
             clients=1,
