@@ -16,12 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from edge.ragged import Ragged
 from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset, Kinds
-from edgefr.data.split import Items, Split
+from edgefr.data.split import Items, Split, Which
 from privacy import keyed
 from privacy.errors import InputError, unknown
 
 Ints = npt.NDArray[np.int64]
-Which = Literal["valid", "test"]
 
 _LEAST = 2  # items of a session below which nothing comes before its last item
 _PARTS = {"valid": 1, "test": 2}
@@ -82,10 +81,10 @@ class SessionsProtocol(BaseModel):
         None, description="kinds of interaction to leave out, by name or number; by default the data set's own choice"
     )
     negatives: int = Field(100, ge=1, description="sampled items each target is ranked against (items)")
-    candidates: Literal["unseen", "any"] = Field(
+    candidates: Literal["unseen", "any", "own"] = Field(
         "unseen",
         description="negatives: unseen, never the user's own training items, as released; any: everything but the "
-        "target, so that having had an item gives nothing away",
+        "target; own: half of them the user's own training items, so that a repeat has to be told from others",
     )
     stream: Literal["one-pass", "cyclic"] = Field(
         "one-pass", description="one-pass: a client meets each session once, in its turn; cyclic: over and over"
@@ -159,7 +158,8 @@ class SessionsProtocol(BaseModel):
         dropped = [] if dataset.kinds is None else [dataset.kinds.names[kind] for kind in self._dropped(dataset.kinds)]
         negatives = {
             "unseen": "never the user's own training items, so having had an item tells a repeated target apart",
-            "any": "the user's own items among them",
+            "any": "the user's own training items among them, as rarely as chance has it",
+            "own": f"but {self.negatives // 2} (or all there are) are the user's own training items",
         }[self.candidates]
         stream = {"one-pass": "each session is met once, in its turn", "cyclic": "sessions are met over and over"}
         return (
@@ -232,11 +232,14 @@ class SessionsProtocol(BaseModel):
         train, pool = known
         users = np.flatnonzero(asked >= 0)
         target = np.where(asked >= 0, items.values[items.offsets[1:][asked] - 1], -1).astype(np.int32)
-        owned = _owned(train, target, self.candidates == "unseen")
+        owned = _owned(train, target, self.candidates != "any")
         if len(users):
             check_room(dataset, users, owned.counts[users], len(pool), self.negatives)
         key = keyed.key(seed, f"negatives/sessions/{purpose}")
-        return target, drawn(Candidates(key, users, target, owned, (), pool, self.negatives))
+        table = drawn(Candidates(key, users, target, owned, (), pool, self.negatives))
+        if self.candidates != "own":
+            return target, table
+        return target, _with_own(np.asarray(table), train.take(users), self.negatives // 2, keyed.fold(key, users))
 
 
 @dataclass(frozen=True)
@@ -303,3 +306,17 @@ def _owned(train: Ragged, target: Items, everything: bool) -> Ragged:
     item = np.concatenate([train.values[own], target[asked]])
     order = np.lexsort((item, user))
     return Ragged.from_sorted(user[order], item[order], len(train))
+
+
+def _with_own(table: Items, train: Ragged, most: int, keys: npt.NDArray[np.uint64]) -> Items:
+    """The table [n, 1 + negatives] with up to `most` negatives of each row replaced by items that its user trains on
+    [n], chosen by the user's key [n]; never the target.
+    """
+    other = train.values != table[train.rows, 0]
+    row, item = train.rows[other], train.values[other]
+    order = np.lexsort((keyed.bits(keys[row], item), row))
+    row, item = row[order], item[order]
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    out, some = table.copy(), place < most
+    out[row[some], 1 + place[some]] = item[some]
+    return out

@@ -12,6 +12,7 @@ from edge.ragged import Ragged
 from edgefr.data.candidates import Candidates
 
 Items = npt.NDArray[np.int32]
+Which = Literal["valid", "test"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,6 @@ class Split:
     test_candidates: Items | Candidates
     repeats: bool = False
 
-    def users(self, which: Literal["valid", "test"]) -> npt.NDArray[np.int64]:
+    def users(self, which: Which) -> npt.NDArray[np.int64]:
         """The users with a held-out item, ascending, int64 [n]."""
         return np.flatnonzero((self.valid if which == "valid" else self.test) >= 0)

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.ragged import Ragged
-from edgefr.data.protocols import Split
-from edgefr.metrics.ranking import Scorer
+from edgefr.data.sessions import Sessions
+from edgefr.data.split import Items, Split, Which
+from edgefr.metrics.ranking import Scorer, columns
 from privacy import keyed
 
 
@@ -79,5 +80,96 @@ def random(seed: int, split: Split) -> Scorer:
 
     def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
         return keyed.uniform(keyed.fold(key, users)[:, None], split.pool[None, :] if items is None else items)
+
+    return score
+
+
+def ties_by_chance(score: Scorer, seed: int, split: Split) -> Scorer:
+    """A scorer of whole numbers whose ties fall by chance, the same way whenever it is asked, instead of all against
+    the target.
+    """
+    chance = random(seed, split)
+
+    def broken(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        return score(users, items) + chance(users, items)
+
+    return broken
+
+
+def seen_first(score: Scorer, seen: Ragged, split: Split) -> Scorer:
+    """Every item in the user's row of `seen` [users] before all others; within either, by `score`."""
+
+    def first(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        scores = np.asarray(score(users, items), np.float64)
+        width = scores.max(axis=1, keepdims=True) - scores.min(axis=1, keepdims=True)
+        return scores + holds(seen, users, items, split) * (1 + width)
+
+    return first
+
+
+def seen_then_popularity(split: Split, seen: Ragged | None = None) -> Scorer:
+    """What the user has had, by popularity, then everything else by popularity.
+
+    `seen` [users] is what counts as had (default: the training items); `edgefr.metrics.repeats.had` knows the session
+    that is asked about as well. Scores are whole numbers.
+    """
+    return seen_first(popularity(split), split.train if seen is None else seen, split)
+
+
+def with_history(score: Scorer, bonus: float, seen: Ragged, split: Split) -> Scorer:
+    """`score` plus `bonus` on every item in the user's row of `seen` [users]: a scorer that knows what was had."""
+
+    def scored(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        return np.asarray(score(users, items)) + bonus * holds(seen, users, items, split)
+
+    return scored
+
+
+def holds(seen: Ragged, users: npt.NDArray[np.int64], items: Items | None, split: Split) -> npt.NDArray[np.bool_]:
+    """Which of the items [n, k] (None: of the split's pool) are in the user's row of `seen` [users], bool [n, k].
+
+    >>> from types import SimpleNamespace
+    >>> split = SimpleNamespace(pool=np.array([2, 5, 7]))
+    >>> holds(Ragged.from_lists([[1], [7, 2]]), np.array([1]), None, split).tolist()
+    [[True, False, True]]
+    """
+    own = seen.take(users)
+    if items is None:
+        out = np.zeros((len(users), len(split.pool)), bool)
+        at = columns(split.pool, own.values)
+        out[own.rows[at >= 0], at[at >= 0]] = True
+        return out
+    bound = 1 + max(int(items.max(initial=0)), int(own.values.max(initial=0)))
+    return np.isin(np.arange(len(users))[:, None] * bound + items, own.rows * bound + own.values)
+
+
+def last_item_cooccurrence(split: Split, sessions: Sessions, which: Which) -> Scorer:
+    """Score = how many training sessions, anybody's, hold the item together with the last item before the one that is
+    asked for; ties by popularity. That last item is in all of its own sessions, so it comes first.
+
+    Scores are whole numbers. Users without a session of `which` get popularity alone.
+    """
+    each = sessions.items.take(sessions.train.values)
+    bound = int(split.pool[-1]) + 1
+    session, item = np.divmod(np.unique(each.rows * bound + each.values), bound)  # every item once per session
+    inside = Ragged.from_sorted(session, columns(split.pool, item), len(each))
+    by_item = np.argsort(item, kind="stable")
+    holding = Ragged.from_sorted(item[by_item], session[by_item], bound)
+    popular = popularity(split)
+    ends, held = sessions.items.offsets[1:], sessions.held(which)
+
+    def row(user: int) -> npt.NDArray[np.float64]:
+        if held[user] < 0:
+            return np.zeros(len(split.pool))
+        together = inside.take(holding[int(sessions.items.values[ends[held[user]] - 2])])
+        return np.bincount(together.values, minlength=len(split.pool)).astype(np.float64)
+
+    def score(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        out = np.array(popular(users, items), np.float64)
+        above = 1.0 + len(split.train)  # no item is more popular than that
+        for at, user in enumerate(users):
+            counts = row(int(user))
+            out[at] += above * (counts if items is None else counts[columns(split.pool, items[at])])
+        return out
 
     return score

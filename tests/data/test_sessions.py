@@ -104,6 +104,25 @@ def test_candidates_leave_out_own_training_items_or_the_target_alone():
         SessionsProtocol(negatives=10, candidates="any").apply(table, 0)
 
 
+def test_half_of_the_negatives_may_be_own_training_items():
+    table, _ = two_users()
+    drawn = [SessionsProtocol(negatives=5, candidates="own").apply(table, seed)[0].test_candidates for seed in range(9)]
+    for rows in drawn:
+        assert rows[:, 0].tolist() == [4, 7]
+        for row, own, unseen in zip(
+            rows, ({0, 1, 2, 3}, {5, 6, 8, 9}), ({5, 6, 7, 8, 9}, {0, 1, 2, 3, 4}), strict=True
+        ):
+            assert own > set(row[1:3].tolist())
+            assert unseen > set(row[3:].tolist())
+            assert len(set(row.tolist())) == 6
+    assert len({tuple(rows[0, 1:3].tolist()) for rows in drawn}) > 3
+    # few own items: all of them, and no more
+    rows = [(u, 3 * u + i, 6000 * (3 * u + n) + i) for u in range(3) for n in range(3) for i in range(3)]
+    wide = SessionsProtocol(negatives=6, candidates="own").apply(dataset(rows, users=3, items=9), 0)[0]
+    assert sorted(wide.test_candidates[0, 1:3].tolist()) == [0, 1]
+    assert {3, 4, 5, 6, 7, 8} > set(wide.test_candidates[0, 3:].tolist())
+
+
 def test_candidates_depend_on_the_seed_and_the_user_alone():
     table, _ = two_users()
     one, again, other = (SessionsProtocol(negatives=3).apply(table, seed)[0] for seed in (1, 1, 2))
@@ -206,7 +225,14 @@ def test_the_line_says_what_was_done():
     table, _ = two_users()
     line = SessionsProtocol(min_length=4, candidates="any", stream="cyclic").describe(table)
     assert "\n" not in line
-    for said in ("30 minutes", "from 4 interactions", "own items among them", "100 fixed", "over and over", "repeat"):
+    for said in (
+        "30 minutes",
+        "from 4 interactions",
+        "own training items among them",
+        "100 fixed",
+        "over and over",
+        "repeat",
+    ):
         assert said in line
     released = replace(table, session=np.zeros(len(table.user), np.int64), part=np.zeros(len(table.user), np.uint8))
     assert SessionsProtocol().describe(released).startswith("sessions and parts as released;")
