@@ -1,6 +1,7 @@
 """A device at work for a server: fetch a round, learn, send the release, until there are no more rounds.
 
-    GET  /task?device=D&after=N      200 the open round above N, 204 none yet, 410 no more rounds
+    GET  /task?device=D&after=N      200 the open round above N, 204 none yet, 410 no more rounds; 204 with a round:
+                                     it goes on without this device, whose privacy budget is spent
     POST /release?device=D&round=N   200 taken (also when sent again), 409 the round has closed, other: refused
 
 `Edgefr-Round` is the number of the round. A task's body is a delta from the bundle to the tensors that the round starts
@@ -53,19 +54,23 @@ class Patience:
 
 @dataclass(frozen=True)
 class Task:
-    """A round to be done; `done`: there are no more, and `content` is the server's last word."""
+    """A round to be done; `done`: there are no more, and `content` is the server's last word. `rest`: it goes on
+    without this device, whose privacy budget is spent."""
 
     round: int
     content: bytes
     done: bool
+    rest: bool = False
 
 
 @dataclass
 class Tally:
-    """What a device did for a server: rounds whose release was taken, those that had closed, bytes of bodies."""
+    """What a device did for a server: rounds whose release was taken, those that had closed, those it was told to sit
+    out since its privacy budget is spent, bytes of bodies."""
 
     taken: int = 0
     late: int = 0
+    rested: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -108,7 +113,7 @@ class Server:
         """The round above `after` that is open, None if there is none yet. `limit`: bytes of the answer."""
         status, number, body = self._ask("GET", f"{TASK}?device={quote(device, safe='')}&after={after}", b"", limit)
         if status == WAIT:
-            return None
+            return None if number is None else Task(number, b"", done=False, rest=True)
         if status not in (OK, DONE) or number is None:
             raise self._refused(status, body)
         return Task(number, body, status == DONE)
@@ -227,6 +232,9 @@ def join(
             if time.monotonic() > until:
                 raise InputError(f"{url} had no work for {server.patience.idle_s:g} s; join again later")
             time.sleep(server.patience.pause_s)  # however fast it says so
+            continue
+        if task.rest:
+            after, tally.rested, until = task.round, tally.rested + 1, time.monotonic() + server.patience.idle_s
             continue
         tally.bytes_down += len(task.content)
         _catch_up(device, task, url)

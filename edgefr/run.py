@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from edgefr.fleet import FleetFile
     from privacy.ledger import Ledger
+
+
+LEDGER = "ledger.parquet"
 
 
 class EventLog:
@@ -202,14 +205,43 @@ class Run:
         table = pa.Table.from_pylist(rows)
         write_atomic(self.path / "metrics.parquet", lambda file: pq.write_table(table, file))
 
-    def write_ledger(self, ledger: Ledger) -> None:
-        """Save what every client has released as `ledger.parquet`, under the digest of the run's experiment."""
+    def write_ledger(self, ledger: Ledger, path: Path | None = None) -> None:
+        """Save what every client has released (default: `ledger.parquet`), under the digest of the run's experiment."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         facts = ledger.facts() | {"run": sha256_of(self.path / "experiment.yaml")}
         table = pa.table(ledger.columns()).replace_schema_metadata(facts)
-        write_atomic(self.path / "ledger.parquet", lambda file: pq.write_table(table, file))
+        write_atomic(path or self.path / LEDGER, lambda file: pq.write_table(table, file))
+
+    def read_ledger(self, expected: Mapping[str, Any]) -> Ledger | None:
+        """What every client has released, None where that was not counted; `expected`: its delta and adjacency.
+
+        Raises `InputError` for a ledger that is damaged, or of another run.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from privacy.ledger import COLUMNS, Ledger
+
+        path = self.path / LEDGER
+        if not path.exists():
+            return None
+        try:
+            table = pq.read_table(path)
+            metadata = table.schema.metadata or {}
+            facts = {key.decode(): value.decode() for key, value in metadata.items()}
+            columns = {name: table[name].to_numpy() for name in COLUMNS}
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(f"{path} is not a whole ledger: {reason}; run the experiment again") from error
+        ledger = Ledger.from_columns(facts, columns)
+        same = ledger.run == sha256_of(self.path / "experiment.yaml")
+        if not same or (ledger.delta, ledger.adjacency) != (expected.get("delta"), expected.get("adjacency")):
+            raise InputError(
+                f"{path} is of another run than {self.path / 'experiment.yaml'}; put the run's own ledger there"
+            )
+        return ledger
 
     def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Save tensors as `checkpoint/<name>.safetensors`."""

@@ -32,3 +32,5 @@ def join(
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )
+    if done.rested:
+        Console().print(f"{done.rested} rounds sat out: the server counts releases, and the privacy budget is spent")

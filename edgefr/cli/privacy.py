@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,10 +13,6 @@ from rich.text import Text
 
 from privacy.errors import InputError
 
-if TYPE_CHECKING:
-    from privacy.ledger import Ledger
-
-LEDGER = "ledger.parquet"
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
@@ -112,51 +108,24 @@ def answer(
     return report(settings, resolved, rounds, float(rounds), clients, p90_norm, dimension=dimension)
 
 
-def ledger_of(run: Path, expected: dict[str, Any]) -> Ledger | None:
-    """The ledger of a run folder, if it has one; `expected` is the summary's privacy report.
-
-    Raises `InputError` for a ledger that is damaged, or of another run.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from privacy.files import sha256_of
-    from privacy.ledger import COLUMNS, Ledger
-
-    path = run / LEDGER
-    if not path.exists():
-        return None
-    try:
-        table = pq.read_table(path)
-        metadata = table.schema.metadata or {}
-        facts = {key.decode(): value.decode() for key, value in metadata.items()}
-        columns = {name: table[name].to_numpy() for name in COLUMNS}
-    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} is not a whole ledger: {reason}; run the experiment again") from error
-    ledger = Ledger.from_columns(facts, columns)
-    same = ledger.run == sha256_of(run / "experiment.yaml")
-    if not same or (ledger.delta, ledger.adjacency) != (expected.get("delta"), expected.get("adjacency")):
-        raise InputError(f"{path} is of another run than {run / 'experiment.yaml'}; put the run's own ledger there")
-    return ledger
-
-
 def _print_run(folder: Path, as_json: bool) -> None:
     from edgefr.audit.record import read_bound
     from edgefr.run import Run
     from privacy.report import ledger_report
 
-    report = Run.open(folder).summary.get("privacy")
+    run = Run.open(folder)
+    report = run.summary.get("privacy")
     if not isinstance(report, dict):
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
     report = {**report, "eps_lb95": read_bound(folder)}
-    ledger = ledger_of(folder, report)
+    ledger = run.read_ledger(report)
     spent = None if ledger is None else ledger_report(ledger)
     _print({"privacy": report, "ledger": spent}, as_json, {**report, "ledger": spent})
 
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
     """The report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
+    from edgefr.run import LEDGER
     from privacy.example_plan import render_examples
     from privacy.report import render, render_ledger
 

@@ -37,6 +37,7 @@ def serve(
     from edgefr.report.layout import Sheet
     from edgefr.report.tables import print_path
     from edgefr.run import Run
+    from privacy.report import render_ledger
 
     token = None if token_file is None else read_token(token_file)
     access = Access(host, port, token, tls_cert, tls_key)
@@ -45,7 +46,9 @@ def serve(
         served = serve_run(
             opened, bundle_class, rounds, access, timeout_s=timeout, out=out, ready=_ready, progress=progress
         )
-    rows = [{"what": name.replace("_", " "), "value": str(value)} for name, value in served.summary.items()]
+    shown_as = [(name.replace("_", " "), str(v)) for name, v in served.summary.items() if name != "privacy"]
+    spent = served.summary["privacy"]
+    rows = [{"what": n, "value": v} for n, v in [*shown_as, *(render_ledger(spent) if spent is not None else [])]]
     console = Console()
     console.print(Sheet("served", rows, words=["what"]))
     print_path("result", out or run / "served", console)

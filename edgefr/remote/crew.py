@@ -86,13 +86,15 @@ class Devices:
     """The crew of real devices (`edgefr.engine.crew.Crew`): a shard's updates are what its devices release.
 
     A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
-    are counted in `missing`, by round. Raises `InputError` for a round in which nobody answers.
+    are counted in `missing`, by round. `resting`: clients that are told that the round goes on without them.
+    Raises `InputError` for a round in which nobody answers.
     """
 
     exchange: Exchange
     origin: Origin
     timeout_s: float
     missing: list[int] = field(default_factory=list)
+    resting: list[int] = field(default_factory=list)
 
     def start(self) -> None:
         pass
@@ -107,7 +109,8 @@ class Devices:
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
         users = [self.origin.users[client] for shard in shards for client in shard.tolist()]
-        self.exchange.open(work.round, self.origin.update(work.round - 1, shared), users)
+        resting = [self.origin.users[client] for client in self.resting]
+        self.exchange.open(work.round, self.origin.update(work.round - 1, shared), users, resting)
         uploads = self.exchange.collect(self.timeout_s)
         self.missing.append(len(users) - len(uploads))
         if users and not uploads:

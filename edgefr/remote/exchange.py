@@ -51,6 +51,8 @@ class Exchange:
         self._changed = threading.Condition()
         self._task: Task | None = None
         self._cohort: frozenset[str] = frozenset()
+        self._resting: frozenset[str] = frozenset()
+        self._started: set[str] = set()
         self._arrived: dict[str, Release] = {}
         self._taken: dict[str, tuple[int, bytes]] = {}  # by device the last round taken and its digest
         self._seen: set[str] = set()
@@ -58,11 +60,18 @@ class Exchange:
 
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
-    def open(self, number: int, content: bytes, cohort: Collection[str]) -> None:
-        """Open a round for the devices in `cohort`; `content` is what they start from."""
+    def open(self, number: int, content: bytes, cohort: Collection[str], resting: Collection[str] = ()) -> None:
+        """Open a round for the devices in `cohort`; `content` is what they start from. `resting` are told that it goes
+        on without them."""
         with self._changed:
             self._task, self._cohort, self._arrived = Task(number, content, done=False), frozenset(cohort), {}
+            self._resting, self._started = frozenset(resting), set()
             self._changed.notify_all()
+
+    def started(self, number: int) -> frozenset[str]:
+        """Devices that took up the work of this round, the last one."""
+        with self._changed:
+            return frozenset(self._started if self._task is not None and self._task.round == number else ())
 
     def collect(self, timeout_s: float) -> dict[str, Release]:
         """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device."""
@@ -81,7 +90,10 @@ class Exchange:
     # --- the devices' side ----------------------------------------------------------------------------------------
 
     def task(self, device: str, after: int, wait_s: float) -> Task | None:
-        """The open round, if it is above `after` and the device is in its cohort; None after `wait_s` without one."""
+        """The open round, if it is above `after` and the device is in its cohort; None after `wait_s` without one.
+
+        Whoever has to rest is given the round without its content.
+        """
         self._know(device)
         until = time.monotonic() + wait_s
         with self._changed:
@@ -89,7 +101,10 @@ class Exchange:
             while True:
                 task = self._task
                 if task is not None and (task.done or (task.round > after and device in self._cohort)):
+                    self._started |= set() if task.done else {device}
                     return task
+                if task is not None and task.round > after and device in self._resting:
+                    return Task(task.round, b"", done=False, rest=True)
                 if not self._changed.wait(until - time.monotonic()):
                     return None
 

@@ -201,8 +201,9 @@ class Handler(BaseHTTPRequestHandler):
         if task is None:
             self._send(WAIT, b"")
             return
-        self._send(DONE if task.done else OK, task.content, task.round)
-        self.server.exchange.handed(device, task)
+        self._send(DONE if task.done else WAIT if task.rest else OK, task.content, task.round)
+        if not task.rest:
+            self.server.exchange.handed(device, task)
 
     def _release(self) -> None:
         device, number = self._asked("round")

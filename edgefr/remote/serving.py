@@ -21,13 +21,14 @@ from edge.sampling import Sampler
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.engine.federation import Federation
 from edgefr.prepare import Progress
+from edgefr.remote.book import Book
 from edgefr.remote.crew import Devices, Origin
 from edgefr.remote.exchange import Exchange
 from edgefr.remote.server import Access, listening
-from edgefr.run import Run
+from edgefr.run import LEDGER, Run
 from edgefr.shipping import names_of, part, program_of
 from privacy.errors import InputError, unknown
-from privacy.files import beside, settle, write_atomic, write_json
+from privacy.files import write_atomic, write_json
 from privacy.plan import Plan, plan
 
 Ready = Callable[[str], None]
@@ -58,7 +59,8 @@ def serve(
     """Go on with `run` for `rounds` rounds with the devices that hold its bundle of one class; they come by HTTP.
 
     All users of the class are the clients; a round invites as many as the experiment says and waits `timeout_s` for
-    them. Written to `out` (default RUN/served, which must not be there): `shared.safetensors`, `summary.json`.
+    them. Written to `out` (default RUN/served, which must not be there): `shared.safetensors`, `ledger.parquet`
+    where releases are worth something (those of the run before among them), and `summary.json` when all is done.
 
     Raises `InputError` for a run that devices cannot go on with, an address that cannot be used, and a round in which
     nobody answers.
@@ -66,7 +68,7 @@ def serve(
     >>> serve(Run("runs/demo"), "laptop_x86", 3).summary["uploads"]  # doctest: +SKIP
     1800
     """
-    target = run.path / "served" if out is None else out
+    target, began = run.path / "served" if out is None else out, time.perf_counter()
     if target.exists():
         raise InputError(f"{target} is there already; give another --out (nothing was changed)")
     if rounds < 1:
@@ -75,12 +77,17 @@ def serve(
     exchange = Exchange(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
     crew = Devices(exchange, origin, timeout_s)
     federation = federation_of(run, origin, crew, rounds)
-    began = time.perf_counter()
-    with listening(exchange, access or Access()) as server:
-        ready(server.url)
-        _rounds(federation, origin, run, rounds, progress)
-        last = origin.learning.round + rounds
-        exchange.finish(last, origin.update(last, federation.shared), min(timeout_s, GRACE_S))
+    privacy = plan_of(run, len(origin.users), rounds)
+    book = Book.of(run, privacy, len(federation.counters.participation), target / LEDGER)
+    try:
+        with listening(exchange, access or Access()) as server:
+            ready(server.url)
+            _rounds(federation, crew, book, run, rounds, progress)
+            last = origin.learning.round + rounds
+            exchange.finish(last, origin.update(last, federation.shared), min(timeout_s, GRACE_S))
+    finally:
+        if book is not None:
+            book.close()
     summary = {
         "bundle": origin.bundle,
         "class": bundle_class,
@@ -95,6 +102,7 @@ def serve(
         "bytes_up": exchange.counts.bytes_up,
         "bytes_down": exchange.counts.bytes_down,
         "seconds": round(time.perf_counter() - began, 3),
+        "privacy": None if book is None else book.report(),
     }
     _write(target, federation.shared, summary)
     return Served(federation.shared, summary)
@@ -126,13 +134,7 @@ def federation_of(run: Run, origin: Origin, crew: Devices, rounds: int) -> Feder
         raise InputError("norm-bounded would bound the devices' noise with their updates; use aggregation.rule=mean")
     shared, clients = part(tensors, "shared."), len(origin.users)
     origin.check(shared)
-    privacy = plan(
-        experiment.privacy,
-        experiment.rounds + rounds,
-        experiment.cohort_size(clients),
-        clients,
-        experiment.aggregation.weights,
-    )
+    privacy = plan_of(run, clients, rounds)
     assert experiment.engine.shard_size is not None
     federation = Federation(
         program_of(run, experiment, tensors, len(names["items"])),
@@ -146,6 +148,12 @@ def federation_of(run: Run, origin: Origin, crew: Devices, rounds: int) -> Feder
     )
     federation.shared = shared
     return federation
+
+
+def plan_of(run: Run, clients: int, rounds: int) -> Plan:
+    """The run's privacy with so many rounds more, over so many devices."""
+    e = run.experiment
+    return plan(e.privacy, e.rounds + rounds, e.cohort_size(clients), clients, e.aggregation.weights)
 
 
 def on_the_server(privacy: Plan, origin: Origin) -> Plan:
@@ -164,13 +172,23 @@ def on_the_server(privacy: Plan, origin: Origin) -> Plan:
     return privacy if local is None else replace(privacy, noise=None, where="nowhere", clip=None)
 
 
-def _rounds(federation: Federation, origin: Origin, run: Run, rounds: int, progress: Progress | None) -> None:
-    experiment, population = run.experiment, np.array(sorted(origin.users), np.int64)
+def _rounds(
+    federation: Federation, crew: Devices, book: Book | None, run: Run, rounds: int, progress: Progress | None
+) -> None:
+    experiment, origin = run.experiment, crew.origin
+    population, numbers = np.array(sorted(origin.users), np.int64), {user: n for n, user in origin.users.items()}
     nobodys = Ragged.empty(len(federation.counters.participation))  # the server has no one's interactions
     sampler = Sampler(nobodys, np.arange(1), origin.items, 0, experiment.batch_size, experiment.seed)
     for number in range(origin.learning.round + 1, origin.learning.round + rounds + 1):
         cohort = federation.cohort(number, population, experiment.cohort_size(len(population)))
-        federation.round(number, cohort, sampler, nobodys)
+        if book is not None:
+            drawn, cohort = cohort, book.admit(cohort)
+            crew.resting = np.setdiff1d(drawn, cohort).tolist()
+        try:
+            federation.round(number, cohort, sampler, nobodys)
+        finally:
+            if book is not None:
+                book.charge(numbers[user] for user in crew.exchange.started(number))
         if progress is not None:
             progress("rounds", number - origin.learning.round, rounds, "")
 
@@ -178,7 +196,5 @@ def _rounds(federation: Federation, origin: Origin, run: Run, rounds: int, progr
 def _write(target: Path, shared: dict[str, torch.Tensor], summary: dict[str, Any]) -> None:
     from safetensors.torch import save
 
-    with beside(target) as folder:
-        write_atomic(folder / "shared.safetensors", save({n: t.contiguous() for n, t in shared.items()}))
-        write_json(folder / "summary.json", summary)
-        settle(folder, target)
+    write_atomic(target / "shared.safetensors", save({n: t.contiguous() for n, t in shared.items()}))
+    write_json(target / "summary.json", summary)
