@@ -20,8 +20,8 @@ from privacy.errors import InputError
 PIECE = 1 << 23
 """Cosines that are held at once (32 MB of float32, and as many bytes again at most while the best are picked)."""
 
-SCANNED = 16
-"""One cluster in so many is searched."""
+SCANNED, SCANNED_LEAST = 16, 8
+"""One cluster in so many is searched, and never fewer than these."""
 
 Rows = npt.NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class Clusters:
         self._quantizer.add(centroids)
         self._index: Any = faiss.IndexIVFFlat(self._quantizer, *centroids.shape[::-1], faiss.METRIC_INNER_PRODUCT)
         self._index.is_trained = True
-        self._index.nprobe = max(len(centroids) // SCANNED, 1)
+        self._index.nprobe = min(max(len(centroids) // SCANNED, SCANNED_LEAST), len(centroids))
 
     @classmethod
     def of(cls, units: npt.NDArray[np.float32]) -> Clusters:

@@ -4,10 +4,12 @@ import sys
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings, PretrainSettings
+from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings, KnowledgeSettings, PretrainSettings
 
 
-@pytest.mark.parametrize("model", [AggregationSettings, DistillSettings, EncodeSettings, PretrainSettings])
+@pytest.mark.parametrize(
+    "model", [AggregationSettings, DistillSettings, EncodeSettings, KnowledgeSettings, PretrainSettings]
+)
 def test_every_field_is_described(model: type[BaseModel]) -> None:
     assert all(field.description for field in model.model_fields.values())
 
@@ -55,3 +57,26 @@ def test_a_robust_rule_does_not_believe_sizes(rule: str) -> None:
 def test_what_no_rule_could_use_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         AggregationSettings(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"top_k": 0},
+        {"window": 0},
+        {"interval": 0},
+        {"fusion": "median"},
+        {"index": "annoy"},
+        {"temperature": 0},
+        {"least_clients": 0},
+        {"least_clients": 3, "top_k": 2},
+    ],
+)
+def test_what_no_knowledge_base_could_use_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        KnowledgeSettings(**fields)  # type: ignore[arg-type]
+
+
+def test_every_round_transfers_and_with_an_interval_the_first_does() -> None:
+    assert all(KnowledgeSettings().transfers(number) for number in range(1, 10))
+    assert [number for number in range(1, 12) if KnowledgeSettings(interval=5).transfers(number)] == [1, 6, 11]
