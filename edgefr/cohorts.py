@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from edge.sampling import Sampler
+from edge.sessions import SessionSampler
 from edgefr.engine.federation import Cohort, Federation, Group
 from edgefr.engine.footprint import round_work
 from edgefr.engine.work import Clients
@@ -55,7 +56,7 @@ class Cohorts:
         self.met = np.zeros(clients, np.bool_)
         self.ledger = ledger_for(self.experiment.privacy, self.federation.plan, clients)
 
-    def meet(self, number: int, population: Clients, sampler: Sampler) -> Cohort:
+    def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
         """Invite clients of `population` to round `number`; returns those who contribute to its aggregate."""
         self.number = number
         wanted = self.experiment.cohort_size(len(population))
@@ -74,7 +75,7 @@ class Cohorts:
         outcome = self.fleet.adjourn(self.number)
         self._settle(outcome)
 
-    def _step(self, number: int, population: Clients, sampler: Sampler, wanted: int) -> list[Group]:
+    def _step(self, number: int, population: Clients, sampler: Sampler | SessionSampler, wanted: int) -> list[Group]:
         """Policy async: the clients whose updates make this round's aggregate, by the round they started in."""
         self.broadcasts.setdefault(self.fleet.version, dict(self.federation.shared))
         order, busy = self.federation.order(number, population), self.fleet.busy
@@ -112,7 +113,7 @@ class Cohorts:
         if self.ledger is not None:
             self.ledger.spend(clients, self.federation.plan.event)
 
-    def _work(self, invited: Clients, sampler: Sampler) -> Work:
+    def _work(self, invited: Clients, sampler: Sampler | SessionSampler) -> Work:
         phases = self.federation.phases("round")
         project = self.federation.plan.project
         return round_work(self.federation.program, phases, sampler, invited, ~self.met[invited], project)

@@ -16,9 +16,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings
+from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings, KnowledgeSettings
 from edgefr.data.blocks import Blocks
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
+from edgefr.data.sessions import SessionsProtocol
 from edgefr.documents import Document
 from edgefr.faults import first_fault
 from edgefr.methods import METHODS, Method, method
@@ -57,6 +58,24 @@ class EvaluationSection(_Section):
     )
     curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
     keep_blocks: bool = Field(False, description="keep every block's model and the clients' preference shifts (blocks)")
+
+
+class SessionsSection(_Section):
+    """Runs over sessions: when they end, and what is measured beside."""
+
+    patience: int | None = Field(
+        None, ge=1, description="rounds without a better validation after which a run ends; none: it never does early"
+    )
+    first_session: bool = Field(
+        False, description="measure each round what is still known of every client's first session (FCUCR Fig. 2a)"
+    )
+    history_bonus: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="score added to items of the client's own history, in its sessions and the present one: ours, not "
+        "FCUCR's; 0: none",
+    )
 
 
 class EngineSection(_Section):
@@ -119,6 +138,10 @@ class Experiment(_Section):
     model: dict[str, Any] = Field(default_factory=dict, description="hyper-parameters of the backbone")
     strategy: str = Field("ft", description="what keeps old knowledge: ft, reg, kd, rlp2, spp, f3crec, its ablations")
     continual: ContinualSettings = Field(default_factory=ContinualSettings, description="protocol blocks alone")
+    sessions: SessionsSection = Field(default_factory=SessionsSection, description="protocol sessions alone")
+    knowledge: KnowledgeSettings = Field(
+        default_factory=KnowledgeSettings, description="the server's prototypes (fcucr alone)"
+    )
     fidelity: Literal["paper", "released"] = Field("paper", description="where a paper and its code differ: which one")
     data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, lastfm-2k, amazon, ...")
     data_options: dict[str, Any] = Field(default_factory=dict, description="options of the data set's reader")
@@ -154,6 +177,7 @@ class Experiment(_Section):
             raise _fault(problem, "model", *location) from None
         self._check_blocks()
         self._check_examples()
+        self._check_sessions()
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
             raise _fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
         if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
@@ -167,6 +191,8 @@ class Experiment(_Section):
     def _check_blocks(self) -> None:
         """What only protocol blocks can do, and what it cannot."""
         if isinstance(self.protocol, Blocks):
+            if self.row.own_rows:
+                raise _fault(f"blocks do not carry the item rows of {self.row.name}'s own clients on", "protocol")
             if self.row.stages[1] is not None:
                 raise _fault("blocks need a method without local training after the rounds, e.g. fedmf", "protocol")
             if self.continual.patience < self.evaluation.every:
@@ -180,6 +206,17 @@ class Experiment(_Section):
             raise _fault("temporal-mean looks back a block: set protocol.name=blocks", "aggregation", "rule")
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
+
+    def _check_sessions(self) -> None:
+        """What only protocol sessions can do, and what it cannot."""
+        streams = isinstance(self.protocol, SessionsProtocol)
+        if self.row.reads == "sessions" and not streams:
+            raise _fault(f"{self.row.name} learns from sessions: set protocol.name=sessions", "protocol")
+        if streams and self.row.stages[1] is not None:
+            raise _fault("sessions need a method without local training after the rounds, e.g. fcucr", "protocol")
+        if self.model.get("prototypes", "none") != "none" and self.privacy.clip is not None:
+            problem = "prototypes would leave devices unclipped beside clipped updates; set model.prototypes=none"
+            raise _fault(problem, "privacy", "clip")
 
     def _check_examples(self) -> None:
         """Where DP-SGD on the device is not to be had. Which programs it takes is seen when they are made."""
@@ -217,6 +254,15 @@ class Experiment(_Section):
     def cross_domain(self) -> CrossDomain | None:
         """The cross-domain task, if that is the protocol."""
         return self.protocol if isinstance(self.protocol, CrossDomain) else None
+
+
+def check_shippable(experiment: Experiment) -> None:
+    """Raises `InputError` for a method whose model no bundle can hold."""
+    if experiment.row.own_rows:
+        raise InputError(
+            f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
+            "leave bundles out (simulate --no-bundles)"
+        )
 
 
 def _fault(problem: str, *at: str | int) -> PydanticCustomError:
@@ -294,6 +340,8 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
     except InputError as error:
         where = sources["method"] if "method" in sources else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
+    if chosen("fidelity") == "released":
+        _under(document.values, row.released)
     _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
     _under(document.values, row.defaults)
     if _in_section(changes, document.values, "protocol", "name") == "blocks":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefr import checkpoint
 from edgefr.documents import Document
-from edgefr.experiment import EngineSection, Experiment
+from edgefr.experiment import EngineSection, Experiment, check_shippable
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
@@ -51,6 +51,8 @@ def simulate(
     """
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     torch_device(experiment.engine.device)
+    if bundles:
+        check_shippable(experiment)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
         return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures), progress)
 
@@ -60,6 +62,7 @@ def resume(
     *,
     data_dir: str | Path | None = None,
     bundles: bool = True,
+    figures: bool = True,
     checkpoint_every: int | None = None,
     executor: str | None = None,
     workers: int | None = None,
@@ -83,7 +86,7 @@ def resume(
         engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
         experiment = experiment.model_copy(update={"engine": engine})
     fleet = load_fleet(run.path / "devices.yaml")
-    return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every), progress, warn)
+    return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures), progress, warn)
 
 
 @dataclass(frozen=True)
@@ -177,8 +180,9 @@ def start(
     """The experiment before its first round: blocks make it a continual run."""
     from edgefr.continual import Continual
     from edgefr.simulation import Simulation
+    from edgefr.streaming import Streaming
 
-    kind = Continual if prepared.blocks else Simulation
+    kind = Continual if prepared.blocks else Simulation if prepared.sessions is None else Streaming
     return kind.start(experiment, prepared, fleet, device, log)
 
 

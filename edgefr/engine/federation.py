@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,12 @@ from cloud.rules import Uploads, combine, joined, temporal_mean
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
+from edge.sessions import SessionSampler
 from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.release import SHORT, Joint, Release, Terms
+from edgefr.engine.tables import empty_tables, keep_rows, tables_of, tensors_of
+from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
 from edgefr.methods.program import LocalProgram, Phase, Tensors
 from privacy import keyed
@@ -134,10 +137,12 @@ class Federation:
         self.terms = terms_of(aggregation, plan)
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
         self.memory: Memory | None = None
+        self.transfer: Transfer | None = None
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
         self.private = program.init_private(seed, torch.arange(clients))
+        self.tables = empty_tables(program)
         self.counters = Counters(participation=np.zeros(clients, np.int64))
 
     def phases(self, when: str) -> list[Phase]:
@@ -158,7 +163,7 @@ class Federation:
         return [order[at : at + self.shard_size] for at in range(0, len(order), self.shard_size)]
 
     @one_thread()
-    def round(self, number: int, cohort: Cohort, sampler: Sampler, context: Ragged) -> None:
+    def round(self, number: int, cohort: Cohort, sampler: Sampler | SessionSampler, context: Ragged) -> None:
         """Train `cohort` and move the shared tensors by its aggregate (TransFR Eq. 5, Algorithm 1; F3CRec Eq. 7).
 
         A client is in one group of the cohort at most.
@@ -173,15 +178,24 @@ class Federation:
         total = SealedSum(sent, self.device, self.plan.at_least)
         each: list[Uploads] = []
         for group in groups:
-            work = LocalWork(self.program, phases, sampler, context, group.number, self.device, self.memory)
+            if self.transfer is not None:
+                some = group.clients, cast(SessionSampler, sampler)
+                self.transfer.before(self.program, group.number, group.shared, self.private, *some, self.device)
+            work = LocalWork(
+                self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
+            )
             shards = self.shards(group.clients, sampler.train.counts)
             releases = self.crew.releases(work, terms, group.shared, self.private, shards)
             for shard, part in zip(shards, releases, strict=True):
                 self._take(shard, part, total, group.weight)
+                if self.transfer is not None and part.message is not None:
+                    self.transfer.take(shard, part.message)
                 if part.each is not None:
                     each.append(_uploads(part.each, part.clients, group.weight))
             self.counters.participation[group.clients] += 1
             self.counters.clients += len(group.clients)
+            if self.transfer is not None:
+                self.transfer.after(group.number, self.private, cast(SessionSampler, sampler))
         opened = total.open(self._noise(number, sent, groups))
         if opened is None:
             self.counters.closed += 1
@@ -211,6 +225,7 @@ class Federation:
         index = torch.from_numpy(shard)
         for name, value in part.private.items():
             self.private[name][index] = value.cpu()
+        keep_rows(self.tables, shard, part.tables)
 
     def _move(self, changed: list[str], total: Accumulator, each: list[Uploads]) -> None:
         """Move the tensors in `changed` by the cohort's update, then pull tables back to the previous block's."""
@@ -252,7 +267,9 @@ class Federation:
         """What a checkpoint needs: server and clients' tensors, the previous block's tables, counters."""
         counters = {**vars(self.counters), "norms": np.concatenate([np.zeros(0), *self.counters.norms])}
         previous = {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()}
-        return {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
+        tables = tensors_of(self.tables)
+        out = {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
+        return out | {"tables": tables, "transfer": None if self.transfer is None else self.transfer.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()` of a federation of the same experiment (arrays in place of tensors)."""
@@ -261,6 +278,9 @@ class Federation:
         for name, kept in state["previous"].items():
             table, known = (torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
             self.previous[name] = (table, known)
+        self.tables = tables_of(self.program, state["tables"])
+        if self.transfer is not None:
+            self.transfer.restore(state["transfer"])
         self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
 
     def _noise(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.sampling import Sampler
+from edge.sessions import SessionSampler
 from edgefr.engine.release import released_values
 from edgefr.engine.work import Clients
 from edgefr.fleet import Work
@@ -24,7 +25,7 @@ LARGEST_SHARD = 1024
 def round_work(
     program: LocalProgram,
     phases: Sequence[Phase],
-    sampler: Sampler,
+    sampler: Sampler | SessionSampler,
     cohort: Clients,
     newcomers: npt.NDArray[np.bool_],
     project: int | None = None,

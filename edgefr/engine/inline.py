@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edge.sampling import Examples
+from edge.sampling import Examples, Sampler
+from edge.sessions import SessionSampler
 from edge.steps import Ints, Steps, steps_of
+from edgefr.engine import sequences
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from edgefr.methods.program import Flat, One, Phase, Tensors
@@ -41,11 +44,13 @@ def _keep_memory() -> None:
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
     """Train a shard of clients; see `edgefr.engine.work.Executor`."""
     _keep_memory()
+    if isinstance(work.sampler, SessionSampler):
+        return sequences.run(work, shared, private, clients)
     order = np.argsort(-work.sampler.train.counts[clients], kind="stable")
     back = torch.from_numpy(order)
     shard = _Shard(work, shared, {name: value[back] for name, value in private.items()}, clients[order])
     for phase in work.phases:
-        shard.train(phase)
+        shard.train(replace(phase, number=work.round))
     return shard.updates(order)
 
 
@@ -73,6 +78,7 @@ class _Shard:
 
     `values` holds every tensor but tables: per client [C, ...] if trained or private, whole if only read. `change`
     holds, of each table that has been trained, what the clients changed: [R, w], one row per touched (client, item).
+    `own` holds, of each table that is not shared, the rows of those pairs as they were.
     """
 
     def __init__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients):
@@ -90,6 +96,7 @@ class _Shard:
         self.values |= {n: v for n, v in shared.items() if n not in self.values and n not in self.rows}
         self.change: dict[str, Tensor] = {}
         self.whole = self._whole() if self.rows else None
+        self.own = {name: self._own(name) for name in self.rows if specs[name].place != "shared"}
         self.history = self._history() if work.program.needs_history else None
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> Tensor:
@@ -101,7 +108,7 @@ class _Shard:
         return _Plan.of(steps_of(epochs, sampler.batch_size, sampler.catalogue, replay), self.work.device)
 
     def _examples(self, purpose: str, epoch: int) -> Examples:
-        return self.work.sampler.epoch(self.clients, purpose, self.work.round, epoch)
+        return cast(Sampler, self.work.sampler).epoch(self.clients, purpose, self.work.round, epoch)
 
     def _whole(self) -> tuple[_Plan, dict[str, int]]:
         """All the steps of the work, and the first epoch of each purpose: tables keep one row per pair of all steps."""
@@ -112,9 +119,17 @@ class _Shard:
         epochs = [self._examples(purpose, epoch) for purpose, count in longest.items() for epoch in range(count)]
         return self._plan(epochs, self.work.phases[0]), first
 
+    def _own(self, name: str) -> Tensor:
+        """Each client's own rows of a table that is not shared, one per pair of all steps."""
+        assert self.whole is not None
+        steps = self.whole[0].steps
+        return self.work.tables[name].rows(self.clients[steps.slots], steps.touched).to(self.work.device)
+
     def train(self, phase: Phase) -> None:
         """Run one phase: its epochs, their steps, one optimiser."""
-        optimiser = Optimiser(phase.optimiser, phase.lr, {name: self._shape(name) for name in phase.trains})
+        optimiser = Optimiser(
+            phase.optimiser, phase.lr, {name: self._shape(name) for name in phase.trains}, phase.beta_2
+        )
         done = np.zeros(len(self.clients), np.int64)
         for plan, step in self._every(phase):
             active = int(np.count_nonzero(plan.steps.lengths[step]))
@@ -123,7 +138,8 @@ class _Shard:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         pairs = len(self.whole[0].steps.slots) if self.whole is not None and name in self.rows else len(self.clients)
-        return (pairs, *self.broadcast[name].shape[1:]) if name in self.rows else tuple(self.values[name].shape)
+        width = self.work.program.specs[name].shape[-1]
+        return (pairs, width) if name in self.rows else tuple(self.values[name].shape)
 
     def _every(self, phase: Phase) -> Iterator[tuple[_Plan, int]]:
         """The steps of a phase. Without tables, epochs are drawn when they are needed."""
@@ -146,7 +162,9 @@ class _Shard:
         tensors: dict[str, Tensor] = {}
         for name in phase.uses:
             if name in self.rows:
-                rows = self.broadcast[name].index_select(0, plan.items[at])
+                own = name in self.own
+                table, where = (self.own[name], plan.row) if own else (self.broadcast[name], plan.items)
+                rows = table.index_select(0, where[at])
                 tensors[name] = rows.add_(before[name]) if name in before else rows
             else:
                 tensors[name] = self.values[name][active] if name in self.per_client else self.values[name]
@@ -222,5 +240,14 @@ class _Shard:
                 rows[name] = RowUpdates(self._tensor(steps.touched), self._tensor(order[steps.slots]), change)
             else:
                 dense[name] = (self.values[name] - self.broadcast[name])[back]
-        private = trained(self.work.program, self.work.phases, "private")
-        return Updates(dense, rows, {name: self.values[name][back] for name in private})
+        private = trained(self.work.program, self.work.phases, "private", "dense")
+        kept = {name: self.values[name][back] for name in private}
+        written = trained(self.work.program, self.work.phases, "private", "rows")
+        return Updates(dense, rows, kept, tables={name: self._written(name, order) for name in written})
+
+    def _written(self, name: str, order: Ints) -> RowUpdates:
+        """The clients' own rows of a table as they are now."""
+        assert self.whole is not None
+        steps = self.whole[0].steps
+        slots = self._tensor(order[steps.slots])
+        return RowUpdates(self._tensor(steps.touched), slots, self.own[name] + self.change.get(name, 0))

@@ -24,13 +24,21 @@ def sgd(parameter: Tensor, gradient: Tensor, lr: Factor) -> None:
         parameter.sub_(gradient, alpha=lr)
 
 
-def adam(parameter: Tensor, gradient: Tensor, first: Tensor, second: Tensor, size: Factor, epsilon: Factor) -> None:
+def adam(
+    parameter: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    size: Factor,
+    epsilon: Factor,
+    beta_2: float = BETA_2,
+) -> None:
     """One Adam step in place (Kingma & Ba, 2015, Alg. 1).
 
     `size` and `epsilon` are lr and 1e-8 with the bias corrections in them (`edge.optimiser.corrections`).
     """
     first.lerp_(gradient, 1 - BETA_1)
-    second.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
+    second.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
     if isinstance(size, Tensor):
         parameter.addcdiv_(first * size, second.sqrt().add_(epsilon), value=-1.0)
     else:
@@ -43,8 +51,10 @@ class Optimiser:
     `shapes` are those of the whole trained tensors, of which a step may concern some rows.
     """
 
-    def __init__(self, kind: str, lr: Mapping[str, float], shapes: Mapping[str, Sequence[int]]):
-        self.kind, self.lr, self.shapes = kind, lr, shapes
+    def __init__(
+        self, kind: str, lr: Mapping[str, float], shapes: Mapping[str, Sequence[int]], beta_2: float = BETA_2
+    ):
+        self.kind, self.lr, self.shapes, self.beta_2 = kind, lr, shapes, beta_2
         self.moments: dict[str, tuple[Tensor, Tensor]] = {}
 
     def step(
@@ -61,15 +71,14 @@ class Optimiser:
             self.moments[name] = gradient.new_zeros(self.shapes[name]), gradient.new_zeros(self.shapes[name])
         first, second = (moment[rows] for moment in self.moments[name])
         if step.size:
-            adam(parameter, gradient, first, second, *self._factors(step, self.lr[name], parameter))
+            adam(parameter, gradient, first, second, *self._factors(step, self.lr[name], parameter), self.beta_2)
         if isinstance(rows, Tensor):
             for moment, value in zip(self.moments[name], (first, second), strict=True):
                 moment[rows] = value
 
-    @staticmethod
-    def _factors(step: Numbers, lr: float, parameter: Tensor) -> tuple[Factor, Factor]:
+    def _factors(self, step: Numbers, lr: float, parameter: Tensor) -> tuple[Factor, Factor]:
         """Size and epsilon: numbers while all rows are at the same step, else one of each per leading row."""
-        factor, epsilon = corrections(step)
+        factor, epsilon = corrections(step, self.beta_2)
         if (step == step.flat[0]).all():
             return lr * float(factor.flat[0]), float(epsilon.flat[0])
         shape = (-1,) + (1,) * (parameter.ndim - 1)

@@ -115,7 +115,8 @@ class Workers:
             self._setting = setting
         used = {name for phase in work.phases for name in phase.uses}
         private = {n: v for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
-        self._tell("round", (tuple(work.phases), work.round, terms, dict(shared), private, list(shards)))
+        tables = dict(work.tables)
+        self._tell("round", (tuple(work.phases), work.round, terms, dict(shared), private, tables, list(shards)))
 
     def _tell(self, what: str, thing: Any) -> None:
         message = pickle.dumps((what, self._shelves[what].put(thing)))
@@ -281,8 +282,8 @@ class _Desk:
         for what in self.parcels.keys() - self.things.keys():
             self.things[what] = self.reader.get(self.parcels[what])
         program, sampler, context, memory = self.things["setting"]
-        phases, round_, terms, shared, private, shards = self.things["round"]
-        work = LocalWork(program, phases, sampler, context, round_, torch.device("cpu"), memory)
+        phases, round_, terms, shared, private, tables, shards = self.things["round"]
+        work = LocalWork(program, phases, sampler, context, round_, torch.device("cpu"), memory, tables)
         shard = shards[number]
         updates = inline.run(work, shared, own(work, private, shard), shard)
         return updates if terms is None else release(updates, sampler.train.counts[shard], terms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from edge.release import LARGEST
-from edgefr.engine.work import Updates, trained
+from edgefr.engine.work import RowUpdates, Updates, trained
 from edgefr.methods.program import LocalProgram
 from privacy.clip import clip_factors
 from privacy.compress import Projection
@@ -108,8 +108,9 @@ class Release:
     `dense`: float64 sums of weighted updates by name (of projected ones: `SHORT` alone). `rows`: for `rows` tensors the
     distinct rows [k], ascending, and their float64 sums [k, w]. `weight` and `clients` count what was summed. `norms`
     [C] are joint norms of what is clipped, before that, of clients that were kept; `dropped` and `clipped` count
-    clients. `private` are new private tensors [C, *shape].
-    `each`: the kept updates themselves, clipped (None unless asked for).
+    clients. `private` are new private tensors [C, *shape], `tables` new values of private rows.
+    `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's prototype, as
+    it is (None: none is sent).
     """
 
     dense: dict[str, Tensor]
@@ -121,11 +122,13 @@ class Release:
     clipped: int
     private: dict[str, Tensor]
     each: Updates | None = None
+    tables: dict[str, RowUpdates] = field(default_factory=dict)
+    message: Tensor | None = None
 
 
 def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Release:
     """Sum a shard's updates under `terms`; `sizes` [C] are its clients' numbers of training interactions."""
-    order = 1 if terms.norm == "l1" else 2
+    order, own, message = 1 if terms.norm == "l1" else 2, updates.tables, updates.message
     norms = updates.norms(len(sizes), order).cpu().numpy()
     kept = norms <= LARGEST  # false for NaN
     updates = updates if kept.all() else _without(updates, kept)
@@ -149,6 +152,8 @@ def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Rel
         clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
         private=updates.private,
         each=_scaled(updates, factors, kept) if terms.each else None,
+        tables=own,
+        message=message,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from edge.ragged import Ragged
+from edgefr.engine.work import Table
 from edgefr.methods.program import LocalProgram, One, Tensors
 
 
@@ -32,12 +34,19 @@ class _OneProduct(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+class _Gathered(One):
+    """Examples of many users whose `rows` tensors are not shared: they come gathered, one row per example."""
+
+    def rows(self, table: Tensor) -> Tensor:
+        return table
+
+
 class ModelScorer:
     """A scorer for `edgefr.metrics.evaluate`: (users [n], items [n, K] or None for the whole pool) -> scores.
 
     `shared` and `private` [clients, ...] are the model's tensors, `context` the users' own items for programs that
     average over them. Shared item vectors are computed once for the catalogue. `values_per_block` bounds how many
-    values are held at once beside the answer.
+    values are held at once beside the answer. `tables` are the rows tensors that are not shared, by name.
     """
 
     def __init__(
@@ -50,9 +59,10 @@ class ModelScorer:
         catalogue: int,
         device: torch.device,
         values_per_block: int = 1 << 24,
+        tables: Mapping[str, Table] | None = None,
     ):
         self.program, self.shared, self.private, self.context = program, shared, private, context
-        self.device, self.values_per_block = device, values_per_block
+        self.device, self.values_per_block, self.tables = device, values_per_block, tables or {}
         self.pool = torch.from_numpy(np.asarray(pool, np.int64)).to(device)
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         with torch.inference_mode():
@@ -67,7 +77,7 @@ class ModelScorer:
     def __call__(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.integer] | None) -> npt.NDArray[np.float32]:
         width = len(self.pool) if items is None else items.shape[1]
         # a pointwise program scores the pool from vectors that all clients share; others make some for every client
-        shared = items is None and self.program.pointwise
+        shared = items is None and self.program.pointwise and not self.tables
         block = max(1, self.values_per_block // (width * (1 if shared else self.vectors.shape[1])))
         with torch.inference_mode(), _OneProduct():
             if 0 < len(users) <= block:
@@ -83,10 +93,17 @@ class ModelScorer:
         tensors = {**self.shared, **{n: v[who].to(self.device) for n, v in self.private.items()}}
         wanted = self.pool if items is None else torch.from_numpy(np.asarray(items, np.int64)).to(self.device)
         history = self._history(users) if self.program.needs_history else None
-        batch = One(wanted, wanted, wanted, wanted, history)
+        batch = (_Gathered if self.tables else One)(wanted, wanted, wanted, wanted, history)
+        tensors |= {name: self._own(table, users, wanted) for name, table in self.tables.items()}
         past = None if history is None else history.frozen(self.vectors)
         vectors = self.ranked if items is None else batch.frozen(self.vectors)
         return self.program.score(tensors, batch, vectors, self.program.user(tensors, batch, past, vectors))
+
+    def _own(self, table: Table, users: npt.NDArray[np.int64], items: Tensor) -> Tensor:
+        """The users' own rows for the items [n, K], or for the whole pool [K]: [n, K, width]."""
+        numbers = np.broadcast_to(items.cpu().numpy(), (len(users), items.shape[-1]))
+        found = table.rows(np.repeat(users, items.shape[-1]), numbers.ravel())
+        return found.view(*numbers.shape, -1).to(self.device)
 
     def _history(self, users: npt.NDArray[np.int64]) -> One:
         own = self.context.take(users)

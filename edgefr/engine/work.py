@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from edge.ragged import Ragged
 from edge.replay import Replay
 from edge.sampling import Sampler
+from edge.sessions import SessionSampler
 from edgefr.methods.program import LocalProgram, Phase, Tensors
 
 Clients = npt.NDArray[np.int64]
@@ -33,21 +34,31 @@ class Memory(Protocol):
         ...
 
 
+class Table(Protocol):
+    """A `rows` tensor that differs from client to client: `edgefr.engine.tables`."""
+
+    def rows(self, clients: Clients, items: npt.NDArray[np.int64]) -> Tensor:
+        """The row of each (client, item) pair: float32 [n, width], on the host."""
+        ...
+
+
 @dataclass(frozen=True)
 class LocalWork:
     """The work of one shard: which clients run which phases of a program, on what data, in which round.
 
     `context` holds every client's own past positives for programs that need a history. `round` keys the draws.
-    `memory` adds replayed examples to every batch of "round" phases.
+    `memory` adds replayed examples to every batch of "round" phases. `tables` are the rows tensors of the program that
+    are not shared, by name.
     """
 
     program: LocalProgram
     phases: Sequence[Phase]
-    sampler: Sampler
+    sampler: Sampler | SessionSampler
     context: Ragged
     round: int
     device: torch.device
     memory: Memory | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
     def replay(self, shared: Tensors, private: Tensors, clients: Clients) -> Replay | None:
         """What these clients replay this round, or None."""
@@ -73,12 +84,15 @@ class Updates:
     """What a shard of clients learned, one slot per client.
 
     `dense`: update (delta against the broadcast) of each trained shared tensor, [C, *shape]. `rows`: sparse updates of
-    `rows` tensors. `private`: new values of the trained private tensors, [C, *shape].
+    `rows` tensors. `private`: new values of the trained private tensors, [C, *shape]. `message` [C, P]: prototypes that
+    clients publish beside their updates (None: the program publishes nothing). `tables`: new values of private rows.
     """
 
     dense: dict[str, Tensor]
     rows: dict[str, RowUpdates]
     private: dict[str, Tensor]
+    message: Tensor | None = None
+    tables: dict[str, RowUpdates] = field(default_factory=dict)
 
     def norms(self, clients: int, order: int) -> Tensor:
         """Joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not.
@@ -107,7 +121,11 @@ def without_memory(private: Tensors) -> dict[str, Tensor]:
     return {name: value for name, value in private.items() if not name.startswith(MEMORY)}
 
 
-def trained(program: LocalProgram, phases: Sequence[Phase], place: str) -> list[str]:
-    """Names of the tensors of one place ("shared" or "private") that these phases change, in the program's order."""
+def trained(program: LocalProgram, phases: Sequence[Phase], place: str, kind: str | None = None) -> list[str]:
+    """Names of the tensors of one place ("shared" or "private") that these phases change, in the program's order.
+
+    `kind`: "dense" or "rows" alone.
+    """
     changed = {name for phase in phases for name in phase.trains}
-    return [n for n, spec in program.specs.items() if spec.place == place and n in changed]
+    found = [n for n, spec in program.specs.items() if spec.place == place and n in changed]
+    return [n for n in found if kind in (None, program.specs[n].kind)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
+from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.settings import FedNCFSettings
+from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
 from privacy.errors import unknown
@@ -30,7 +32,9 @@ class Method:
     `defaults` are experiment values that differ from the general ones; `needs_text`: items are read as text. `stages`
     name the model after the rounds and after local training (None: the method has none); `untrained(settings, text,
     random_text, seed)` gives the ablation's stages before anything is learned. `clients` are experiment values that go
-    before `defaults`, by the value of `model.client`.
+    before `defaults`, by the value of `model.client`; `released` go before them where fidelity is released. `own_rows`:
+    item rows differ from client to client, which neither bundles nor blocks can hold. `reads`: whether clients learn
+    from sets of items or from sessions in order.
     """
 
     name: str
@@ -42,6 +46,9 @@ class Method:
     stages: tuple[str, str | None]
     untrained: Callable[..., list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]] | None = None
     clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    released: Mapping[str, Any] = field(default_factory=dict)
+    reads: Literal["items", "sessions"] = "items"
+    own_rows: bool = False
 
 
 def _transfr(
@@ -92,6 +99,20 @@ def _pfedrec(
     return PFedRec(settings, items, local_epochs)
 
 
+def _fedrap(
+    settings: FedRAPSettings, items: int, text: object, local_epochs: int, reader: object = None
+) -> LocalProgram:
+    from edgefr.methods.fedrap.program import FedRAP
+
+    return FedRAP(settings, items, local_epochs)
+
+
+def _fcucr(settings: FCUCRSettings, items: int, text: object, local_epochs: int, reader: object = None) -> LocalProgram:
+    from edgefr.methods.fcucr.program import FCUCR
+
+    return FCUCR(settings, items, local_epochs)
+
+
 METHODS: dict[str, Method] = {
     "transfr": Method(
         name="transfr",
@@ -131,6 +152,16 @@ METHODS: dict[str, Method] = {
         needs_text=False,
         stages=("federated", None),
     ),
+    "fedrap": Method(
+        name="fedrap",
+        paper="FedRAP: Federated Recommendation with Additive Personalization, as a baseline of FCUCR",
+        settings=FedRAPSettings,
+        build=_fedrap,
+        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        needs_text=False,
+        stages=("federated", None),
+        own_rows=True,
+    ),
 }
 
 METHODS["f3crec"] = replace(
@@ -142,6 +173,63 @@ METHODS["f3crec"] = replace(
         "strategy": "f3crec",
         "protocol": {"name": "blocks"},
         "evaluation": {"k": [20], "full_ranking_users": 100_000, "curve_users": 100_000},
+    },
+)
+
+
+SESSIONS: Mapping[str, Any] = {
+    "protocol": {"name": "sessions"},
+    "rounds": 40,
+    "local_epochs": 4,
+    "negatives": 1,
+    "clients_per_round": 1.0,
+    "evaluation": {"k": [10]},
+    "engine": {"shard_size": 128},  # a client's windows and tensors take about a megabyte; measured fastest
+}
+"""What methods over sessions start from (FCUCR A.1)."""
+
+ALONE = {"personal": False, "teacher": "none", "prototypes": "none"}
+"""A federated backbone with nothing of FCUCR's."""
+
+for _encoder, _paper in (
+    ("sasrec", "Fed-SASRec, as a backbone of FCUCR"),
+    ("gru4rec", "Fed-GRU4Rec, as a backbone of FCUCR"),
+    ("tisasrec", "Fed-TiSASRec, as a backbone of FCUCR"),
+):
+    METHODS[_encoder] = Method(
+        name=_encoder,
+        paper=_paper,
+        settings=FCUCRSettings,
+        build=_fcucr,
+        defaults={**SESSIONS, "model": {"encoder": _encoder, **ALONE}},
+        needs_text=False,
+        stages=("federated", None),
+        released={"protocol": {"name": "sessions", "stream": "cyclic"}, "model": {"masked": False}},
+        reads="sessions",
+    )
+
+METHODS["fcucr"] = replace(
+    METHODS["sasrec"],
+    name="fcucr",
+    paper="FCUCR: Learning Evolving Preferences, a Federated Continual Framework for User-Centric Recommendation",
+    defaults={
+        **SESSIONS,
+        "backbone": "sasrec",
+        "model": {"personal": True, "teacher": "previous_local", "prototypes": "received"},
+        "aggregation": {"weights": "size"},
+    },
+    released={
+        "protocol": {"name": "sessions", "stream": "cyclic"},
+        "model": {
+            "personal": True,
+            "masked": False,
+            "teacher": "received_global",
+            "distill": "clamped",
+            "prototypes": "trained",
+            "pooling": "map",
+            "asks_when_recommending": False,
+        },
+        "aggregation": {"weights": "uniform"},
     },
 )
 

@@ -6,6 +6,7 @@ so the same lines run
 - for one client (`One`: tensors as they are),
 - for a shard of clients of similar size (`Padded`: one leading client dimension, short batches padded and weighted 0),
 - for a shard of clients of any size (`Flat`: all clients' examples in one list; for programs without dense layers),
+- for clients that learn from sessions (`Window`: one window each, with or without a leading client dimension),
 
 and are traced into the ONNX graphs that a device runs. A batch object stands between the program and the layout: the
 program asks it for the rows of its items, for the client's own vectors beside each example, and for the mean over a
@@ -24,6 +25,8 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from edge.optimiser import BETA_2
+
 Tensors = Mapping[str, Tensor]
 
 
@@ -32,12 +35,14 @@ class TensorSpec:
     """One named tensor of a program.
 
     `shape` is one client's, without the client dimension; for `rows` it is (items, width) of the whole table.
-    `place`: "shared" tensors travel, "private" ones never leave the device.
-    `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows its examples touch.
+    `place`: "shared" tensors travel, "private" ones never leave the device, "received" rows are made by the server for
+    each client and trained by nobody.
+    `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows its examples touch. Private
+    rows begin as zeros.
     """
 
     shape: tuple[int, ...]
-    place: Literal["shared", "private"]
+    place: Literal["shared", "private", "received"]
     kind: Literal["dense", "rows"] = "dense"
 
     @property
@@ -55,7 +60,8 @@ class Phase:
 
     `uses` are all tensors the loss reads, `trains` those of them that it changes. `when`: "round" phases run in every
     federated round, "final" ones once after the last round (local training; nothing leaves the device). Phases with the
-    same `draws` train on the same examples in the same batches (none: draws of its own).
+    same `draws` train on the same examples in the same batches (none: draws of its own). `beta_2` is Adam's decay of
+    the second moment. `number` is the round it runs in, for weights that change with it (0: before any round).
     """
 
     name: str
@@ -66,6 +72,8 @@ class Phase:
     lr: Mapping[str, float]
     when: Literal["round", "final"] = "round"
     draws: str | None = None
+    beta_2: float = BETA_2
+    number: int = 0
 
     @property
     def purpose(self) -> str:
@@ -132,6 +140,26 @@ class One:
         """Mean over each client's examples, summed over clients (a scalar)."""
         return (values * self.weight).sum()
 
+    def over_items(self, values: Tensor) -> Tensor:
+        """Sum over the distinct items of each client's batch, summed over clients; values [..., n] of an item agree."""
+        real = self.weight > 0
+        same = (self.items.unsqueeze(-1) == self.items.unsqueeze(-2)) & real.unsqueeze(-2)
+        return (values * real / same.sum(-1).clamp_min(1)).sum()
+
+
+@dataclass(frozen=True)
+class Window(One):
+    """A client's session: of `One`, `items` and `catalogue` [..., L] are inputs and `label` is 1 where they are real.
+
+    `weight` [..., L] is each position's share of the loss. `positive` [..., L] and `negative` [..., L, n] index rows
+    like `items`; `times` [..., L] are seconds since the first item; `taught` [..., L, d] the teacher's features.
+    """
+
+    times: Tensor = field(default_factory=lambda: torch.empty(0))
+    positive: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    negative: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    taught: Tensor | None = None
+
 
 @dataclass(frozen=True)
 class Flat(One):
@@ -145,6 +173,9 @@ class Flat(One):
 
     def rows(self, table: Tensor) -> Tensor:
         return table
+
+    def over_items(self, values: Tensor) -> Tensor:
+        return values.sum()  # a client has an item once
 
     def own(self, tensor: Tensor) -> Tensor:
         repeated = cast(Tensor, _Repeat.apply(tensor, self.client, self.ends))

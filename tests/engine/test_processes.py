@@ -219,7 +219,7 @@ def test_wrong_input_in_a_worker_is_wrong_input_in_the_parent() -> None:
     todo = work(local)
     desk.take("setting", shelf.put((local, todo.sampler, todo.context, None)))
     private = local.init_private(0, torch.from_numpy(EVERYONE))
-    desk.things["round"] = (todo.phases, 2, PLAIN, local.init_shared(0), private, shards(5))
+    desk.things["round"] = (todo.phases, 2, PLAIN, local.init_shared(0), private, {}, shards(5))
     ours, theirs = multiprocessing.Pipe()
     theirs.send_bytes(parcels.sealed(desk.run(3)))
     with pytest.raises(InputError, match=r"^use another file$"):

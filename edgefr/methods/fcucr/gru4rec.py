@@ -17,7 +17,7 @@ from edgefr.methods.program import Tensors
 
 @dataclass(frozen=True)
 class GRU4Rec:
-    """One layer of gated recurrent units whose states are the features; padding leaves the state as it is.
+    """One layer of gated recurrent units whose states are the features; padding leaves the state as it is, which is 0.
 
     The gates stand side by side in the order reset, update, candidate, as in torch's GRU, and have one bias each:
     only the candidate has a second one, inside its reset gate, since the others would add up.
@@ -46,9 +46,9 @@ class GRU4Rec:
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
         """Item vectors x [..., L, d], left-padded; `real` [..., L] is 1 or 0 -> features [..., L, d]; no `times`."""
         given = dense(tensors, "input", dropped(drop, "embedding", x))
-        mask = real.unsqueeze(-1)
-        states = cast(Tensor, _Recurrence.apply(given, tensors["state.weight"], tensors["state.bias"], mask))
-        return states * mask
+        return cast(
+            Tensor, _Recurrence.apply(given, tensors["state.weight"], tensors["state.bias"], real.unsqueeze(-1))
+        )
 
 
 class _Recurrence(torch.autograd.Function):

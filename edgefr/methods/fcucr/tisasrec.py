@@ -116,14 +116,14 @@ class TiSASRec:
         self, tensors: Tensors, k: int, x: Tensor, bias: Tensor, apart: Tensor, place: Tensor, drop: Drop | None
     ) -> Tensor:
         even = norm(tensors, f"{k}.attention.norm", x)
-        query = split(dense(tensors, f"{k}.attention.query", even), self.heads).transpose(-1, -2)  # [..., d, L]
+        query = split(dense(tensors, f"{k}.attention.query", even), self.heads)
         memory = dense(tensors, f"{k}.attention.memory", x) + place
         key, value = (split(part, self.heads) for part in memory.split(self.dim, dim=-1))
         spans_key, spans_value = (split(tensors[f"interval.{part}"], self.heads) for part in ("key", "value"))
-        every = torch.matmul(spans_key, query)  # [..., spans + 1, L]
-        pick = apart if self.heads == 1 else apart.unsqueeze(-3).expand(*every.shape[:-2], self.length, self.length)
-        scores = (torch.matmul(key, query) + every.gather(-2, pick)) * query.shape[-2] ** -0.5 + bias
-        weights = dropped(drop, f"{k}.attention", torch.softmax(scores, dim=-2))
-        of_spans = torch.zeros_like(every).scatter_add(-2, pick, weights)
-        seen = torch.matmul(weights.transpose(-1, -2), value)
-        return even + merge(seen + torch.matmul(of_spans.transpose(-1, -2), spans_value), self.heads)
+        every = torch.matmul(query, spans_key.transpose(-1, -2))  # [..., L, spans + 1]
+        pick = apart if self.heads == 1 else apart.unsqueeze(-3).expand(*every.shape[:-1], self.length)
+        scores = torch.matmul(key, query.transpose(-1, -2)) + every.gather(-1, pick).transpose(-1, -2)
+        weights = torch.softmax(scores * query.shape[-1] ** -0.5 + bias, dim=-2)  # [..., keys, queries]
+        weights = dropped(drop, f"{k}.attention", weights).transpose(-1, -2)
+        of_spans = torch.zeros_like(every).scatter_add(-1, pick, weights)
+        return even + merge(torch.matmul(weights, value) + torch.matmul(of_spans, spans_value), self.heads)

@@ -1,0 +1,175 @@
+"""What a client trains on in a round over sessions: the window of its session, and keyed negatives beside each target.
+
+    session → the last length + 1 items → inputs and targets → negatives of every epoch → the client's rows
+
+Everything is a function of (seed, purpose, round, epoch, client, index), as in `edge.sampling`. Owns the draws; does
+not own which session a round is about, nor training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.ragged import Ragged
+from edge.sampling import Membership
+from privacy import keyed
+from privacy.errors import InputError
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The newest items of some sessions, set to the right: `items` int64 [C, L], 0 where `real` float32 [C, L] is 0.
+
+    `times` float32 [C, L]: seconds since the window's first item.
+    """
+
+    items: Ints
+    real: Floats
+    times: Floats
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The examples of a shard for all epochs of a round.
+
+    A position of a window stands for its item as input and for the item after it as target. `inputs`, `positives`
+    [C, L] and `negatives` [E, C, L, n] number the (client, item) pairs of the shard, 0..R-1, which ascend by client,
+    then item: `slots` and `touched` [R]. Padding has number 0 and `real` 0.
+    """
+
+    inputs: Ints
+    positives: Ints
+    negatives: Ints
+    real: Floats
+    times: Floats
+    slots: Ints
+    touched: Ints
+
+
+def windows(items: Ragged, times: Ragged, sessions: Ints, length: int, skip: int = 0) -> Windows:
+    """The last `length` items of each session, without its `skip` newest; a session -1 has none.
+
+    >>> made = windows(Ragged.from_lists([[5, 6, 7]]), Ragged.from_lists([[10, 20, 40]]), np.array([0, -1]), 2)
+    >>> made.items.tolist(), made.real.tolist(), made.times[0].tolist()
+    ([[6, 7], [0, 0]], [[1.0, 1.0], [0.0, 0.0]], [0.0, 20.0])
+    """
+    known = np.where(sessions >= 0, sessions, 0)
+    stop = np.where(sessions >= 0, items.offsets[known + 1] - skip, 0)
+    start = np.where(sessions >= 0, items.offsets[known], 0)
+    at = stop[:, None] - length + np.arange(length)
+    real = at >= start[:, None]
+    real &= (sessions >= 0)[:, None]
+    at = np.where(real, at, 0)
+    moments = np.where(real, times.values[at], 0)
+    first = moments[np.arange(len(at)), length - np.maximum(real.sum(axis=1), 1)]
+    since = np.where(real, moments - first[:, None], 0)
+    chosen = np.where(real, items.values[at], 0).astype(np.int64)
+    return Windows(chosen, real.astype(np.float32), since.astype(np.float32))
+
+
+class SessionSampler:
+    """Draws what clients train on from their current sessions.
+
+    `items`, `times`: every session of the data; `current` [clients]: the session a client trains on in this round, -1
+    for none. `seen`: items a client has had, which are no negatives of it. `pool`: items that may be negatives.
+    `length`: positions of a window. `ids` key the draws where clients are not numbered as in `current` (a device).
+
+    A client without a current session of two items or more has no examples.
+    """
+
+    def __init__(
+        self,
+        items: Ragged,
+        times: Ragged,
+        current: Ints,
+        seen: Ragged,
+        pool: npt.NDArray[np.integer],
+        catalogue: int,
+        length: int,
+        negatives: int,
+        seed: int,
+        ids: Ints | None = None,
+    ):
+        full = np.flatnonzero(seen.counts >= len(pool)) if negatives else np.empty(0)
+        if len(full):
+            raise InputError(
+                f"client {full[0]} has had {seen.counts[full[0]]} of {len(pool)} items, so no negative can be drawn "
+                "for it; use a larger catalogue or set negatives=0"
+            )
+        self.items, self.times, self.current, self.seen = items, times, current, seen
+        self.pool, self.catalogue = np.asarray(pool, np.int32), catalogue
+        self.length, self.negatives, self.seed, self.ids = length, negatives, seed, ids
+        self.batch_size = length * (1 + negatives)
+        self.train = self._targets()
+
+    def _targets(self) -> Ragged:
+        """Every client's targets of this round: what it is weighed by."""
+        everyone = np.arange(len(self.current))
+        some = self.window(everyone).real > 0
+        targets = windows(self.items, self.times, self.current, self.length)
+        return Ragged(targets.items[some], np.concatenate([[0], np.cumsum(some.sum(axis=1))]))
+
+    def steps(self, clients: Ints) -> Ints:
+        """Optimiser steps of one epoch of these clients: one session is one step."""
+        return (self.train.counts[clients] > 0).astype(np.int64)
+
+    def window(self, clients: Ints) -> Windows:
+        """Inputs of these clients' current sessions: all but the newest item."""
+        return windows(self.items, self.times, self.current[clients], self.length, skip=1)
+
+    def draw(self, clients: Ints, purpose: str, number: int, epochs: int) -> Draw:
+        """The examples of these clients in round `number` (the same for any shard)."""
+        inputs = self.window(clients)
+        targets = windows(self.items, self.times, self.current[clients], self.length)
+        some = inputs.real > 0
+        positives = np.where(some, targets.items, 0)
+        row, place = np.nonzero(some)
+        negatives = np.zeros((epochs, *some.shape, self.negatives), np.int64)
+        if len(row):
+            own = self.seen.take(clients)
+            seen = Membership(own.rows, own.values, len(clients), self.catalogue)
+            who = clients if self.ids is None else self.ids[clients]
+            for epoch in range(epochs):
+                keys = keyed.fold(keyed.key(self.seed, f"{purpose} negatives", number, epoch), who)
+                negatives[epoch, row, place] = self._negatives(keys, row, place, seen)
+        return self._numbered(clients, inputs, positives, negatives)
+
+    def _negatives(self, keys: npt.NDArray[np.uint64], row: Ints, place: Ints, seen: Membership) -> Ints:
+        """[N, n] items of the pool that the clients have not had, for the positions (row, place); drawn until fit."""
+        index = place[:, None] * self.negatives + np.arange(self.negatives)
+        rows = np.broadcast_to(row[:, None], index.shape)
+        drawn = self.pool[keyed.integers(keys[rows], index, len(self.pool))].astype(np.int64)
+        attempt, unfit = 0, np.nonzero(seen(rows.ravel(), drawn.ravel()))[0]
+        flat, flat_rows, flat_index = drawn.reshape(-1), rows.reshape(-1), index.reshape(-1)
+        while len(unfit):
+            attempt += 1
+            again = keyed.bits(keys[flat_rows[unfit]], np.uint64(attempt) << np.uint64(32))
+            flat[unfit] = self.pool[keyed.integers(again, flat_index[unfit], len(self.pool))]
+            unfit = unfit[seen(flat_rows[unfit], flat[unfit])]
+        return flat.reshape(index.shape)
+
+    def _numbered(self, clients: Ints, inputs: Windows, positives: Ints, negatives: Ints) -> Draw:
+        """Number the pairs of client and item that anything here reads."""
+        real = inputs.real > 0
+        slot = np.arange(len(clients))[:, None]
+        parts = [inputs.items, positives, *(negatives[..., n] for n in range(self.negatives))]
+        codes = [np.broadcast_to(slot * self.catalogue + part, (*part.shape[:-2], *real.shape)) for part in parts]
+        masks = [np.broadcast_to(real, code.shape) for code in codes]
+        flat = np.concatenate([code[mask] for code, mask in zip(codes, masks, strict=True)])
+        found, place = np.unique(flat, return_inverse=True)
+        numbers, at = [], 0
+        for mask in masks:
+            number = np.zeros(mask.shape, np.int64)
+            count = int(np.count_nonzero(mask))
+            number[mask] = place[at : at + count]
+            numbers.append(number)
+            at += count
+        drawn = np.stack(numbers[2:], axis=-1) if self.negatives else np.zeros(negatives.shape, np.int64)
+        slots, touched = found // self.catalogue, found % self.catalogue
+        return Draw(numbers[0], numbers[1], drawn, inputs.real, inputs.times, slots, touched)

@@ -1,0 +1,90 @@
+"""Prototypes between clients: sent beside the updates, answered by the server's knowledge base (FCUCR §4.2).
+
+Two orders. `received`: a client sends the prototype of its session by the encoder it was handed, and trains with the
+answer (FCUCR Alg. 1). `trained`: it sends what its trained encoder makes of the session, and the answer serves the next
+round (as released). Owns: when prototypes are sent and where answers go. Does not own: the knowledge base (`cloud`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cloud.prototypes import KnowledgeBase
+from edge.sessions import SessionSampler, Windows
+from edgefr.engine import sequences
+from edgefr.engine.work import Clients
+from edgefr.methods.program import LocalProgram, Tensors
+from privacy import keyed
+
+REPLY = "prototype"
+"""The private tensor that holds a client's last answer."""
+
+
+class Transfer:
+    """The server's side of prototypes, with what reaches the clients' private tensors.
+
+    `noise`: standard deviation of the Gaussian noise that a device adds to what it receives (released code). In rounds
+    without a transfer (FCUCR Table 5) clients send nothing and keep their answer.
+    """
+
+    def __init__(self, base: KnowledgeBase, order: Literal["received", "trained"], noise: float, seed: int):
+        self.base, self.order, self.noise, self.seed = base, order, noise, seed
+        self._sent: list[tuple[Clients, Tensor]] = []
+
+    def before(
+        self,
+        program: LocalProgram,
+        number: int,
+        shared: Tensors,
+        private: dict[str, Tensor],
+        clients: Clients,
+        sampler: SessionSampler,
+        device: torch.device,
+    ) -> None:
+        """Before clients train in round `number`: order `received`."""
+        if self.order == "received" and self.base.settings.transfers(number):
+            some = cast(sequences.SessionProgram, program)
+            messages = sequences.published(some, shared, sampler.window(clients), device)
+            self._exchange(number, private, clients, messages, sampler.current[clients])
+
+    def take(self, shard: Clients, messages: Tensor) -> None:
+        """Hold what a shard's clients sent along with their updates."""
+        self._sent.append((shard, messages))
+
+    def after(self, number: int, private: dict[str, Tensor], sampler: SessionSampler) -> None:
+        """After clients have trained in round `number`: order `trained`."""
+        sent, self._sent = self._sent, []
+        if self.order == "trained" and sent and self.base.settings.transfers(number):
+            clients = np.concatenate([shard for shard, _ in sent])
+            messages = torch.cat([messages for _, messages in sent])
+            self._exchange(number, private, clients, messages, sampler.current[clients])
+
+    def asked(
+        self, program: LocalProgram, shared: Tensors, clients: Clients, windows: Windows, device: torch.device
+    ) -> Tensor:
+        """Answers [C, P] to clients who are about to be recommended something; nothing is added to the base."""
+        messages = sequences.published(cast(sequences.SessionProgram, program), shared, windows, device)
+        return self.base.answer(clients, messages).cpu()
+
+    def _exchange(
+        self, number: int, private: dict[str, Tensor], clients: Clients, messages: Tensor, sessions: Clients
+    ) -> None:
+        self.base.add(number, clients, messages, sessions)
+        answers = self.base.answer(clients, messages).cpu()
+        if self.noise:
+            keys = keyed.fold(keyed.key(self.seed, "received noise", number), clients)
+            draws = keyed.normal(keys[:, None], np.arange(answers.shape[1]))
+            answers += torch.from_numpy((self.noise * draws).astype(np.float32))
+        private[REPLY][torch.from_numpy(clients)] = answers
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs."""
+        return {"base": self.base.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state()`."""
+        self.base.restore(state["base"])

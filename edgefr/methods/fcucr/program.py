@@ -1,0 +1,192 @@
+"""FCUCR: the local program of a client that learns from one session after another.
+
+    item rows → encoder → features h ┬→ [h, ρ] → the client's own MLP → inner products with items
+                                     ├→ self-distillation from an earlier encoder (Eq. 3)
+                                     └→ prototype → server → ρ, the fused prototypes of similar users (Eq. 4-6)
+
+Shared: item table and encoder. Private: the MLP, the last reply ρ, the encoder as the client last trained it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from edgefr.methods.fcucr.gru4rec import GRU4Rec
+from edgefr.methods.fcucr.prediction import init_prediction, prediction, prediction_shapes
+from edgefr.methods.fcucr.sasrec import SASRec
+from edgefr.methods.fcucr.settings import FCUCRSettings
+from edgefr.methods.fcucr.tisasrec import TiSASRec
+from edgefr.methods.losses import init_rows
+from edgefr.methods.program import One, Phase, Tensors, TensorSpec, Window
+
+PREVIOUS = "previous."
+"""Private tensors whose names start so are a client's own encoder as it last trained it."""
+
+
+class Encoder(Protocol):
+    """A backbone: pure functions over the last dimensions of one client's tensors."""
+
+    def specs(self) -> dict[str, tuple[int, ...]]: ...
+
+    def init(self, seed: int) -> dict[str, Tensor]: ...
+
+    def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor) -> Tensor: ...
+
+
+def encoder_of(settings: FCUCRSettings) -> Encoder:
+    """The backbone that the settings name."""
+    if settings.encoder == "gru4rec":
+        return GRU4Rec(settings.dim, settings.length)
+    if settings.encoder == "sasrec":
+        return SASRec(settings.dim, settings.length, settings.heads, settings.layers, masked=settings.masked)
+    return TiSASRec(settings.dim, settings.length, settings.heads, settings.layers, spans=settings.spans)
+
+
+class FCUCR:
+    """Predicts the next item of a session; see `FCUCRSettings` for the variants.
+
+    >>> program = FCUCR(FCUCRSettings(dim=4, length=3, hidden=5), items=10, local_epochs=4)
+    >>> program.specs["item"].shape, program.specs["prediction.0.weight"].shape
+    ((10, 4), (8, 5))
+    """
+
+    name = "fcucr"
+    pointwise = False
+    needs_history = True
+
+    def __init__(self, settings: FCUCRSettings, items: int, local_epochs: int):
+        self.settings, self.encoder = settings, encoder_of(settings)
+        self.frozen: dict[str, Tensor] = {}
+        dense = {f"encoder.{name}": shape for name, shape in self.encoder.specs().items()}
+        own = prediction_shapes(settings.dim, settings.hidden) if settings.personal else {}
+        self.specs = {"item": TensorSpec((items, settings.dim), "shared", "rows")}
+        self.specs |= {name: TensorSpec(shape, "shared") for name, shape in dense.items()}
+        self.specs |= {name: TensorSpec(shape, "private") for name, shape in own.items()}
+        if settings.reply:
+            self.specs["prototype"] = TensorSpec((settings.reply,), "private")
+        if settings.teacher == "previous_local":
+            self.specs |= {PREVIOUS + name: TensorSpec(shape, "private") for name, shape in dense.items()}
+            self.specs[PREVIOUS + "known"] = TensorSpec((1,), "private")
+        trained = ("item", *dense, *own)
+        lr = dict.fromkeys(trained, settings.lr)
+        self.phases = (Phase("round", tuple(self.specs), trained, local_epochs, "adam", lr, beta_2=settings.beta_2),)
+
+    @property
+    def publishes(self) -> str:
+        """Whose prototype is sent: "received", "trained" or "none"."""
+        return self.settings.prototypes
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        item = init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)
+        out = {"item": item}
+        for name, value in self.encoder.init(seed).items():
+            out[f"encoder.{name}"] = value * self.settings.encoder_scale if value.ndim > 1 else value
+        return out
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        out: dict[str, Tensor] = {}
+        if self.settings.personal:
+            out |= init_prediction(seed, self.settings.dim, self.settings.hidden, clients.numpy())
+        for name, spec in self.specs.items():
+            if spec.place == "private" and name not in out:
+                out[name] = torch.zeros(len(clients), *spec.shape)
+        return out
+
+    # --- one client's session --------------------------------------------------------------------------------------
+
+    def features(self, tensors: Tensors, batch: Window) -> Tensor:
+        """h of every position: [..., L, d], zeros at padding."""
+        x = batch.rows(tensors["item"]) * batch.label.unsqueeze(-1)
+        own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
+        return self.encoder.encode(own, x, batch.label, batch.times)
+
+    def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
+        """The teacher's features [..., L, d], fixed for the round (FCUCR Eq. 3); `tensors` as before training.
+
+        A client's previous encoder reads item vectors as received: a device does not keep a second table of them.
+        """
+        if self.settings.teacher == "none":
+            return None
+        if self.settings.teacher == "received_global":
+            return self.features(tensors, batch)
+        return self.features({**tensors, **self._previous(tensors)}, batch)
+
+    @staticmethod
+    def _previous(tensors: Tensors) -> dict[str, Tensor]:
+        return {n.removeprefix(PREVIOUS): v for n, v in tensors.items() if n.startswith(PREVIOUS + "encoder.")}
+
+    def remember(self, tensors: Tensors) -> dict[str, Tensor]:
+        """What a client keeps for its next round: the encoder it has now."""
+        if self.settings.teacher != "previous_local":
+            return {}
+        kept = {name: tensors[name.removeprefix(PREVIOUS)] for name in self.specs if name.startswith(PREVIOUS + "enc")}
+        return kept | {PREVIOUS + "known": torch.ones_like(tensors[PREVIOUS + "known"])}
+
+    def publish(self, tensors: Tensors, batch: Window) -> Tensor | None:
+        """The client's prototype (FCUCR Eq. 4), [..., P]: the mean of its features, or all of them."""
+        if not self.settings.reply:
+            return None
+        return self.pooled(self.features(tensors, batch), batch.label)
+
+    def pooled(self, features: Tensor, real: Tensor) -> Tensor:
+        """A window's features [..., L, d] as a prototype [..., P]."""
+        if self.settings.pooling == "map":
+            return features.flatten(-2)
+        return features.sum(-2) / real.sum(-1, keepdim=True).clamp_min(1.0)
+
+    def predicted(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
+        """What is compared with item vectors: [..., L, d] (FCUCR Eq. 7, or the features themselves)."""
+        if not self.settings.personal:
+            return features
+        if self.settings.reply:
+            reply = tensors["prototype"]
+            wide = reply.unflatten(-1, features.shape[-2:]) if self.settings.pooling == "map" else reply.unsqueeze(-2)
+            wide = wide.expand_as(features)
+        else:
+            wide = torch.zeros_like(features)
+        return prediction(tensors, torch.cat([features, wide], dim=-1), real)
+
+    # --- the contract ----------------------------------------------------------------------------------------------
+
+    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+        return batch.rows(tensors["item"])
+
+    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+        """The last position's prediction, [..., 1, d]; `history` are the item vectors of the window."""
+        assert history is not None
+        window = batch.history
+        assert isinstance(window, Window)
+        own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
+        x = history * window.label.unsqueeze(-1)
+        features = self.encoder.encode(own, x, window.label, window.times)
+        return self.predicted(tensors, features, window.label)[..., -1:, :]
+
+    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+        return torch.matmul(vectors, user.transpose(-1, -2)).squeeze(-1)
+
+    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+        assert isinstance(batch, Window)
+        features = self.features(tensors, batch)
+        out = self.predicted(tensors, features, batch.label)
+        rows = tensors["item"]
+        positive = (out * torch.nn.functional.embedding(batch.positive, rows)).sum(-1)
+        negative = torch.matmul(torch.nn.functional.embedding(batch.negative, rows), out.unsqueeze(-1)).squeeze(-1)
+        own = (self._errors(positive, negative) * batch.weight).sum(-1)  # [...], each client's
+        if batch.taught is None:
+            return own.sum()
+        apart = ((features - batch.taught).square().mean(-1) * batch.weight).sum(-1)  # FCUCR Eq. 3
+        weight: Tensor | float = self.settings.distill_weight
+        if self.settings.distill == "clamped":
+            weight = (own.detach() / apart.detach().clamp_min(1e-12)).clamp(max=self.settings.distill_weight)
+        if self.settings.teacher == "previous_local":
+            weight = weight * tensors[PREVIOUS + "known"].squeeze(-1)
+        return (own + weight * apart).sum()  # FCUCR Eq. 8
+
+    def _errors(self, positive: Tensor, negative: Tensor) -> Tensor:
+        """Each position's error, [..., L], from the scores of its target [..., L] and of negatives [..., L, n]."""
+        if self.settings.loss == "softmax":
+            return torch.logsumexp(torch.cat([positive.unsqueeze(-1), negative], dim=-1), dim=-1) - positive
+        return torch.nn.functional.softplus(-positive) + torch.nn.functional.softplus(negative).mean(-1)

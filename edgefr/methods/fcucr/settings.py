@@ -1,0 +1,73 @@
+"""FCUCR's settings: the backbone, what makes it personal, and what the server's reply is made of."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class FCUCRSettings(BaseModel):
+    """A sequential backbone with self-distillation and transferred prototypes.
+
+    The federated backbones alone (Fed-SASRec, ...) are `teacher: none`, `prototypes: none`, `personal: false`; without
+    TASD is `teacher: none`, without IUPR `prototypes: none`.
+
+    >>> FCUCRSettings(prototypes="none").teacher
+    'previous_local'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoder: Literal["sasrec", "gru4rec", "tisasrec"] = Field("sasrec", description="the sequential backbone")
+    dim: int = Field(50, ge=1, description="width of item vectors and features (values)")
+    length: int = Field(15, ge=1, le=1024, description="positions of a window: the newest items of a session (items)")
+    heads: int = Field(1, ge=1, description="attention heads; must divide dim (sasrec, tisasrec)")
+    layers: int = Field(1, ge=1, description="blocks of the encoder (sasrec, tisasrec)")
+    spans: int = Field(256, ge=1, description="largest interval told apart, in units of the smallest (tisasrec)")
+    masked: bool = Field(True, description="whether padding is kept out of attention; the released code lets it in")
+    init_scale: float = Field(0.02, gt=0, description="standard deviation of the first item vectors")
+    encoder_scale: float = Field(
+        1.0, gt=0, description="factor of the encoder's first weights; the released code averages a net per client"
+    )
+    lr: float = Field(0.1, gt=0, description="learning rate of Adam")
+    beta_2: float = Field(0.98, gt=0, lt=1, description="Adam's decay of the second moment")
+    loss: Literal["bce", "softmax"] = Field(
+        "bce", description="bce: binary cross-entropy with sampled negatives; softmax: over the target and them"
+    )
+    personal: bool = Field(True, description="whether every client has its own prediction MLP")
+    hidden: int = Field(80, ge=1, description="width of the MLP's hidden layer (values)")
+    teacher: Literal["previous_local", "received_global", "none"] = Field(
+        "previous_local", description="whose features are kept (FCUCR Eq. 3); received_global: as released"
+    )
+    distill: Literal["constant", "clamped"] = Field(
+        "constant", description="weight of the distillation: constant, or min(loss / distillation, weight) as released"
+    )
+    distill_weight: float = Field(10.0, ge=0, description="lambda of FCUCR Eq. 8, or the clamp")
+    prototypes: Literal["received", "trained", "none"] = Field(
+        "received",
+        description="whose prototype is sent: of the received encoder before training, answered in the same round "
+        "(FCUCR Alg. 1); of the trained one, answered in the next round (as released); none: nothing is sent",
+    )
+    pooling: Literal["mean", "map"] = Field(
+        "mean", description="a prototype: mean of a window's features, or all of them one after another (as released)"
+    )
+    asks_when_recommending: bool = Field(
+        True, description="whether a device sends a prototype to recommend; else it uses the last reply (as released)"
+    )
+    receiver_noise: float = Field(
+        0.0, ge=0, description="standard deviation of Gaussian noise on received replies, as released; no guarantee"
+    )
+
+    @model_validator(mode="after")
+    def _prototypes_are_used(self) -> Self:
+        if self.prototypes != "none" and not self.personal:
+            raise ValueError("prototypes are read by the personal MLP: set personal to true, or prototypes to none")
+        return self
+
+    @property
+    def reply(self) -> int:
+        """Values of a prototype; 0: none is sent."""
+        if self.prototypes == "none":
+            return 0
+        return self.dim * (self.length if self.pooling == "map" else 1)
