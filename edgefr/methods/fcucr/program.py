@@ -81,10 +81,7 @@ class FCUCR:
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         item = init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)
-        out = {"item": item}
-        for name, value in self.encoder.init(seed).items():
-            out[f"encoder.{name}"] = value * self.settings.encoder_scale if value.ndim > 1 else value
-        return out
+        return {"item": item} | {f"encoder.{name}": value for name, value in self.encoder.init(seed).items()}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         out: dict[str, Tensor] = {}
