@@ -3,9 +3,10 @@
     records → a gradient of each (opacus) → clip, sum, noise, mean (opacus) → the engine's optimiser
 
 One example, a *record*, is one interaction with the negatives drawn for it: drawn from all items but the record's own,
-and kept together, so that a record's gradient depends on no other interaction of the client. A step takes
-batch_size // (1 + negatives) records. Every tensor that a phase trains is clipped and noised, private ones too, since
-later gradients follow from them; of a table every row is noised, read or not.
+and kept together, so that a record's gradient depends on no other interaction of the client. A step takes up to
+batch_size // (1 + negatives) records and divides by that number, not by how many it has: a client with few of them
+takes shorter steps than without DP-SGD, and not longer noise. Every tensor that a phase trains is clipped and noised,
+private ones too, since later gradients follow from them; of a table every row is noised, read or not.
 
 Local training after the rounds leaves no device and is that of `inline`. Owns: records, the step, what may be trained
 so. Does not own: what it guarantees (`privacy.example_plan`), the proof that opacus does what it should (`probe`).
@@ -59,7 +60,8 @@ class DPSGD:
         if not isinstance(work.sampler, Sampler):
             raise InputError("privacy.examples protects interactions one by one, not sessions; use another method")
         private = without_memory(private)
-        steps = [PrivateSteps(work.program, phase, self.clip, self.sigma, work.device) for phase in work.phases]
+        terms = self.clip, self.sigma, planned_records(work.sampler), work.device
+        steps = [PrivateSteps(work.program, phase, *terms) for phase in work.phases]
         ended = []
         for slot, number in enumerate(clients.tolist()):
             tensors = {**shared, **{name: value[slot].to(work.device) for name, value in private.items()}}
@@ -73,15 +75,18 @@ class PrivateSteps:
     """The steps of one phase: opacus around the program's loss of a record.
 
     Tensors come in whole, as one client has them; records are int64 [n, 1 + negatives], the interaction's item first.
+    `planned`: records of a full step, which sums are divided by.
     """
 
-    def __init__(self, program: LocalProgram, phase: Phase, clip: float, sigma: float, device: torch.device):
+    def __init__(
+        self, program: LocalProgram, phase: Phase, clip: float, sigma: float, planned: int, device: torch.device
+    ):
         try:
             from opacus.grad_sample.functorch import prepare_layer
             from opacus.optimizers import DPOptimizer
         except ImportError as error:
             raise InputError("privacy.examples needs opacus: pip install 'edgefr[cloud]'") from error
-        self.program, self.phase, self.std = program, phase, sigma * clip
+        self.program, self.phase, self.std = program, phase, sigma * clip / planned
         self.generator = torch.Generator(device)
         self.loss = _RecordLoss(_Setting(program, phase))
         prepare_layer(self.loss)  # no hooks: they would run the whole batch once more, for nothing
@@ -89,14 +94,13 @@ class PrivateSteps:
             torch.optim.SGD(self.loss.parameters(), lr=0.0),  # takes no step: the engine's own optimiser does
             noise_multiplier=sigma / TARGET,
             max_grad_norm=clip * TARGET,  # float32 sums stay within the clip itself
-            expected_batch_size=1,
+            expected_batch_size=planned,
             generator=self.generator,
         )
 
     def step(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
-        """The noised mean of the records' clipped gradients, whole tensors by name."""
+        """The noised sum of the records' clipped gradients / `planned`, whole tensors by name."""
         touched = self._load(tensors, records)
-        self.private.expected_batch_size = len(records)
         parts = self._parts(records)
         for place, part in enumerate(parts):
             self._gradients(part)
@@ -108,7 +112,7 @@ class PrivateSteps:
         out = {}
         for name, parameter in zip(self.phase.trains, self.loss.parameters(), strict=True):
             assert parameter.grad is not None
-            out[name] = self._whole(name, parameter.grad, tensors, touched, len(records))
+            out[name] = self._whole(name, parameter.grad, tensors, touched)
         self.private.zero_grad(set_to_none=True)
         return out
 
@@ -151,13 +155,13 @@ class PrivateSteps:
         for parameter, gradients in found.items():
             setattr(parameter, "grad_sample", gradients.nan_to_num(0.0, 0.0, 0.0))  # noqa: B010  (opacus's own name)
 
-    def _whole(self, name: str, gradient: Tensor, tensors: Tensors, touched: Tensor, records: int) -> Tensor:
+    def _whole(self, name: str, gradient: Tensor, tensors: Tensors, touched: Tensor) -> Tensor:
         """The gradient of a whole tensor: rows of a table that nobody read have noise alone."""
         if not self._is_table(name):
             return gradient
         out = tensors[name].new_zeros(tensors[name].shape)
         if self.std:
-            out.normal_(0.0, self.std, generator=self.generator).div_(records)
+            out.normal_(0.0, self.std, generator=self.generator)
         out[touched] = gradient
         return out
 
@@ -228,6 +232,11 @@ def records_of(sampler: Sampler, client: int, purpose: str, *path: int) -> npt.N
     return np.concatenate([positives[:, None], drawn], axis=1)[order]
 
 
+def planned_records(sampler: Sampler) -> int:
+    """Records of a full step: at least one."""
+    return max(1, sampler.batch_size // (1 + sampler.negatives))
+
+
 def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: PrivateSteps, client: int) -> None:
     """One phase of one client; `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     phase = steps.phase
@@ -243,7 +252,7 @@ def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: Pri
 
 def _batches(sampler: Sampler, round_: int, phase: Phase, client: int) -> Iterator[npt.NDArray[np.int64]]:
     """The records of every step of a phase."""
-    size = max(1, sampler.batch_size // (1 + sampler.negatives))
+    size = planned_records(sampler)
     for epoch in range(phase.epochs):
         records = records_of(sampler, client, phase.purpose, round_, epoch)
         yield from (records[at : at + size] for at in range(0, len(records), size))
@@ -330,10 +339,10 @@ class _Probed:
     tensors: Tensors
 
     def step(self, records: Tensor, clip: float) -> dict[str, Tensor]:
-        return PrivateSteps(self.program, self.phase, clip, 0.0, records.device).step(self.tensors, records)
+        return self._steps(records, clip).step(self.tensors, records)
 
     def each(self, records: Tensor) -> dict[str, Tensor]:
-        return PrivateSteps(self.program, self.phase, math.inf, 0.0, records.device).each(self.tensors, records)
+        return self._steps(records, math.inf).each(self.tensors, records)
 
     def plain(self, records: Tensor) -> dict[str, Tensor]:
         leaves = {name: self.tensors[name].detach().requires_grad_() for name in self.phase.trains}
@@ -341,3 +350,6 @@ class _Probed:
         loss = self.program.loss(tensors, batch_of(records), self.phase)
         found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         return dict(zip(leaves, found, strict=True))
+
+    def _steps(self, records: Tensor, clip: float) -> PrivateSteps:
+        return PrivateSteps(self.program, self.phase, clip, 0.0, len(records), records.device)

@@ -110,7 +110,10 @@ def test_records_are_drawn_anew_every_epoch_and_the_same_again() -> None:
 
 @pytest.mark.parametrize("variant", PLAIN)
 def test_without_noise_and_clip_it_is_plain_training_on_the_records(variant: str) -> None:
-    """The loop below shares the records and the optimiser with the trainer, and nothing of opacus."""
+    """The loop below shares the records and the optimiser with the trainer, and nothing of opacus.
+
+    A step of n records of 4 planned ones is n / 4 of a step along their mean.
+    """
     local, clients = program(variant, local_epochs=2), np.array([2, 5])
     given, (shared, private) = work(local), start(local, clients)
     found = DPSGD(FREE, 0.0)(given, shared, private, clients)
@@ -126,6 +129,7 @@ def test_without_noise_and_clip_it_is_plain_training_on_the_records(variant: str
                 for batch in records.split(16 // 4):
                     leaves = {name: tensors[name].clone().requires_grad_() for name in phase.trains}
                     loss = local.loss({n: leaves.get(n, tensors[n]) for n in phase.uses}, batch_of(batch), phase)
+                    loss = loss * len(batch) / 4
                     done += 1
                     for name, gradient in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
                         optimiser.step(name, tensors[name], gradient, np.array(done))
@@ -139,9 +143,15 @@ def test_without_noise_and_clip_it_is_plain_training_on_the_records(variant: str
         assert moved > 1e-3, "nothing was learned, so nothing was compared"
 
 
+PLANNED = 10
+
+
 def steps(local: LocalProgram, clip: float, sigma: float = 0.0) -> tuple[PrivateSteps, dict[str, torch.Tensor]]:
     shared, private = start(local, np.array([0]))
-    return PrivateSteps(local, local.phases[0], clip, sigma, CPU), {**shared, **{n: v[0] for n, v in private.items()}}
+    return PrivateSteps(local, local.phases[0], clip, sigma, PLANNED, CPU), {
+        **shared,
+        **{n: v[0] for n, v in private.items()},
+    }
 
 
 RECORDS = torch.tensor([[1, 2, 3, 4], [5, 1, 7, 7], [9, 11, 13, 2], [40, 41, 1, 3], [1, 8, 8, 8]])
@@ -156,10 +166,10 @@ def length(gradients: dict[str, torch.Tensor]) -> float:
 def test_one_record_moves_a_steps_sum_by_the_clip_at_most(variant: str, clip: float) -> None:
     local = program(variant)
     private, tensors = steps(local, clip)
-    whole = {name: value * len(RECORDS) for name, value in private.step(tensors, RECORDS).items()}
+    whole = {name: value * PLANNED for name, value in private.step(tensors, RECORDS).items()}
     for i in range(len(RECORDS)):
         rest = torch.cat([RECORDS[:i], RECORDS[i + 1 :]])
-        without = {name: value * len(rest) for name, value in private.step(tensors, rest).items()}
+        without = {name: value * PLANNED for name, value in private.step(tensors, rest).items()}
         assert length({name: whole[name] - without[name] for name in whole}) <= clip * (1 + 1e-5)
 
 
@@ -168,10 +178,10 @@ def test_a_steep_record_is_cut_jointly_over_all_tensors() -> None:
     private, tensors = steps(local, 0.01)
     plain, _ = steps(local, FREE)
     cut, full = (s.step(tensors, RECORDS[:1]) for s in (private, plain))
-    assert length(full) > 0.01
-    assert length(cut) == pytest.approx(0.01, rel=1e-4)
+    assert length(full) * PLANNED > 0.01
+    assert length(cut) * PLANNED == pytest.approx(0.01, rel=1e-4)
     for name in full:
-        torch.testing.assert_close(cut[name] / 0.01, full[name] / length(full), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(cut[name] / length(cut), full[name] / length(full), atol=1e-5, rtol=1e-4)
 
 
 def test_more_records_than_memory_holds_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +205,7 @@ def test_noise_has_the_promised_size_on_every_value() -> None:
     private.generator.manual_seed(0)
     draws = [private.step(tensors, RECORDS) for _ in range(200)]
     for name in truth:
-        noise = torch.stack([(draw[name] - truth[name]) * len(RECORDS) for draw in draws])
+        noise = torch.stack([(draw[name] - truth[name]) * PLANNED for draw in draws])
         assert float(noise.std()) == pytest.approx(0.06, rel=0.05)
         per_value = noise.std(0)
         assert float(per_value.min()) > 0.06 * 0.75
