@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import torch
 from edge.ragged import Ragged
 from edgefr.data.protocols import Split
 from edgefr.engine.scoring import ModelScorer
+from edgefr.engine.work import Table
 from edgefr.experiment import EvaluationSection
 from edgefr.methods.program import LocalProgram, Tensors
 from edgefr.metrics import Ranking, Scorer, evaluate, references
@@ -49,9 +50,17 @@ class Measurements:
         """A keyed sample of users (all of them if there are no more than `size`)."""
         return keyed.choose(keyed.key(self.seed, purpose), users, size)
 
-    def scorer(self, program: LocalProgram, shared: Tensors, private: Tensors, context: Ragged, split: Split) -> Scorer:
-        """Scores of a model's tensors on a split."""
-        return ModelScorer(program, shared, private, context, split.pool, self.items, self.device)
+    def scorer(
+        self,
+        program: LocalProgram,
+        shared: Tensors,
+        private: Tensors,
+        context: Ragged,
+        split: Split,
+        tables: Mapping[str, Table] | None = None,
+    ) -> Scorer:
+        """Scores of a model's tensors on a split; `tables` are the clients' own rows, where the program has some."""
+        return ModelScorer(program, shared, private, context, split.pool, self.items, self.device, tables=tables)
 
     def add(
         self, stage: str, split: Split, score: Scorer, which: Which, round_: int | None, full: bool = True

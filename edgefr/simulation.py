@@ -214,7 +214,7 @@ class Simulation:
 
     def _score(self, split: Split, private: dict[str, Tensor], context: Ragged) -> Any:
         f = self.federation
-        return self.measured.scorer(f.program, f.shared, private, context, split)
+        return self.measured.scorer(f.program, f.shared, private, context, split, f.tables)
 
     def finish(self, progress: Progress | None = None) -> None:
         """Local training and every stage's metrics, on every split of the protocol; references beside them."""

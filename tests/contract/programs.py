@@ -7,6 +7,7 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
+from edgefr.engine.tables import PrivateRows, empty_tables
 from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors
@@ -19,6 +20,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
     "pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
+    "fedrap": ("fedrap", {"dim": 8, "lr": 0.5, "item_lr": 5.0, "init_scale": 0.3, "apart": 0.05, "curriculum": 4.0}),
     "anchored fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "anchored pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
     "anchored transfr": ("transfr", {"adapter": [8], "head": [8], "head_form": "plain", "lr": 0.01}),
@@ -95,4 +97,13 @@ def work(local: LocalProgram, when: str = "round", batch_size: int = 16, train: 
     train = interactions() if train is None else train
     sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=3, batch_size=batch_size, seed=5)
     phases = [phase for phase in local.phases if phase.when == when]
-    return LocalWork(local, phases, sampler, train, 2, torch.device("cpu"))
+    return LocalWork(local, phases, sampler, train, 2, torch.device("cpu"), tables=own_rows(local, len(train)))
+
+
+def own_rows(local: LocalProgram, clients: int = CLIENTS) -> dict[str, PrivateRows]:
+    """Rows of the clients' own tables, a third of them touched before."""
+    rng, tables = np.random.default_rng(4), empty_tables(local)
+    for table in tables.values():
+        client, item = np.nonzero(rng.random((clients, ITEMS)) < 0.3)
+        table.write(client, item, torch.from_numpy(rng.standard_normal((len(item), table.width), dtype=np.float32)))
+    return tables

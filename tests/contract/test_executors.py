@@ -11,11 +11,12 @@ import torch
 from edge.ragged import Ragged
 from edge.replay import Replay
 from edgefr.engine import debug, inline
+from edgefr.engine.tables import PrivateRows
 from edgefr.engine.work import Clients, LocalWork, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.program import LocalProgram, Phase, Tensors
-from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
+from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, own_rows, program, work
 from tests.contract.programs import (
     test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
 )
@@ -33,10 +34,22 @@ def dense(updates: Updates, clients: int) -> dict[str, torch.Tensor]:
     return out | {f"private {name}": value for name, value in updates.private.items()}
 
 
+def whole(todo: LocalWork, updates: Updates, clients: np.ndarray) -> dict[str, torch.Tensor]:
+    """The clients' own tables after the work, [clients, ITEMS, width]."""
+    out = {}
+    for name, rows in updates.tables.items():
+        pairs = np.repeat(clients, ITEMS), np.tile(np.arange(ITEMS), len(clients))
+        out[f"own {name}"] = todo.tables[name].rows(*pairs).view(len(clients), ITEMS, -1)
+        out[f"own {name}"][rows.client, rows.rows] = rows.values
+    return out
+
+
 def run(executor, variant: str, when: str, clients: np.ndarray, **options) -> dict[str, torch.Tensor]:
     local = program(variant)
     shared, private = local.init_shared(3), local.init_private(3, torch.from_numpy(clients))
-    return dense(executor(work(local, when, **options), shared, private, clients), len(clients))
+    todo = work(local, when, **options)
+    updates = executor(todo, shared, private, clients)
+    return dense(updates, len(clients)) | whole(todo, updates, clients)
 
 
 @pytest.mark.parametrize(("variant", "when"), CASES)
@@ -81,7 +94,7 @@ def test_a_client_with_nothing_stays_as_it_is(variant: str) -> None:
     private = local.init_private(3, torch.from_numpy(idle))
     updates = inline.run(work(local), local.init_shared(3), private, idle)
     assert all(bool((value == 0).all()) for value in updates.dense.values())
-    assert all(len(rows.rows) == 0 for rows in updates.rows.values())
+    assert all(len(rows.rows) == 0 for rows in (*updates.rows.values(), *updates.tables.values()))
     assert all(torch.equal(value, private[name]) for name, value in updates.private.items())
 
 
@@ -91,8 +104,13 @@ def test_the_broadcast_and_the_private_store_are_left_alone(variant: str) -> Non
     shared, private = local.init_shared(3), local.init_private(3, torch.from_numpy(clients))
     before = {n: v.clone() for n, v in {**shared, **private}.items()}
     for executor in (inline.run, debug.run):
-        executor(work(local), shared, private, clients)
+        todo = work(local)
+        executor(todo, shared, private, clients)
         assert all(torch.equal(before[n], v) for n, v in {**shared, **private}.items())
+        for name, table in own_rows(local).items():
+            kept = todo.tables[name]
+            assert isinstance(kept, PrivateRows)
+            assert torch.equal(table.tensors()["values"], kept.tensors()["values"])
 
 
 def test_sgd_of_the_loop_is_that_of_torch_optim() -> None:
@@ -141,7 +159,8 @@ def remembering(executor, variant: str, clients: np.ndarray, batch_size: int, **
     private = local.init_private(3, torch.from_numpy(clients))
     private["memory.labels"] = torch.from_numpy(labels[clients])
     todo = replace(work(local, batch_size=batch_size), memory=Remembered(**options))
-    return dense(executor(todo, local.init_shared(3), private, clients), len(clients))
+    updates = executor(todo, local.init_shared(3), private, clients)
+    return dense(updates, len(clients)) | whole(todo, updates, clients)
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if "mean" not in v])

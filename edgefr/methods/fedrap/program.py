@@ -42,7 +42,8 @@ class FedRAP:
         }
         every = tuple(self.specs)
         item_lr = settings.item_lr or settings.lr * items * RATE_OF_VECTORS
-        lr = {name: item_lr if spec.kind == "rows" else settings.lr for name, spec in self.specs.items()}
+        lr = dict.fromkeys(every, settings.lr) | {"item": item_lr}
+        lr["personal"] = item_lr if settings.own_lr is None else settings.own_lr
         self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr),)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:

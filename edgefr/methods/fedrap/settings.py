@@ -14,7 +14,13 @@ class FedRAPSettings(BaseModel):
     item_lr: float | None = Field(
         None,
         gt=0,
-        description="SGD learning rate of the rows of both tables; none: lr x number of items x 170, as for PFedRec",
+        description="SGD learning rate of the shared rows; none: lr x number of items x 170, as for PFedRec",
+    )
+    own_lr: float | None = Field(
+        None,
+        ge=0,
+        description="SGD learning rate of the private rows, whose steps no mean over clients makes smaller; none: "
+        "item_lr, as released",
     )
     apart: float = Field(
         0.1, ge=0, description="weight of the term that drives private rows away from shared ones (the paper's lambda)"
