@@ -269,9 +269,7 @@ def test_gradients_are_finite_and_none_comes_from_padding(name: str) -> None:
     slopes = torch.autograd.grad((features * real.unsqueeze(-1)).square().sum(), [x, *tensors.values()])
     assert all(slope.isfinite().all() for slope in slopes)
     assert not slopes[0][real == 0].any()
-    reached = {n for n, slope in zip(tensors, slopes[1:], strict=True) if slope.any()}
-    keys = {n for n in tensors if n.startswith("1.")}  # of a window's own
-    assert reached - keys == set(tensors) - keys
+    assert all(slope.any() for slope in slopes[1:]), "every tensor is trained"
 
 
 @every
