@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr import checkpoint
+from edgefr.data.candidate_file import write_candidates
 from edgefr.documents import Document
 from edgefr.experiment import EngineSection, Experiment, check_shippable
 from edgefr.fleet import FleetFile, load_fleet
@@ -155,6 +156,10 @@ def finish_run(
     save_model(run, simulation)
     if simulation.kept:
         run.write_tensors("blocks", simulation.kept)
+    if simulation.prepared.sessions is not None:
+        write_candidates(
+            run.path / "candidates.parquet", simulation.prepared.dataset, simulation.prepared.splits["main"]
+        )
     run.write_metrics(simulation.measured.rows)
     keep_ledger(run, simulation)
     shipped = export_run(run, progress=progress) if bundles else []

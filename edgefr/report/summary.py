@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from edgefr.continual import Continual
     from edgefr.simulation import Simulation
 
-REFERENCES = ("popularity", "chance", "text mean", "text mean, cold")
+REFERENCES = (
+    "popularity",
+    "chance",
+    "text mean",
+    "text mean, cold",
+    "seen, then popularity",
+    "seen or in session, then popularity",
+    "follows last item",
+)
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
@@ -34,6 +42,10 @@ def summarise(
         found = summarise_blocks(sim)  # type: ignore[arg-type]
     else:
         found = _summarise_stages(sim)  # type: ignore[arg-type]
+    if sim.prepared.sessions is not None:
+        from edgefr.report.sessions import summarise_sessions
+
+        found["sessions"] = summarise_sessions(sim)  # type: ignore[arg-type]
     return {
         "schema": "edgefr.summary/1",
         "experiment": e.name,

@@ -15,6 +15,7 @@ from edgefr.fleet import table as device_rows
 from edgefr.report.blocks import block_table, blocks_over_seeds
 from edgefr.report.fairness import fairness_table
 from edgefr.report.layout import Sheet
+from edgefr.report.sessions import group_table
 from edgefr.run import Run
 
 
@@ -26,6 +27,8 @@ def print_run(run: Run, console: Console) -> None:
     else:
         for split in summary["stages"]:
             console.print(metric_table(summary, split))
+        if "sessions" in summary:
+            console.print(group_table(summary))
         if summary["transfer"]:
             console.print(transfer_table(summary["transfer"]))
     for split, lines in summary["verdicts"].items():
