@@ -53,6 +53,9 @@ def sweep(
     metric: Annotated[
         str | None, typer.Option(help="Test metric that is drawn as utility. Default: the first NDCG.")
     ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, metavar="ROUNDS", help="A run that was stopped goes on from there by --resume.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Sweep folder; must be new. Default: runs/<name>-sweep.")] = None,
     resume: Annotated[
@@ -69,13 +72,14 @@ def sweep(
     With --search, Optuna tunes the fields of --search-space at every point on validation items; the best trial stands
     for its point.
 
-    Ctrl-C loses only the runs under way: the same command with --resume DIR goes on.
+    Ctrl-C loses only the runs under way, or what they did since their last checkpoint: the same command with --resume
+    DIR goes on.
     """
     from edgefr.cli.board import board
     from edgefr.sweep.grid import Axis
     from edgefr.sweep.plan import Ask, Plan, begin, recognise
     from edgefr.sweep.report import report
-    from edgefr.sweep.run import Sweep
+    from edgefr.sweep.run import Options, Sweep
 
     named = {"data": data, "seed": seed, "engine.device": device}
     plan = Plan(
@@ -101,7 +105,7 @@ def sweep(
     console, problems = Console(), Console(stderr=True, soft_wrap=True)
     try:
         with board() as watch:
-            runs = Sweep(plan, folder, data_dir, workers, watch)
+            runs = Sweep(plan, folder, Options(data_dir, checkpoint_every), workers, watch)
             entries = runs.run()
     except KeyboardInterrupt:
         problems.print(f"go on with the same command and --resume {folder}", markup=False, highlight=False)

@@ -12,19 +12,21 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.jobs import Failed, in_processes
-from edgefr.pipeline import simulate
+from edgefr.pipeline import resume, simulate
 from edgefr.run import Run
 from edgefr.sweep.found import Entry, validation
 from edgefr.sweep.grid import Point, canonical
 from edgefr.sweep.plan import RECORD, Plan
 from edgefr.sweep.search import Study, Told, Trial, available, opened
 from privacy.errors import InputError
+
+CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,29 @@ class Job:
     out: Path
 
 
-def make(job: Job, data_dir: Path | None) -> float:
-    """A run from its beginning, and its seconds; what an interrupted one left in its folder is removed."""
+@dataclass(frozen=True)
+class Options:
+    """What all runs of a sweep have in common. `checkpoint_every`: rounds (None: none are kept)."""
+
+    data_dir: Path | None = None
+    checkpoint_every: int | None = None
+
+
+def make(job: Job, options: Options) -> float:
+    """A run, and its seconds: from the checkpoint that an interrupted one left in its folder, else from its beginning.
+
+    What cannot be gone on with is removed.
+    """
     began = time.monotonic()
+    common = asdict(options) | {"bundles": False, "figures": False}
+    if any((job.out / CHECKPOINT).glob("round-*")):
+        try:
+            resume(job.out, warn=lambda line: None, **common)
+            return time.monotonic() - began
+        except InputError:  # of other data, or damaged: the beginning says what is wrong with the run itself
+            pass
     shutil.rmtree(job.out, ignore_errors=True)
-    simulate(job.experiment, job.fleet, data_dir=data_dir, out=job.out, bundles=False, figures=False)
+    simulate(job.experiment, job.fleet, out=job.out, **common)
     return time.monotonic() - began
 
 
@@ -79,7 +99,7 @@ class Sweep:
 
     plan: Plan
     folder: Path
-    data_dir: Path | None = None
+    options: Options = Options()
     workers: int = 1
     watch: Watch = lambda standing: None
     standing: Standing = field(init=False)
@@ -124,7 +144,7 @@ class Sweep:
             else:
                 todo.append(job)
         self.watch(self.standing)
-        for job, made in in_processes(make, todo, self.data_dir, self.workers):
+        for job, made in in_processes(make, todo, self.options, self.workers):
             if isinstance(made, float):
                 self.standing.seconds.append(made)
             found[job.out] = self._ended(job, made.why if isinstance(made, Failed) else None)
