@@ -372,7 +372,7 @@ def test_clusters_find_what_comparing_with_all_finds(monkeypatch: pytest.MonkeyP
 def test_clusters_look_beyond_everything_of_the_clients_own() -> None:
     pytest.importorskip("faiss")
     base, query = KnowledgeBase(16, KnowledgeSettings(index="faiss", top_k=3)), drawn(1, 1, 16)
-    base.add(1, np.zeros(40, np.int64), query.repeat(40, 1), np.arange(40))
-    base.add(1, np.arange(1, 6), query + 0.01 * drawn(2, 5, 16))
+    base.add(1, np.zeros(40, np.int64), query + 0.01 * drawn(2, 40, 16), np.arange(40))
+    base.add(1, np.arange(1, 201), query + 0.1 * drawn(3, 200, 16))
     found = base.retrieve(np.zeros(1, np.int64), query).clients
     assert (found > 0).all()
