@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from edge.records import Inside, Record
 
@@ -55,6 +56,15 @@ class ReleaseRecord(Record):
     )
     scale: Annotated[float, Field(ge=0)] = Field(description="standard deviation (gaussian) or b (laplace) per value")
     weights: Literal["uniform", "size"] = Field(description="size: the number of interactions leaves the device too")
+    project: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="values that the update is projected to before the clip, new in each round; absent: none"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A record without a projection reads as it did before there was one."""
+        found: dict[str, Any] = handler(self)
+        return {name: value for name, value in found.items() if name != "project" or value is not None}
 
 
 class Learning(Record):
@@ -80,3 +90,13 @@ class Learning(Record):
         """Names of the tensors of one place that phases of one kind change, in the program's order."""
         changed = {name for phase in self.phases if phase.when == when for name in (*phase.dense, *phase.tables)}
         return [tensor.name for tensor in self.tensors if tensor.place == place and tensor.name in changed]
+
+    @property
+    def released(self) -> dict[str, int]:
+        """Numbers of values of the shared tensors that rounds change, in the program's order."""
+        return {name: math.prod(self.tensor(name).shape) for name in self.trained("round", "shared")}
+
+    @property
+    def uploaded(self) -> int:
+        """How many values a device uploads in a round, rows that it did not change included."""
+        return self.release.project or sum(self.released.values())

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from edge.learning import Learning, ReleaseRecord
 from edge.training import Trained
 from privacy.clip import clip_factors, joint_norms
+from privacy.compress import Projection
 from privacy.errors import InputError
 from privacy.files import packed
 from privacy.mechanism import noise_of_sum
@@ -35,7 +36,8 @@ class Release:
 
     `update` is one array: the changes of all shared dense tensors that the round trains, one after another in the
     program's order. `rows`: of each trained table the items whose row is sent, ascending, and its changes [n, width];
-    under the device's own noise all of the table. `examples`: the client's interactions, only where the server weighs
+    under the device's own noise all of the table. Where the run projects, `update` is the projection of the changes of
+    all shared tensors, and `rows` is empty. `examples`: the client's interactions, only where the server weighs
     by them. `steps` of `planned` were taken; `stopped` says what ended them early ("time", "memory").
     `dropped`: it had diverged, and nothing is in it.
     """
@@ -94,10 +96,11 @@ def make(
     update = np.concatenate([np.zeros(0, np.float32), *changes])
     rows = {name: (items, values - tables[name][items]) for name, (items, values) in trained.rows.items()}
     terms = learning.release
-    joint = joint_norms(
-        [part.reshape(1, -1) for part in (update, *(values for _, values in rows.values()))], terms.norm
-    )
+    joint = _norm(update, rows, terms)
     sound = bool(joint[0] <= LARGEST)  # false for NaN
+    if terms.project is not None:
+        update, rows = _projected(learning, number, update, rows) if sound else np.zeros(terms.project, np.float32), {}
+        joint = _norm(update, rows, terms)
     factor = 1.0 if terms.clip is None or not sound else float(clip_factors(joint, terms.clip)[0])
     if not sound:
         update, rows = np.zeros_like(update), {name: (items[:0], values[:0]) for name, (items, values) in rows.items()}
@@ -109,6 +112,29 @@ def make(
     count = examples if terms.weights == "size" else None
     facts = (trained.steps, trained.planned, not sound, factor != 1.0, trained.stopped)
     return Release(bundle, number, update, rows, count, *facts)
+
+
+def _norm(update: Floats, rows: Mapping[str, tuple[Ints, Floats]], terms: ReleaseRecord) -> npt.NDArray[np.float64]:
+    """Joint norm of all that is going to leave, [1]."""
+    return joint_norms([part.reshape(1, -1) for part in (update, *(values for _, values in rows.values()))], terms.norm)
+
+
+def _projected(learning: Learning, number: int, update: Floats, rows: Mapping[str, tuple[Ints, Floats]]) -> Floats:
+    """The round's public projection of the joint vector: shared tensors in the program's order, rows not sent as 0."""
+    assert learning.release.project is not None
+    places, values, at, taken = [], [], 0, 0
+    for name, size in learning.released.items():
+        if name in rows:
+            items, changes = rows[name]
+            places.append((at + items[:, None] * changes.shape[1] + np.arange(changes.shape[1])).ravel())
+            values.append(changes.ravel())
+        else:
+            places.append(np.arange(at, at + size))
+            values.append(update[taken : taken + size])
+            taken += size
+        at += size
+    projection = Projection.of_round(learning.seed, number, at, learning.release.project)
+    return projection.of_some(np.concatenate(places), np.concatenate(values)).astype(np.float32)
 
 
 def _noised(
@@ -163,7 +189,8 @@ def read_release(content: bytes | Path, learning: Learning, bundle: str) -> Rele
 def _check(found: Release, learning: Learning) -> None:
     """ValueError that names what a device of this bundle cannot have sent."""
     shared = {name: learning.tensor(name) for name in learning.trained("round", "shared")}
-    size = sum(int(np.prod(t.shape)) for t in shared.values() if t.kind == "dense")
+    project = learning.release.project
+    size = sum(int(np.prod(t.shape)) for t in shared.values() if t.kind == "dense") if project is None else project
     whole = [found.round, found.steps, found.planned, *([] if found.examples is None else [found.examples])]
     if not all(type(n) is int and n >= 0 for n in whole) or not all(
         type(b) is bool for b in (found.dropped, found.clipped)
@@ -173,7 +200,7 @@ def _check(found: Release, learning: Learning) -> None:
         raise ValueError(f"stopped is {str(found.stopped)[:20]!r}")
     if found.update.dtype != np.float32 or found.update.shape != (size,):
         raise ValueError(f"update is {found.update.dtype} {list(found.update.shape)} instead of float32 [{size}]")
-    tables = {name: tensor.shape for name, tensor in shared.items() if tensor.kind == "rows"}
+    tables = {name: tensor.shape for name, tensor in shared.items() if tensor.kind == "rows" and project is None}
     if set(found.rows) != set(tables):
         raise ValueError(f"it changes tables {sorted(found.rows)} instead of {sorted(tables)}")
     for name, (items, values) in found.rows.items():

@@ -242,6 +242,8 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
     how, e = strategy(experiment.strategy), experiment
     if e.privacy.examples is not None:
         return None
+    if e.privacy.step is not None:  # an upload is float32, which does not hold every multiple of a step
+        return None
     if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
         return None
     rounds = e.rounds * (e.protocol.increments + 1 if isinstance(e.protocol, Blocks) else 1)
@@ -269,6 +271,7 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
             noise=noise.kind if noise else None,
             scale=noise.scale if noise else 0.0,
             weights=e.aggregation.weights,
+            project=e.privacy.project,
         ),
         replay=replay,
     )

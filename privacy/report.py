@@ -31,6 +31,7 @@ def report(
     clipped_share: float | None = None,
     dimension: int | None = None,
     ledger: Ledger | None = None,
+    closed: int = 0,
 ) -> dict[str, Any]:
     """The privacy of a finished run, ready for JSON (an infinite epsilon is the word "inf").
 
@@ -38,7 +39,7 @@ def report(
     the worst in the `ledger` where one was kept. `eps_planned`: what a client in every round spends. `p90_norm`: 90th
     percentile over uploads of the update's norm before clipping, in `settings.norm`; None if nobody measured it.
     `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None until an audit fills it. `dimension`:
-    as `plan` was told.
+    values of a release, where the plan does not know them. `closed`: rounds whose sum stayed closed.
 
     >>> from privacy.plan import plan
     >>> settings = PrivacySettings(mechanism="laplace", trust="local", scale=0.5)
@@ -49,6 +50,7 @@ def report(
     if releases_per_client_max > plan.rounds and ledger is None:
         raise ValueError(f"a client cannot release {releases_per_client_max} times in {plan.rounds} rounds")
     scale = plan.noise.scale if plan.noise else None
+    dimension = plan.dimension if dimension is None else dimension
     event = plan.event if plan.noise is not None else Event("none")  # a server does not vouch for its devices' noise
     made_of = [(event, releases_per_client_max)]
     guaranteed = composed(made_of, settings.delta)
@@ -68,7 +70,8 @@ def report(
         "adjacency": plan.adjacency,
         "trust": settings.trust,
         "adversary": ADVERSARY[settings.trust],
-        "release": "update of all shared tensors as one vector, and taking part",
+        "release": _released(settings),
+        "values": dimension,
         "recipients": ", ".join(sorted({one.recipient for one, _ in made_of})) or "nobody",
         "clip": {
             "norm": plan.norm if plan.clip is not None else None,
@@ -91,6 +94,8 @@ def report(
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
         "clients": clients,
         "budget": settings.budget,
+        "at_least": settings.at_least,
+        "closed_rounds": closed,
         "sat_out": None if ledger is None else _sat_out(ledger),
         "amplification": amplification(event),
         "not_covered": _not_covered(settings, plan, clients),
@@ -225,6 +230,7 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (f"eps GUARANTEED (delta={report['delta']:g})", f"{_shown(report['eps_guaranteed'])} ({worth})"),
         *_planned(report),
+        *_sealed(report),
         (
             "eps if clipped at p90",
             f"{_shown(report['eps_hypothetical'], 'not measured')} (hypothetical, not a guarantee)",
@@ -244,6 +250,23 @@ def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("  of a client in every round", f"{_shown(report['eps_planned'])} (planned)"),
         ("Sat out", f"{sat_out['clients']} of {report['clients']} clients, {sat_out['times']} times; {budget}"),
     ]
+
+
+def _sealed(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """A row about rounds whose sum was not opened (where the settings ask for it)."""
+    if report.get("at_least", 1) <= 1:
+        return []
+    what = f"sums of at least {report['at_least']} clients alone; {report['closed_rounds']} rounds stayed closed"
+    return [("Sealed sum", f"{what} (simulated, no cryptography)")]
+
+
+def _released(settings: PrivacySettings) -> str:
+    """What leaves a device, in words."""
+    of = "all shared tensors" if settings.tensors is None else ", ".join(settings.tensors)
+    whole = f"update of {of} as one vector"
+    if settings.project is not None:
+        whole = f"{settings.project} values, a public random projection of the {whole}"
+    return f"{whole}, and taking part"
 
 
 def _nominal(settings: PrivacySettings, plan: Plan) -> float:

@@ -24,7 +24,7 @@ from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.examples import DPSGD, plan_for
 from edgefr.engine.federation import Federation
-from edgefr.engine.release import Release, Terms, release
+from edgefr.engine.release import Release, Terms, release, released_values
 from edgefr.engine.work import Clients, Executor, LocalWork, Updates
 from edgefr.experiment import Experiment
 from edgefr.methods.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -72,7 +72,9 @@ class World:
         blocks = experiment.protocol.increments + 1 if isinstance(experiment.protocol, Blocks) else 1
         rounds = max(experiment.rounds * blocks, 1)
         population = int((own.counts > 0).sum())
-        settings = experiment.privacy.model_copy(update={"budget": None})  # an audit spends nobody's budget
+        # an audit spends nobody's budget, and its rounds have one client
+        settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})
+        values = released_values(program, settings.project)
         norm = run.summary.get("privacy", {}).get("clip", {}).get("p90_norm")
         return cls(
             experiment=experiment,
@@ -82,7 +84,7 @@ class World:
             own=own,
             pool=tensors["pool"].numpy().astype(np.int64),
             items=len(names["items"]),
-            plan=plan(settings, rounds, experiment.cohort_size(population), population),
+            plan=plan(settings, rounds, experiment.cohort_size(population), population, dimension=values),
             rounds=rounds,
             p90=norm if isinstance(norm, float) and norm > 0 else None,
         )
@@ -105,8 +107,8 @@ class World:
 
     @cached_property
     def _quiet(self) -> Federation:
-        """Clips as the run clips, and adds no noise."""
-        return self._federation(replace(self.plan, noise=None, where="nowhere"))
+        """Clips as the run clips, and adds no noise; nothing is projected, which is what a projection is on average."""
+        return self._federation(replace(self.plan, noise=None, where="nowhere", project=None))
 
     def _federation(self, plan: Plan) -> Federation:
         """A server with one client; tensors and seed are put in before each round."""
@@ -187,8 +189,10 @@ class Planted(Alone):
 def through(plan: Plan, updates: Floats, seed: int, numbers: Sequence[int]) -> Floats:
     """What comes of uploads [C, width] in rounds `numbers`: the sum as the server's rule gets it, [rounds, width].
 
-    Clipped, summed and noised by `Federation.round` under `plan`.
+    Clipped, summed and noised by `Federation.round` under `plan`. Where the run projects, these are projected already:
+    the projection is public and comes before the clip.
     """
+    plan = replace(plan, project=None)
     clients, width = updates.shape
     crew: Crew = Planted(updates)
     federation = Federation(

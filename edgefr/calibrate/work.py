@@ -60,7 +60,7 @@ def of_step(bundle: Bundle, examples: float) -> StepWork:
         trained_parameters=trained,
         resident_parameters=sum(_values(tensor) for tensor in learning.tensors) + weights,
         activation_bytes=FLOAT * examples * widths,
-        upload_bytes=FLOAT * sum(_values(learning.tensor(name)) for name in learning.trained("round", "shared")),
+        upload_bytes=FLOAT * learning.uploaded,
         optimiser=phases[0].optimiser if phases else "sgd",
         passes=2.0 if tokens else 3.0,
         width=max(tensor.shape[-1] for tensor in learning.tensors),

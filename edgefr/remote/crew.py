@@ -21,7 +21,7 @@ from edge.delta import Delta, write_delta
 from edge.learning import Learning
 from edge.release import Release as Upload
 from edge.tables import open_table
-from edgefr.engine.release import Release, Terms, release
+from edgefr.engine.release import SHORT, Release, Terms, release
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.program import Tensors
 from edgefr.remote.exchange import Exchange
@@ -134,6 +134,7 @@ def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> Rel
     Devices have clipped already, and clipping twice changes nothing; one that says that it had diverged (`dropped`)
     sends nothing to be summed, and counts like a simulated client that was dropped.
     """
+    terms = replace(terms, joint=None)  # where there is a projection, the devices have done it
     sound = [upload for upload in uploads if not upload.dropped]
     sizes = np.array([upload.examples or 1 for upload in sound], np.int64)
     nothing = Release({}, {}, 0.0, 0, np.zeros(0), 0, 0, {})
@@ -152,6 +153,8 @@ def updates_of(uploads: Sequence[Upload], learning: Learning) -> Updates:
     shared = [learning.tensor(name) for name in learning.trained("round", "shared")]
     dense, rows, at = {}, {}, 0
     whole = torch.from_numpy(np.stack([upload.update for upload in uploads]))
+    if learning.release.project is not None:
+        return Updates({SHORT: whole}, {}, {})
     for tensor in shared:
         if tensor.kind == "rows":
             parts = [upload.rows[tensor.name] for upload in uploads]

@@ -169,6 +169,8 @@ def on_the_server(privacy: Plan, origin: Origin) -> Plan:
             f"{privacy.rounds} rounds need ({privacy.clip} and {local.scale if local else 0.0:g}); set privacy.sigma "
             "or privacy.scale in place of privacy.epsilon"
         )
+    if terms.project != privacy.project:
+        raise InputError("the bundle's devices release other projections than the run; export the run again")
     return privacy if local is None else replace(privacy, noise=None, where="nowhere", clip=None)
 
 

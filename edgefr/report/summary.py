@@ -134,6 +134,7 @@ def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
         float(np.quantile(norms, 0.9)) if len(norms) else None,
         counters.clipped / len(norms) if len(norms) and sim.experiment.privacy.clip is not None else None,
         ledger=ledger,
+        closed=counters.closed,
     )
     return {**report, "examples": _examples(sim)}
 

@@ -12,13 +12,16 @@ import torch
 from edge.delta import Delta
 from edge.device import Device
 from edge.ragged import Ragged
-from edge.release import Release
+from edge.release import Release, read_release
 from edgefr.engine import inline
+from edgefr.engine.release import SHORT, Joint, Terms
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Updates
 from edgefr.methods.f3crec.memory import ITEMS as REMEMBERED
 from edgefr.methods.f3crec.memory import ReplayMemory, empty, remember_best
 from edgefr.methods.f3crec.settings import ContinualSettings
+from edgefr.remote.crew import released
+from privacy.compress import Projection
 from tests.contract import bundles
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
 from tests.export.worlds import literal
@@ -62,6 +65,35 @@ def test_a_device_learns_what_the_simulator_does(variant: str, tmp_path: Path) -
         for name, value in updates.private.items():
             close(own[name], value[slot])
         assert np.abs(release.update).max(initial=0) + sum(np.abs(v).max() for _, v in release.rows.values()) > 1e-3
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("variant", ["fedmf", "transfr vector"])
+def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float | None, tmp_path: Path) -> None:
+    """Of a table's changed rows as of dense tensors; and the server takes it for what it is."""
+    kept, local, updates = 12, program(variant), simulated(variant)
+    path = bundles.bundle(variant, project=kept, clip=clip)
+    changed = [name for name, spec in local.specs.items() if name in (*updates.dense, *updates.rows)]
+    shapes = {name: local.specs[name].shape for name in changed}
+    size = sum(local.specs[name].size for name in changed)
+    joint = Joint(shapes, Projection.of_round(bundles.LESSONS.seed, bundles.ROUND, size, kept))
+    short = joint.short(updates, len(LEARNERS))
+    if clip is not None:
+        assert bool((short.norm(dim=1) > clip).all())
+        short = short * (clip / short.norm(dim=1, keepdim=True))
+    uploads = []
+    for slot, client in enumerate(LEARNERS):
+        device = Device(path, tmp_path / str(client), user=bundles.user(client))
+        made = device.learn(interactions()[client])
+        assert not made.rows
+        assert made.clipped == (clip is not None)
+        close(made.update, short[slot].float())
+        bundle = device.bundle
+        assert bundle.config.learning is not None
+        assert bundle.config.learning.uploaded == kept
+        uploads.append(read_release(made.to_bytes(), bundle.config.learning, bundle.manifest.bundle_id))
+    part = released(uploads, device.learning, Terms(clip, "l2", False, True, joint=joint))
+    close(part.dense[SHORT].float().numpy(), short.sum(0).float())
 
 
 BACKBONES = ("fedmf", "fedncf", "pfedrec")

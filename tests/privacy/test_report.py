@@ -103,3 +103,21 @@ def test_labels_and_words():
         "no meaningful guarantee",
     ]
     assert [in_words(v) for v in (None, math.nan, math.inf, 1.5)] == [None, None, "inf", 1.5]
+
+
+def test_what_is_released_is_said() -> None:
+    settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, project=64, tensors=["a", "b"], at_least=3)
+    resolved = plan(settings, 5, 4, 10, dimension=64)
+    found = report(settings, resolved, 5, 5.0, 10, closed=2)
+    words = "64 values, a public random projection of the update of a, b as one vector, and taking part"
+    assert (found["release"], found["values"], found["closed_rounds"]) == (words, 64, 2)
+    shown = dict(render(found))["Sealed sum"]
+    assert shown == "sums of at least 3 clients alone; 2 rounds stayed closed (simulated, no cryptography)"
+
+
+def test_a_grid_knows_the_size_of_a_release_from_the_plan() -> None:
+    grid = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-4)
+    resolved = plan(grid, 5, 4, 10, dimension=256)
+    found = report(grid, resolved, 5, 5.0, 10, p90_norm=0.5)
+    assert found["clip"]["sensitivity"] == 2.0  # 1 and 2 ** -4 * sqrt(256)
+    assert found["eps_hypothetical"] > 0

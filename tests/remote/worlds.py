@@ -79,9 +79,13 @@ class Twins:
     def with_noise(self, folder: Path) -> Twins:
         """The same with the server's noise. What leaves a device is the same, so its bundle serves again."""
         settings = FEDMF | NOISE
+        return Twins(simulate(settings, ROUNDS, folder / "simulated"), self.changed(folder, settings).begun)
+
+    def changed(self, folder: Path, settings: dict[str, Any]) -> Twins:
+        """The same bundle under an experiment with other settings."""
         begun = Run(shutil.copytree(self.begun.path, folder / "begun"))
         begun.write_experiment(experiment_of(settings, 0))
-        return Twins(simulate(settings, ROUNDS, folder / "simulated"), begun)
+        return Twins(self.simulated, begun)
 
     @property
     def bundle(self) -> Path:
