@@ -237,14 +237,16 @@ class Streaming(Simulation):
                     self.groups[name] = self._apart(name)
 
     def references(self, which: Which) -> dict[str, Scorer]:
-        """What learns nothing, at the held-out sessions `which`."""
-        split, sessions = self.prepared.train_split, self.sessions
-        return {
-            **reference_scorers(split, self.prepared.text, self.experiment.seed),
+        """What learns nothing, at the held-out sessions `which`. Counts are often equal: ties fall by chance."""
+        split, sessions, seed = self.prepared.train_split, self.sessions, self.experiment.seed
+        counts = {
+            "popularity": references.popularity(split),
             "seen, then popularity": references.seen_then_popularity(split),
             "seen or in session, then popularity": references.seen_then_popularity(split, had(split, sessions, which)),
             "follows last item": references.last_item_cooccurrence(split, sessions, which),
         }
+        ties = {name: references.ties_by_chance(score, seed, split) for name, score in counts.items()}
+        return {**reference_scorers(split, self.prepared.text, seed), **ties}
 
     def _apart(self, stage: str) -> dict[str, dict[str, float]]:
         """Test metrics of a stage where the target is a repeat of the user's, and where it is new."""

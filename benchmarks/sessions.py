@@ -1,0 +1,72 @@
+"""Clients that learn from sessions: time and memory of updates, and of a whole round with both evaluations.
+
+    python benchmarks/sessions.py [--data-dir DIR] [--rounds N] [--encoder sasrec|gru4rec|tisasrec] [--fidelity ...]
+
+FCUCR on XING: 877 clients with one session each, four steps of Adam, windows of 15 items, width 50, one thread. A
+round is draws, training, prototypes, the server's step, validation and test among 1 + 100; `full` also ranks the test
+targets among all items. Times are CPU seconds, the median of the rounds after the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from edgefr.experiment import load_experiment
+from edgefr.fleet import load_fleet
+from edgefr.pipeline import peak_rss_mb, sized, start
+from edgefr.prepare import prepare
+from edgefr.reproduce.runs import ideal_fleet
+from edgefr.streaming import Streaming
+
+
+def main() -> None:
+    """Run and print one line of the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--encoder", choices=("sasrec", "gru4rec", "tisasrec"), default="sasrec")
+    parser.add_argument("--fidelity", choices=("paper", "released"), default="released")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen = {"method": "fcucr", "backbone": asked.encoder, "fidelity": asked.fidelity, "data": "xing"}
+    experiment = load_experiment(overrides=["protocol.stream=cyclic"], **chosen, rounds=asked.rounds)
+    prepared = prepare(experiment, asked.data_dir, "cpu")
+    fleet = load_fleet(Path("devices.yaml"), ideal_fleet())
+    run = start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    assert isinstance(run, Streaming)
+    rounds: list[float] = []
+    updates: list[float] = []
+    full: list[float] = []
+    server = run.federation.round
+
+    def timed(*asked: Any) -> None:
+        began = time.process_time()
+        server(*asked)
+        updates.append(time.process_time() - began)
+
+    run.federation.round = timed  # type: ignore[method-assign]
+    for number in range(asked.rounds):
+        run.experiment = run.experiment.model_copy(update={"rounds": number + 1})
+        began = time.process_time()
+        run.train()
+        done = time.process_time()
+        run.measured.add("federated", run.prepared.train_split, run.scorer("test", run.best, best=True), "test", None)
+        rounds.append(done - began)
+        full.append(time.process_time() - done)
+    clients = run.federation.counters.clients / asked.rounds
+    update = float(np.median(updates[1:])) / clients
+    print(
+        f"{asked.encoder}, {asked.fidelity}: {1e3 * update:.2f} ms per client update of {clients:.0f}, "
+        f"round with both evaluations {np.median(rounds[1:]):.2f} s, full ranking {np.median(full[1:]):.2f} s more, "
+        f"peak {peak_rss_mb():.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    main()
