@@ -139,6 +139,17 @@ def _panel(axes: Axes, group: Group, kind: str) -> None:
         axes.axvline(scale.split, color="0.85", linewidth=4, zorder=0)
 
 
+def _label(epsilon: float) -> str:
+    """An epsilon in the width that a tick has.
+
+    >>> _label(0.1417), _label(8.0), _label(373.6), _label(3.625e5)
+    ('0.14', '8', '374', '3.6e5')
+    """
+    if epsilon < 10 or epsilon >= 1000:
+        return f"{epsilon:.2g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+    return f"{epsilon:.3g}"
+
+
 @dataclass(frozen=True)
 class Scale:
     """A logarithmic axis from the lowest to the highest finite epsilon, infinity to their right and 0 to their left."""
@@ -152,11 +163,11 @@ class Scale:
         """The axis for these values, ticks where they are (as many as have room)."""
         finite = sorted({e for e in epsilons if 0 < e < math.inf}) or [1.0]
         scale = cls(finite[0], finite[-1], {})
-        apart = (scale.limits[1] / scale.limits[0]) ** (1 / 9)
+        apart = (scale.limits[1] / scale.limits[0]) ** (1 / 8.5)
         ticks: dict[float, str] = {}
         for epsilon in finite if any(0 < e < math.inf for e in epsilons) else ():
             if not ticks or epsilon >= apart * max(ticks):
-                ticks[epsilon] = f"{epsilon:.3g}"
+                ticks[epsilon] = _label(epsilon)
         for end, label in ((0.0, "0"), (math.inf, "inf")):
             if end in epsilons:
                 ticks[scale.place(end)] = label

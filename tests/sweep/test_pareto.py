@@ -47,6 +47,9 @@ def test_equals_share_the_front():
         ([5.0], ["5"]),
         ([], []),
         ([1.0, 1.01, 100.0], ["1", "100"]),
+        ([1, 2, 4, 8, 16, math.inf], ["1", "2", "4", "8", "16", "inf"]),
+        ([0.1417, 0.243, 0.459, 2.488, math.inf], ["0.14", "0.46", "2.5", "inf"]),  # two labels would touch
+        ([373.6, 1.82e3, 3.625e5, 1.856e7], ["374", "3.6e5", "1.9e7"]),
     ],
 )
 def test_ticks_are_where_the_epsilons_are(epsilons, labels):
