@@ -163,7 +163,7 @@ class Scale:
         """The axis for these values, ticks where they are (as many as have room)."""
         finite = sorted({e for e in epsilons if 0 < e < math.inf}) or [1.0]
         scale = cls(finite[0], finite[-1], {})
-        apart = (scale.limits[1] / scale.limits[0]) ** (1 / 8.5)
+        apart = (scale.limits[1] / scale.limits[0]) ** (1 / 7)
         ticks: dict[float, str] = {}
         for epsilon in finite if any(0 < e < math.inf for e in epsilons) else ():
             if not ticks or epsilon >= apart * max(ticks):
