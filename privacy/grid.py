@@ -2,8 +2,8 @@
 
 Noise in floating point leaks through which values it can take (Mironov, CCS 2012). Here a value is rounded to the grid
 first, which costs sensitivity (`PrivacySettings.sensitivity_of`), and the noise is a whole number of steps. Owns:
-rounding, discrete Laplace draws, OpenDP. Does not own: when to round (`plan` refuses a grid to a caller that does not
-say it does).
+rounding, discrete Laplace draws, OpenDP. Does not own: when to round (after the clip: `plan` refuses a grid to a caller
+that does not say how many values it rounds).
 """
 
 import importlib

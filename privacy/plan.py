@@ -6,12 +6,13 @@ from typing import Literal
 
 from privacy.accounting import Guarantee, composed, noise_for
 from privacy.errors import InputError, unknown
-from privacy.grid import exact_sampler
+from privacy.grid import LARGEST, exact_sampler
 from privacy.guarantee import Event
 from privacy.mechanism import Noise
 from privacy.settings import Norm, PrivacySettings
 
 MOST = 10**12  # rounds and clients of a cohort
+FAR = 64.0  # noise is farther from 0 than so many scales with a probability below 1e-27
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,13 @@ def plan(
     if settings.sampler == "opendp":
         exact_sampler()
     noise = _noise(settings, rounds, dimension, rate)
+    if settings.step is not None and settings.clip is not None and noise is not None:
+        largest = cohort * (settings.clip + FAR * noise.scale)
+        if largest > LARGEST * settings.step:
+            raise InputError(
+                f"a sum of {cohort} updates has too many steps of 2 ** {settings.grid_exponent} to be exact: raise "
+                "privacy.grid_exponent"
+            )
     event = Event.of(settings, noise.scale if noise else None, dimension, rate)
     promised = composed([(event, rounds)], settings.delta)
     if settings.budget is not None and (least := composed([(event, 1)], settings.delta).epsilon) > settings.budget:

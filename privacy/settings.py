@@ -188,5 +188,5 @@ class PrivacySettings(BaseModel):
         if self.step is None:
             return self.sensitivity
         if dimension is None:
-            raise InputError(f"what runs here does not round updates to a grid, as {self.sampler} needs: use float")
+            raise InputError(f"rounding for sampler {self.sampler} costs by the size of a release: say its dimension")
         return self.sensitivity + self.step * (dimension if self.norm == "l1" else math.sqrt(dimension))

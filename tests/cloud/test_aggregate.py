@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cloud.aggregate import Accumulator, AggregationSettings
+from cloud.aggregate import Accumulator, AggregationSettings, SealedSum
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -150,3 +153,68 @@ def test_shapes_that_would_broadcast_are_refused():
 def test_settings_refuse(values):
     with pytest.raises(ValidationError):
         AggregationSettings(**values)
+
+
+# --- what a server can and cannot do with a sealed sum ---------------------------------------------------------------
+
+
+def sealed(clients, at_least=1):
+    total = SealedSum({"w": (2,), "table": (3, 1)}, at_least=at_least)
+    for _ in range(clients):
+        rows = {"table": (torch.tensor([2, 0, 2]), torch.tensor([[1.0], [2.0], [3.0]]))}
+        assert total.add({"w": torch.tensor([12345.5, 1.0])}, rows, weight=1.0, clients=1) is None
+    return total
+
+
+def test_a_sealed_sum_opens_once_with_its_noise_and_takes_nothing_after():
+    total = sealed(3)
+    opened = total.open([("w", np.array([0.5, 0.0])), ("table", np.ones((3, 1)))])
+    assert opened.sums["w"].tolist() == [3 * 12345.5 + 0.5, 3.0]
+    assert opened.sums["table"].tolist() == [[7.0], [1.0], [13.0]]
+    assert (opened.weight, opened.clients) == (3.0, 3)
+    with pytest.raises(ValueError, match="opened before"):
+        total.open()
+    with pytest.raises(ValueError, match="opened before"):
+        total.add({}, {}, 1.0, 1)
+
+
+def test_it_stays_closed_below_its_smallest_cohort():
+    total = sealed(2, at_least=3)
+    drawn = []
+
+    def noise():
+        drawn.append(1)
+        yield "w", np.zeros(2)
+
+    assert total.open(noise()) is None
+    assert not drawn
+    total.add({}, {}, 1.0, 1)
+    assert total.open(noise()).clients == 3
+    assert SealedSum({"w": (2,)}, at_least=3).open().clients == 0  # of nobody: nothing to hide
+
+
+def test_no_name_reaches_a_part_or_the_sum():
+    total = sealed(2, at_least=3)
+    assert [name for name in dir(total) if not name.startswith("_")] == ["add", "open"]
+    assert not hasattr(total, "__dict__")
+    for name in dir(total):
+        assert not isinstance(getattr(total, name), torch.Tensor | Accumulator | dict)
+    assert "24691" not in repr(total)
+    for take in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            take(total)
+    for take in (list, float, len):
+        with pytest.raises(TypeError):
+            take(total)
+    with pytest.raises(AttributeError):
+        total.parts = []
+
+
+def test_what_is_added_to_a_sealed_sum_is_not_shared_with_it():
+    mine = torch.ones(2)
+    total = SealedSum({"w": (2,)})
+    total.add({"w": mine}, {}, 1.0, 1, times=0.5)
+    mine[:] = 99.0
+    assert total.open().sums["w"].tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match=r"update of w has shape \(3,\), not \(2,\)"):
+        SealedSum({"w": (2,)}).add({"w": torch.zeros(3)}, {}, 1.0, 1)

@@ -214,5 +214,5 @@ def test_a_grid_counts_its_rounding():
     assert (event.mechanism, event.steps, event.multiplier) == ("discrete-laplace", 116, 8.0 / 14.5)
     l2 = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-3)
     assert Event.of(l2, 9.0, dimension=64).multiplier == 4.5  # 1 + 8 / 8
-    with pytest.raises(InputError, match="does not round updates to a grid"):
+    with pytest.raises(InputError, match="costs by the size of a release: say its dimension"):
         Event.of(l2, 9.0)

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from pydantic import ValidationError
 
 from privacy.errors import InputError
 from privacy.plan import plan
@@ -72,3 +73,23 @@ def test_a_budget_below_one_release_is_refused_and_one_release_is_enough():
     with pytest.raises(InputError, match=r"one release costs an epsilon of 0\.9263, so nobody could take part"):
         plan(PrivacySettings(**settings, budget=0.926), 10, 5, 20)
     assert plan(PrivacySettings(**settings, budget=0.927), 10, 5, 20).promised.epsilon > 0.927
+
+
+def test_a_grid_too_fine_for_exact_sums_is_refused():
+    grid = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0, "sampler": "grid"}
+    fine = PrivacySettings(**grid, grid_exponent=-40)
+    with pytest.raises(InputError, match=r"a sum of 943 updates has too many steps of 2 \*\* -40 to be exact: raise"):
+        plan(fine, 5, 943, 943, dimension=10)
+    resolved = plan(PrivacySettings(**grid, grid_exponent=-30), 5, 943, 943, dimension=10)
+    assert resolved.noise.step == 2.0**-30
+    with pytest.raises(InputError, match="sampler grid costs by the size of a release: say its dimension"):
+        plan(fine, 5, 2, 943)
+
+
+def test_a_seal_needs_a_sum_and_a_cohort():
+    with pytest.raises(ValidationError, match="under local trust the server sees each upload: drop it"):
+        PrivacySettings(trust="local", at_least=2)
+    sealed = PrivacySettings(at_least=5)
+    with pytest.raises(InputError, match="at_least 5 is more than the 4 clients of a round"):
+        plan(sealed, 5, 4, 943)
+    assert plan(sealed, 5, 5, 943).at_least == 5

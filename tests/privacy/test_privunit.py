@@ -67,3 +67,27 @@ def test_any_vector_is_some_direction_and_a_draw_is_the_clients_own():
 def test_refuses_an_epsilon_that_is_none(epsilon):
     with pytest.raises(InputError, match="epsilon must be a number above 0"):
         PrivUnitG.of(epsilon)
+
+
+@pytest.mark.parametrize(("likely", "below"), [(0.6, 0.55), (0.9, 0.8), (0.51, 0.9)])
+def test_mean_is_that_of_the_two_truncated_normals(likely, below):
+    """Literal: p of a normal above its threshold and 1 - p of one below; any constant 1 % off is seen."""
+    threshold = stats.norm.ppf(below)
+    above, under = stats.truncnorm.mean(threshold, np.inf), stats.truncnorm.mean(-np.inf, threshold)
+    assert PrivUnitG(likely, below).mean == pytest.approx(likely * above + (1 - likely) * under, rel=1e-9)
+
+
+def drawn(real, *given):
+    """`keyed.uniform` that gives these two numbers when it is asked for two."""
+    return lambda keys, index: np.array([given]) if len(index) == 2 else real(keys, index)
+
+
+@pytest.mark.parametrize("place", [0.0625, 0.5, 0.999])
+def test_a_draw_is_the_quantile_of_its_branch(monkeypatch, place):
+    """Below the threshold mass q * place, above it q + (1 - q) * place, both to the last digits."""
+    law, unit = PrivUnitG(0.7, 0.6), np.eye(5)[:1]
+    real = keyed.uniform
+    for cap, mass in ((0.9, 0.6 * place), (0.1, 0.6 + 0.4 * place)):
+        monkeypatch.setattr(keyed, "uniform", drawn(real, cap, place))
+        out = law.release(unit, keyed.key(0, "privunit"), [3]) * law.mean
+        assert out[0, 0] == pytest.approx(stats.norm.ppf(mass), rel=1e-9)
