@@ -175,6 +175,8 @@ class Experiment(_Section):
         except ValidationError as error:
             location, problem = first_fault(error, self.row.settings)
             raise _fault(problem, "model", *location) from None
+        if (self.aggregation.rule == "graph") != (self.row.name == "gpfedrec"):
+            raise _fault("rule graph is gpfedrec's, and gpfedrec has no other", "aggregation", "rule")
         self._check_blocks()
         self._check_examples()
         self._check_sessions()
@@ -262,6 +264,10 @@ def check_shippable(experiment: Experiment) -> None:
         raise InputError(
             f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
             "leave bundles out (simulate --no-bundles)"
+        )
+    if experiment.row.reads == "sessions":
+        raise InputError(
+            f"no bundle of {experiment.row.name} can be written yet: a device's graphs do not read sessions in order"
         )
 
 

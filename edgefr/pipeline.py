@@ -52,7 +52,7 @@ def simulate(
     """
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     torch_device(experiment.engine.device)
-    if bundles:
+    if bundles and experiment.row.reads != "sessions":  # they do without, and their summary says so
         check_shippable(experiment)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
         return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures), progress)
@@ -145,7 +145,7 @@ def finish_run(
     """The rounds that are left, every stage after them, and all files of the run; `began` is when its time started."""
     from edgefr.report.figures import draw
     from edgefr.report.summary import summarise
-    from edgefr.shipping import export_run, save_model
+    from edgefr.shipping import save_model
 
     began = time.perf_counter() if began is None else began
     try:
@@ -162,11 +162,24 @@ def finish_run(
         )
     run.write_metrics(simulation.measured.rows)
     keep_ledger(run, simulation)
-    shipped = export_run(run, progress=progress) if bundles else []
+    shipped, why = _ship(run, progress) if bundles else ([], None)
     summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
+    if why is not None:
+        summary["no_bundles"] = why
     if figures:
         draw(run.path / "figures", simulation.measured.rows, summary)
     run.write_summary(summary)
+
+
+def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], str | None]:
+    """The bundles of a run, a row per device class; or none, and why its method has none."""
+    from edgefr.shipping import export_run
+
+    try:
+        check_shippable(run.experiment)
+    except InputError as error:
+        return [], str(error)
+    return export_run(run, progress=progress), None
 
 
 def keep_ledger(run: Run, simulation: Simulation | Continual) -> None:
