@@ -83,6 +83,21 @@ def dense(tensors: Tensors, name: str, x: Tensor) -> Tensor:
     return torch.matmul(x, tensors[f"{name}.weight"]) + tensors[f"{name}.bias"].unsqueeze(-2)
 
 
+def memory_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the layer that makes keys and values, side by side: weight [d, 2d], and the values' bias [d].
+
+    A bias of the keys adds the same to all scores of a query, so it changes nothing: its gradient is rounding, which
+    Adam would blow up to whole steps.
+    """
+    return {f"{name}.weight": (dim, 2 * dim), f"{name}.bias": (dim,)}
+
+
+def memory(tensors: Tensors, name: str, x: Tensor) -> Tensor:
+    """Keys and values of x [..., L, d], side by side: [..., L, 2d]."""
+    bias = tensors[f"{name}.bias"]
+    return torch.matmul(x, tensors[f"{name}.weight"]) + F.pad(bias, (bias.shape[-1], 0)).unsqueeze(-2)
+
+
 def norm(tensors: Tensors, name: str, x: Tensor) -> Tensor:
     """Layer normalisation over the width."""
     even = F.layer_norm(x, (x.shape[-1],), None, None, EPSILON)

@@ -21,6 +21,8 @@ from edgefr.methods.fcucr.layers import (
     feed_forward_shapes,
     feed_forward_sites,
     init_xavier,
+    memory,
+    memory_shapes,
     merge,
     norm,
     norm_shapes,
@@ -63,7 +65,7 @@ class SASRec:
         for k in range(self.layers):
             out |= norm_shapes(f"{k}.attention.norm", d)
             out |= dense_shapes(f"{k}.attention.query", d, d)
-            out |= dense_shapes(f"{k}.attention.memory", d, 2 * d)
+            out |= memory_shapes(f"{k}.attention.memory", d)
             out |= dense_shapes(f"{k}.attention.out", d, d)
             out |= feed_forward_shapes(f"{k}.forward", d)
         return out | norm_shapes("norm", d)
@@ -96,8 +98,8 @@ class SASRec:
     def _attend(self, tensors: Tensors, k: int, x: Tensor, bias: Tensor, drop: Drop | None) -> Tensor:
         even = norm(tensors, f"{k}.attention.norm", x)
         query = split(dense(tensors, f"{k}.attention.query", even), self.heads)
-        memory = dense(tensors, f"{k}.attention.memory", x)
-        key, value = (split(part, self.heads) for part in memory.split(self.dim, dim=-1))
+        both = memory(tensors, f"{k}.attention.memory", x)
+        key, value = (split(part, self.heads) for part in both.split(self.dim, dim=-1))
         scores = torch.matmul(key, query.transpose(-1, -2)) * query.shape[-1] ** -0.5 + bias
         weights = dropped(drop, f"{k}.attention", torch.softmax(scores, dim=-2))
         seen = merge(torch.matmul(weights.transpose(-1, -2), value), self.heads)

@@ -25,12 +25,14 @@ class FCUCRSettings(BaseModel):
     heads: int = Field(1, ge=1, description="attention heads; must divide dim (sasrec, tisasrec)")
     layers: int = Field(1, ge=1, description="blocks of the encoder (sasrec, tisasrec)")
     spans: int = Field(256, ge=1, description="largest interval told apart, in units of the smallest (tisasrec)")
-    masked: bool = Field(True, description="whether padding is kept out of attention; the released code lets it in")
+    masked: bool = Field(
+        True, description="sasrec: whether padding is kept out of attention; the released code lets it in"
+    )
     init_scale: float = Field(
         0.0003,
         gt=0,
-        description="standard deviation of the first item vectors: what Xavier's are on 24,390 items once the nets of 877 "
-        "clients have been averaged, as the released code does; an update moves a row by little more",
+        description="standard deviation of the first item vectors: what Xavier's are on 24,390 items once the nets of "
+        "877 clients have been averaged, as the released code does; an update moves a row by little more",
     )
     lr: float = Field(0.1, gt=0, description="learning rate of Adam")
     beta_2: float = Field(0.98, gt=0, lt=1, description="Adam's decay of the second moment")

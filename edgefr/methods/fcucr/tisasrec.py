@@ -21,6 +21,8 @@ from edgefr.methods.fcucr.layers import (
     feed_forward_shapes,
     feed_forward_sites,
     init_xavier,
+    memory,
+    memory_shapes,
     merge,
     norm,
     norm_shapes,
@@ -79,7 +81,7 @@ class TiSASRec:
         for k in range(self.layers):
             out |= norm_shapes(f"{k}.attention.norm", d)
             out |= dense_shapes(f"{k}.attention.query", d, d)
-            out |= dense_shapes(f"{k}.attention.memory", d, 2 * d)
+            out |= memory_shapes(f"{k}.attention.memory", d)
             out |= feed_forward_shapes(f"{k}.forward", d)
         return out | norm_shapes("norm", d)
 
@@ -117,8 +119,8 @@ class TiSASRec:
     ) -> Tensor:
         even = norm(tensors, f"{k}.attention.norm", x)
         query = split(dense(tensors, f"{k}.attention.query", even), self.heads)
-        memory = dense(tensors, f"{k}.attention.memory", x) + place
-        key, value = (split(part, self.heads) for part in memory.split(self.dim, dim=-1))
+        both = memory(tensors, f"{k}.attention.memory", x) + place
+        key, value = (split(part, self.heads) for part in both.split(self.dim, dim=-1))
         spans_key, spans_value = (split(tensors[f"interval.{part}"], self.heads) for part in ("key", "value"))
         every = torch.matmul(query, spans_key.transpose(-1, -2))  # [..., L, spans + 1]
         pick = apart if self.heads == 1 else apart.unsqueeze(-3).expand(*every.shape[:-1], self.length)
