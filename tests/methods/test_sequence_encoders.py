@@ -314,7 +314,7 @@ def test_first_values_have_the_spread_of_the_originals() -> None:
     assert made["0.forward.inner.weight"].std().item() == pytest.approx(math.sqrt(2 / 100), rel=0.05)
     assert made["0.forward.norm.scale"].eq(1).all()
     assert not made["norm.shift"].any()
-    assert sum(v.numel() for v in made.values()) == 16_300  # the released one's less a row for padding and the keys' bias
+    assert sum(v.numel() for v in made.values()) == 16_300  # as released, less padding's row and keys' bias
 
 
 def test_heads_must_share_the_width() -> None:
