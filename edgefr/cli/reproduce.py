@@ -85,9 +85,9 @@ def f3crec(
     """
     from edgefr.experiment import changed
     from edgefr.fleet import load_fleet
-    from edgefr.reproduce.f3crec.exhibits import Ask
+    from edgefr.reproduce.exhibits import reproduce as run
+    from edgefr.reproduce.f3crec.exhibits import EXHIBITS, Ask
     from edgefr.reproduce.f3crec.published import DATA
-    from edgefr.reproduce.f3crec.reproduce import reproduce as run
     from edgefr.reproduce.runs import ideal_fleet
 
     for name in data or []:
@@ -104,7 +104,7 @@ def f3crec(
         problems.print(f"warning: {line}", style="yellow", markup=False)
 
     with shown() as progress:
-        exhibits = list(dict.fromkeys(asked)) or ["table-2"]
+        exhibits = {key: EXHIBITS[key] for key in asked or ["table-2"]}
         result = run(ask, exhibits, chosen, fleet, out, workers, progress, warn)
     for page in result.pages:
         console.print(page.title, style="bold", markup=False)

@@ -1,6 +1,6 @@
-"""Many continual runs that share their base blocks: what a strategy does begins with the second block.
+"""Many runs, each once: those over blocks share their base blocks, since a strategy begins with the second block.
 
-Owns: the shared base blocks, one folder per experiment, finished ones kept. Does not own: the processes
+Owns: one folder per experiment, finished ones kept; the shared base blocks. Does not own: the processes
 (`edgefr.jobs`), which experiments a table needs, and what is made of them.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr import checkpoint
+from edgefr.data.blocks import Blocks
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.jobs import Failed, in_processes
@@ -71,13 +72,15 @@ def run_all(
 ) -> Iterator[tuple[Job, Run | str]]:
     """Run every job that has no summary yet, base blocks first; yields each with its run or with what went wrong.
 
-    Stop it at any time: finished runs and bases stay, and the same call goes on from there.
+    Jobs over other protocols than blocks need no base. Stop it at any time: finished runs and bases stay, and the same
+    call goes on from there.
     """
     todo = [job for job in jobs if not (job.out / "summary.json").is_file()]
     for job in jobs:
         if job not in todo:
             yield job, Run(job.out)
-    bases = list({base_of(j.experiment).model_dump_json(): j for j in todo}.values())
+    over_blocks = [job for job in todo if isinstance(job.experiment.protocol, Blocks)]
+    bases = list({base_of(j.experiment).model_dump_json(): j for j in over_blocks}.values())
     for job, made in _told("base blocks", bases, in_processes(_make_base, bases, setting, workers), progress):
         if isinstance(made, Failed):
             yield job, made.why
@@ -113,24 +116,30 @@ def _make_base(job: Job, setting: Setting) -> str:
 
 
 def run_job(job: Job, setting: Setting) -> str:
-    """One experiment from its base block to its summary, without figures and bundles."""
+    """One experiment to its summary, from its base block if it has one, without figures and bundles."""
     began = time.perf_counter()
     experiment, prepared = _ready(job.experiment, setting)
-    base = base_of(experiment)
-    belongs_to = owner(base, setting.fleet, prepared)
     shutil.rmtree(job.out, ignore_errors=True)  # what an interrupted call left: it has no summary
     run = Run.create(job.out)
     run.write_experiment(experiment)
     run.write_devices(setting.fleet)
+    state = _taken_over(run, experiment, prepared, setting) if prepared.blocks else None
+    simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
+    if state is not None:
+        simulation.restore(state)
+    finish_run(run, simulation, figures=False, began=began)  # drawing takes longer than learning a small block
+    return str(run.path)
+
+
+def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> dict[str, Any]:
+    """The state of the experiment's base block, whose events become the run's first."""
+    belongs_to = owner(base_of(experiment), setting.fleet, prepared)
     found = checkpoint.newest(setting.bases / belongs_to[:16], belongs_to, print)
     if found is None:
         raise RuntimeError("its base block could not be made")
     shutil.copyfile(setting.bases / belongs_to[:16] / "events.jsonl", run.path / "events.jsonl")
     run.events.cut(found.state["events"])
-    simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
-    simulation.restore(found.state["simulation"])
-    finish_run(run, simulation, figures=False, began=began)  # drawing takes longer than learning a small block
-    return str(run.path)
+    return found.state["simulation"]
 
 
 def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:

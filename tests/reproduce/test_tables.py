@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgefr.measure_blocks import MASKS
+from edgefr.reproduce.cells import Found, change, p_value
 from edgefr.reproduce.f3crec import ablations, comparison, improvement, published, shifts, sweeps
-from edgefr.reproduce.f3crec.found import Found, average, average_group, change, p_value
+from edgefr.reproduce.f3crec.found import average, average_group
 from edgefr.reproduce.f3crec.recipes import Ask
 from edgefr.reproduce.f3crec.shifts import Loss, loss
 from tests.reproduce.summaries import summary

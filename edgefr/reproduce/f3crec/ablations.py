@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, number
+from edgefr.reproduce.cells import Found, change, p_value
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.comparison import MASK_NOTE, P_NOTE
-from edgefr.reproduce.f3crec.found import LABELS, Found, average, average_history, change, p_value
+from edgefr.reproduce.f3crec.found import LABELS, average, average_history
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
 
 CLIENT = ("f3crec", "f3crec-no-client", "f3crec-no-adaptive", "ft")

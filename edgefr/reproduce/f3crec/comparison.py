@@ -9,21 +9,9 @@ from edgefr.measure_blocks import MASKS
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, Spread, number
+from edgefr.reproduce.cells import BySeed, Found, Pick, change, p_value
 from edgefr.reproduce.f3crec import published
-from edgefr.reproduce.f3crec.found import (
-    LABELS,
-    BySeed,
-    Found,
-    Pick,
-    average,
-    average_group,
-    average_history,
-    change,
-    kept,
-    on_block,
-    p_value,
-    reference,
-)
+from edgefr.reproduce.f3crec.found import LABELS, average, average_group, average_history, kept, on_block, reference
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
 
 REFERENCES = ("popularity", "popularity, all blocks", "chance")

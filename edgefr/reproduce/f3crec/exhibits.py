@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from edgefr.prepare import Progress
-from edgefr.report.pages import Page
+from edgefr.reproduce.exhibits import Exhibit
 from edgefr.reproduce.f3crec import ablations, comparison, improvement, published, shifts, sweeps
-from edgefr.reproduce.f3crec.found import Found
-from edgefr.reproduce.f3crec.recipes import Ask, Cell
-
-
-@dataclass(frozen=True)
-class Exhibit:
-    """A table or figure. `data`: the paper's own data sets for it; `page(ask, found, data sets, progress)`."""
-
-    data: Sequence[str]
-    cells: Callable[[Ask, str], list[Cell]]
-    page: Callable[[Ask, Found, Sequence[str], Progress | None], Page]
-
+from edgefr.reproduce.f3crec.recipes import Ask
 
 TWO = ("ml-100k", "lastfm-2k")
 
-EXHIBITS: dict[str, Exhibit] = {
+EXHIBITS: dict[str, Exhibit[Ask]] = {
     "table-2": Exhibit(published.DATA, comparison.needed, comparison.table_2),
     "table-3": Exhibit(TWO, ablations.needed_3, ablations.table_3),
     "table-4": Exhibit(TWO, shifts.needed_users, shifts.table_4),

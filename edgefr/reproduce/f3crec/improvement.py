@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, number
+from edgefr.reproduce.cells import Found, change, p_value
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.comparison import P_NOTE, best_baseline, misprints
-from edgefr.reproduce.f3crec.found import LABELS, Found, average, change, p_value
+from edgefr.reproduce.f3crec.found import LABELS, average
 from edgefr.reproduce.f3crec.recipes import Ask
 
 if TYPE_CHECKING:

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from edgefr.experiment import Experiment, load_experiment
+from edgefr.reproduce import cells
+from edgefr.reproduce.cells import Values, as_yaml
 
-Values = dict[str, Any]
 _KEYS = ("data", "backbone", "strategy", "fidelity")
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One experiment without its seed: what stands in a cell of a table. `extra`: values that differ from the recipe.
 
     >>> Cell("ml-100k", "fedmf", "f3crec", "released").label
@@ -46,11 +45,6 @@ class Cell:
         changed = [f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.extra]
         return "_".join([self.data, self.fidelity, self.backbone, self.strategy, *changed])
 
-    def folder(self, seed: int) -> str:
-        """Name of the run's folder. A digest of all values keeps runs of another recipe apart."""
-        digest = sha256(yaml.safe_dump(self.values, sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.label}_{digest}_seed-{seed}"
-
     def experiment(self, seed: int) -> Experiment:
         """The experiment to be run."""
         return experiment_of(self.data, self.backbone, self.strategy, self.fidelity, seed, dict(self.extra))
@@ -67,14 +61,8 @@ def cell(data: str, backbone: str, strategy: str, fidelity: str, extra: Mapping[
     return Cell(data, backbone, strategy, fidelity, tuple(sorted(changed.items())))
 
 
-@dataclass(frozen=True)
-class Ask:
-    """What is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie."""
-
-    fidelity: str
-    seeds: Sequence[int]
-    extra: dict[str, Any] = field(default_factory=dict)
-    data_dir: Path | None = None
+class Ask(cells.Ask):
+    """What is asked for, and the cells under this request."""
 
     def cell(self, data: str, backbone: str, strategy: str, extra: Mapping[str, Any] | None = None) -> Cell:
         """A cell under this request; the request's own values go over `extra`."""
@@ -110,7 +98,7 @@ def experiment_of(
     values = recipe(data, backbone, strategy, fidelity) | dict(extra or {})
     named = {"name": "f3crec", "method": "f3crec", "fidelity": fidelity, "backbone": backbone, "strategy": strategy}
     chosen = named | values
-    return load_experiment(overrides=[f"{key}={_yaml(value)}" for key, value in chosen.items()], data=data, seed=seed)
+    return load_experiment(overrides=[f"{key}={as_yaml(value)}" for key, value in chosen.items()], data=data, seed=seed)
 
 
 @cache
@@ -123,8 +111,3 @@ def _matches(name: str, wanted: str | list[str], key: str) -> bool:
     """Whether a rule's `for` entry holds; f3crec speaks for its ablations."""
     listed = [wanted] if isinstance(wanted, str) else wanted
     return name in listed or (key == "strategy" and name.startswith("f3crec") and "f3crec" in listed)
-
-
-def _yaml(value: Any) -> str:
-    """A value as YAML on one line: unlike JSON's, its 1e-05 is a number."""
-    return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()

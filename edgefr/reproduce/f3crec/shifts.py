@@ -14,8 +14,9 @@ from edgefr.metrics.continual import degradation
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, Spread, number
+from edgefr.reproduce.cells import Found
 from edgefr.reproduce.f3crec import published
-from edgefr.reproduce.f3crec.found import LABELS, Found
+from edgefr.reproduce.f3crec.found import LABELS
 from edgefr.reproduce.f3crec.kept import SHARE, Floats, Ints, KeptModels, Preparations, ends
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
 

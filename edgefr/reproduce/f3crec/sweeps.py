@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, number
+from edgefr.reproduce.cells import Found
 from edgefr.reproduce.f3crec import published
-from edgefr.reproduce.f3crec.found import Found, average, average_history
+from edgefr.reproduce.f3crec.found import average, average_history
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
 
 if TYPE_CHECKING:

@@ -1,10 +1,15 @@
-"""`edgefr reproduce f3crec`: the runs that tables and figures need, each once, then their pages."""
+"""`edgefr reproduce`: the runs that tables and figures need, each once, then their pages.
+
+Owns: which runs are made, where they are kept, what a page says about how it was made. Does not own: which cells an
+exhibit has and what its page shows (a folder per paper), processes and folders (`edgefr.reproduce.runs`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import yaml
 
@@ -13,12 +18,21 @@ from edgefr.fleet import FleetFile
 from edgefr.prepare import Progress
 from edgefr.report.pages import Page
 from edgefr.report.summary import versions
-from edgefr.reproduce.f3crec.exhibits import EXHIBITS, Ask
-from edgefr.reproduce.f3crec.found import Found
-from edgefr.reproduce.f3crec.recipes import Cell
+from edgefr.reproduce.cells import Ask, Cell, Found
 from edgefr.reproduce.runs import Job, Setting, run_all
 from edgefr.run import Run
 from privacy.errors import InputError
+
+Asked = TypeVar("Asked", bound=Ask)
+
+
+@dataclass(frozen=True)
+class Exhibit(Generic[Asked]):
+    """A table or figure. `data`: the paper's own data sets for it; `page(ask, found, data sets, progress)`."""
+
+    data: Sequence[str]
+    cells: Callable[[Asked, str], Sequence[Cell]]
+    page: Callable[[Asked, Found, Sequence[str], Progress | None], Page]
 
 
 @dataclass(frozen=True)
@@ -50,8 +64,8 @@ def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], 
 
 
 def reproduce(
-    ask: Ask,
-    exhibits: Sequence[str],
+    ask: Asked,
+    exhibits: Mapping[str, Exhibit[Asked]],
     data: Sequence[str] | None,
     fleet: FleetFile,
     out: Path,
@@ -59,26 +73,26 @@ def reproduce(
     progress: Progress | None = None,
     warn: Callable[[str], None] = print,
 ) -> Reproduction:
-    """Run what `exhibits` ("table-2", "figure-3", ...) need and is not there yet; write their pages into `out`.
+    """Run what `exhibits` ("table-2": ...) need and is not there yet; write their pages into `out`.
 
     `data`: the data sets; None: those of the paper's table or figure. Finished runs are kept in `out/runs`, base blocks
     in `out/bases`: the same call goes on. `warn` is told of data sets whose archive is not there; `InputError` when
     there is none at all.
     """
-    named = list(dict.fromkeys(name for key in exhibits for name in (data or EXHIBITS[key].data)))
+    named = list(dict.fromkeys(name for key in exhibits for name in (data or exhibits[key].data)))
     there, missing = available(named, ask.data_dir)
     if not there:
         raise InputError(missing[0])
     for line in missing:
         warn(f"left out: {line}")
-    wanted = {key: [name for name in (data or EXHIBITS[key].data) if name in there] for key in exhibits}
-    cells = list(dict.fromkeys(c for key, names in wanted.items() for n in names for c in EXHIBITS[key].cells(ask, n)))
+    wanted = {key: [name for name in (data or exhibits[key].data) if name in there] for key in exhibits}
+    cells = list(dict.fromkeys(c for key, names in wanted.items() for n in names for c in exhibits[key].cells(ask, n)))
     found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, workers, progress)
-    pages = [EXHIBITS[key].page(ask, found, names, progress) for key, names in wanted.items() if names]
+    pages = [exhibits[key].page(ask, found, names, progress) for key, names in wanted.items() if names]
     warnings = _unfinished(ask, found, cells)
     files = []
     for page, (key, names) in zip(pages, ((k, n) for k, n in wanted.items() if n), strict=True):
-        own = list(dict.fromkeys(c for name in names for c in EXHIBITS[key].cells(ask, name)))
+        own = list(dict.fromkeys(c for name in names for c in exhibits[key].cells(ask, name)))
         files += page.write(out, about(ask, found, own))
     return Reproduction(pages, files, failures, warnings)
 

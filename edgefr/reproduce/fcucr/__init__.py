@@ -1,0 +1,1 @@
+"""FCUCR's tables and figures: the published numbers, which runs they need, and how runs become rows beside them."""
