@@ -1,0 +1,60 @@
+"""What a release may hold, from the command line: what would not mean what it prints ends with exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import edgefr
+from edgefr.run import Run
+from privacy.errors import InputError
+
+COMMON = ["method=fedmf", "rounds=1", "model.dim=4", "data_options.users=30", "data_options.items=160"]
+COMMON += ["data_options.interactions=12", "evaluation.full_ranking_users=0"]
+NOISE = ["privacy.mechanism=laplace", "privacy.norm=l1", "privacy.clip=1", "privacy.sigma=1"]
+ASYNC = ["fleet.rounds.policy=async", "fleet.rounds.buffer=5", "clients_per_round=10"]
+
+
+def simulated(out: Path, *changes: str) -> Run:
+    experiment = edgefr.load_experiment(overrides=[*COMMON, *changes])
+    return edgefr.simulate(experiment, out=out, bundles=False, figures=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["privacy.project=1000000"], "a projection keeps 1 to 640 values, as many as the update has"),
+        (["privacy.project=0"], "privacy.project"),
+        (["privacy.tensors=[items]"], r"fedmf trains no shared tensor 'items' in rounds: \['item'\]"),
+        (["privacy.tensors=[]"], "privacy.tensors"),
+        (["privacy.at_least=31"], "at_least 31 is more than the"),
+        (["privacy.at_least=2", "privacy.trust=local"], "under local trust the server sees each upload"),
+        (["privacy.at_least=2", "aggregation.rule=median"], "rule median sees every upload"),
+        (["privacy.project=50", "aggregation.rule=median"], "which rule median does not take; use mean"),
+        (["privacy.project=50", *ASYNC], "privacy.project needs rounds whose updates all weigh alike"),
+        ([*NOISE, "privacy.sampler=grid", "privacy.grid_exponent=-8", *ASYNC], "privacy.sampler needs rounds whose"),
+        ([*NOISE, "privacy.sampler=grid", "privacy.grid_exponent=-40", "privacy.clip=1000"], "too many steps"),
+        ([*NOISE, "privacy.mechanism=privunit"], "privacy.mechanism"),
+        (
+            [*NOISE, "privacy.mechanism=discrete-laplace", "privacy.sampler=opendp", "privacy.grid_exponent=-8"],
+            r"so a run could not be repeated; here use grid|pip install 'edgefr\[opendp\]'",
+        ),
+    ],
+)
+def test_what_would_not_mean_what_it_prints_is_refused(changes: list[str], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words) as refused:
+        simulated(tmp_path / "run", *changes)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("trust", ["local", "central"])
+def test_a_run_on_a_grid_of_some_projected_values_says_so(trust: str, tmp_path: Path) -> None:
+    grid = ["privacy.sampler=grid", "privacy.grid_exponent=-8", f"privacy.trust={trust}"]
+    held = ["privacy.project=40", "privacy.tensors=[item]", *(["privacy.at_least=3"] if trust == "central" else [])]
+    found = simulated(tmp_path / "run", *NOISE, *grid, *held).summary["privacy"]
+    assert found["values"] == 40
+    assert found["noise"]["mechanism"] == "discrete-laplace"
+    assert found["clip"]["sensitivity"] == (2.0 if trust == "local" else 1.0) + 40 / 256
+    assert found["closed_rounds"] == 0
+    assert found["release"].startswith("40 values, a public random projection of the update of item")
