@@ -102,7 +102,8 @@ def _copies(program: SessionProgram, first: Tensors, phase: Phase, clients: int)
     for name in phase.trains:
         spec, value = program.specs[name], first[name]
         each = spec.kind == "dense" and spec.place == "shared"
-        out[name] = value.expand(clients, *spec.shape).contiguous() if each else value.clone()
+        whole = value.expand(clients, *spec.shape) if each else value
+        out[name] = whole.clone(memory_format=torch.contiguous_format)  # of one client too, or it trains the broadcast
     return out
 
 
