@@ -83,7 +83,13 @@ def combine(uploads: Uploads, shared: Mapping[str, Tensor], settings: Aggregatio
     """
     if settings.rule in ("median", "trimmed-mean"):
         return _trimmed(uploads, shared, settings)
-    share = _krum(uploads, settings) if settings.rule == "krum" else _bounded(uploads, settings)
+    return weighted(
+        uploads, shared, _krum(uploads, settings) if settings.rule == "krum" else _bounded(uploads, settings)
+    )
+
+
+def weighted(uploads: Uploads, shared: Mapping[str, Tensor], share: Tensor) -> dict[str, Tensor]:
+    """The sum of the cohort's updates, each times its `share` [clients] (float64), as `combine` returns it."""
     total = Accumulator(shared, share.device)
     for name, value in uploads.dense.items():
         total.add_dense(name, torch.tensordot(share, value.double(), dims=1))

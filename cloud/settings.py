@@ -104,10 +104,11 @@ class AggregationSettings(_Settings):
     (True, False)
     """
 
-    rule: Literal["mean", "temporal-mean", "median", "trimmed-mean", "norm-bounded", "krum"] = Field(
+    rule: Literal["mean", "temporal-mean", "median", "trimmed-mean", "norm-bounded", "krum", "graph"] = Field(
         "mean",
         description="mean: FedAvg; temporal-mean: the mean, pulled to the previous block's table (F3CRec); against "
-        "hostile clients: median, trimmed-mean (by coordinate), norm-bounded (mean of shortened updates), krum",
+        "hostile clients: median, trimmed-mean (by coordinate), norm-bounded (mean of shortened updates), krum; graph: "
+        "each client gets the mean of clients that are like it, and all get the mean of these means (GPFedRec)",
     )
     weights: Literal["uniform", "size"] = Field(
         "uniform",
@@ -144,6 +145,17 @@ class AggregationSettings(_Settings):
         None,
         ge=1,
         description="krum: clients that are averaged; 1: Krum; empty: all that are not assumed hostile (multi-Krum)",
+    )
+    neighbours: int | None = Field(
+        None, ge=1, description="graph: the so many most similar clients, itself included; empty: by threshold"
+    )
+    threshold: float = Field(
+        1.0, ge=0, description="graph: neighbours are above this multiple of the cohort's mean similarity"
+    )
+    similarity: Literal["cosine", "distance"] = Field(
+        "cosine",
+        description="graph: similarity of two clients' item tables; distance: 1 - cosine, so that neighbours are those "
+        "who differ most, as the released code has it",
     )
 
     @property

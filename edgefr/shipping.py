@@ -17,7 +17,8 @@ import torch
 from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
 from edgefr.engine.release import restricted
-from edgefr.experiment import Experiment, ExportSection
+from edgefr.engine.tables import tensors_of
+from edgefr.experiment import Experiment, ExportSection, check_shippable
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
 from edgefr.methods.program import LocalProgram
@@ -52,6 +53,7 @@ def save_model(run: Run, sim: Simulation | Continual) -> None:
     for name, rows in (("history", history), ("train", train)):
         tensors[f"{name}.values"] = torch.from_numpy(np.ascontiguousarray(rows.values))
         tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
+    tensors |= {f"rows.{name}": value for name, value in tensors_of(f.tables).items()}
     tensors["pool"] = torch.from_numpy(np.ascontiguousarray(pool))
     tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
     for name, numbers in zip(("users", "items"), held_out(sim.prepared), strict=True):
@@ -111,6 +113,7 @@ def export_run(
     from export.bundle import export_bundles
     from export.footprint import Footprints
 
+    check_shippable(run.experiment)
     experiment, tensors, names = run.experiment, run.read_tensors("model"), names_of(run)
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), tensors["activity"].numpy(), experiment.seed)
     tables = {n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()) for n in ("history", "train")}
@@ -240,9 +243,9 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
     from export.learning import Lessons
 
     how, e = strategy(experiment.strategy), experiment
-    if e.privacy.examples is not None:
-        return None
     if e.privacy.step is not None:  # an upload is float32, which does not hold every multiple of a step
+        return None
+    if e.privacy.examples is not None:
         return None
     if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
         return None

@@ -28,7 +28,8 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator, SealedSum, moved
-from cloud.rules import Uploads, combine, joined, temporal_mean
+from cloud.graph import relations
+from cloud.rules import Uploads, combine, joined, temporal_mean, weighted
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
@@ -36,7 +37,7 @@ from edge.sessions import SessionSampler
 from edgefr.engine import inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.release import SHORT, Joint, Release, Terms
-from edgefr.engine.tables import empty_tables, keep_rows, tables_of, tensors_of
+from edgefr.engine.tables import RECEIVED, GraphRows, first_tables, keep_rows, tables_of, tensors_of
 from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
 from edgefr.methods.program import LocalProgram, Phase, Tensors
@@ -142,7 +143,7 @@ class Federation:
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
         self.private = program.init_private(seed, torch.arange(clients))
-        self.tables = empty_tables(program)
+        self.tables = first_tables(program, self.shared)
         self.counters = Counters(participation=np.zeros(clients, np.int64))
 
     def phases(self, when: str) -> list[Phase]:
@@ -171,12 +172,15 @@ class Federation:
         self.crew.start()
         started = time.perf_counter()
         groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
+        if groups is cohort and self.aggregation.rule == "graph":
+            raise InputError("rule graph compares tables of one broadcast: use another fleet.rounds.policy than async")
         phases = self.phases("round")
         shapes = self._shapes()
         terms = self._terms(number, shapes)
         sent = shapes if terms.joint is None else {SHORT: (terms.joint.projection.kept,)}
         total = SealedSum(sent, self.device, self.plan.at_least)
         each: list[Uploads] = []
+        numbers: list[Clients] = []
         for group in groups:
             if self.transfer is not None:
                 some = group.clients, cast(SessionSampler, sampler)
@@ -192,6 +196,7 @@ class Federation:
                     self.transfer.take(shard, part.message)
                 if part.each is not None:
                     each.append(_uploads(part.each, part.clients, group.weight))
+                    numbers.append(shard[part.kept])
             self.counters.participation[group.clients] += 1
             self.counters.clients += len(group.clients)
             if self.transfer is not None:
@@ -202,7 +207,7 @@ class Federation:
         else:
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
-            self._move(list(shapes), opened, each)
+            self._move(list(shapes), opened, each, numbers)
         self.counters.seconds += time.perf_counter() - started
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -227,10 +232,15 @@ class Federation:
             self.private[name][index] = value.cpu()
         keep_rows(self.tables, shard, part.tables)
 
-    def _move(self, changed: list[str], total: Accumulator, each: list[Uploads]) -> None:
-        """Move the tensors in `changed` by the cohort's update, then pull tables back to the previous block's."""
+    def _move(self, changed: list[str], total: Accumulator, each: list[Uploads], numbers: list[Clients]) -> None:
+        """Move the tensors in `changed` by the cohort's update, then pull tables back to the previous block's.
+
+        `each` are the uploads by shard where the rule needs them, `numbers` the clients that they are of.
+        """
         before = {name: self.shared[name] for name in changed}
-        if self.terms.each:
+        if self.aggregation.rule == "graph":
+            after = self._along_graph(before, each, numbers)
+        elif self.terms.each:
             uploads = joined([part for part in each if part.clients])
             update = combine(uploads, before, self.aggregation) if uploads.clients else {}
             after = moved(before, update, uploads.clients, self.aggregation) if update else before
@@ -242,6 +252,20 @@ class Federation:
                 if name in self.previous:
                     after[name] = temporal_mean(after[name], *self.previous[name], beta, itemwise)
         self.shared = self.shared | after
+
+    def _along_graph(self, before: dict[str, Tensor], each: list[Uploads], numbers: list[Clients]) -> dict[str, Tensor]:
+        """The next broadcast by GPFedRec's rule; what each client of the cohort gets of its neighbours is kept."""
+        uploads = joined(each)
+        if not uploads.clients:
+            return before
+        received = [name for name, spec in self.program.specs.items() if spec.place == "received"]
+        (table,) = (name.removeprefix(RECEIVED) for name in received)
+        mix = relations(uploads.rows[table], uploads.clients, before[table], self.aggregation)
+        update = weighted(uploads, before, mix.mean(0).to(self.device))
+        after = moved(before, update, uploads.clients, self.aggregation)
+        clients = np.concatenate(numbers)
+        self.tables[received[0]] = GraphRows.of(after[table], before[table], clients, mix, uploads.rows[table])
+        return after
 
     @one_thread()
     def personalise(

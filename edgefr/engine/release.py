@@ -110,7 +110,7 @@ class Release:
     [C] are joint norms of what is clipped, before that, of clients that were kept; `dropped` and `clipped` count
     clients. `private` are new private tensors [C, *shape], `tables` new values of private rows.
     `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's prototype, as
-    it is (None: none is sent).
+    it is (None: none is sent). `kept` are the slots of the clients that were kept.
     """
 
     dense: dict[str, Tensor]
@@ -124,6 +124,7 @@ class Release:
     each: Updates | None = None
     tables: dict[str, RowUpdates] = field(default_factory=dict)
     message: Tensor | None = None
+    kept: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Release:
@@ -154,6 +155,7 @@ def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Rel
         each=_scaled(updates, factors, kept) if terms.each else None,
         tables=own,
         message=message,
+        kept=np.flatnonzero(kept),
     )
 
 

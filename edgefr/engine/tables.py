@@ -1,4 +1,4 @@
-"""Item rows that belong to one client: what it keeps of a table of its own.
+"""Item rows that belong to one client: what it keeps of a table of its own, and what the server made of one for it.
 
 No table per client is ever laid out: 877 clients x 24,390 items x 50 values are 4.3 GB, and a client that is not
 through with its first hundred rounds has touched a small part of them.
@@ -8,6 +8,8 @@ Owns: where such rows lie between rounds. Does not own: how they are trained (ex
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.rules import Rows
 from edgefr.engine.work import Clients, RowUpdates
-from edgefr.methods.program import LocalProgram
+from edgefr.methods.program import LocalProgram, Tensors
 
 Ints = npt.NDArray[np.int64]
 
@@ -97,26 +100,98 @@ class PrivateRows:
             self.values = wider
 
 
-def empty_tables(program: LocalProgram) -> dict[str, PrivateRows]:
-    """Private rows of a program's clients before they ever trained, by name."""
-    found = {n: spec for n, spec in program.specs.items() if spec.kind == "rows" and spec.place == "private"}
-    return {name: PrivateRows(*spec.shape) for name, spec in found.items()}
+@dataclass(frozen=True)
+class GraphRows:
+    """What the server sends each client of a table: the mean of the clients' tables that are like its own (GPFedRec).
+
+    `table` [items, width] is the next broadcast, and what clients get that were not in the last cohort. The others,
+    `clients` [C], get `before` (the last broadcast) plus `mix` [C, C] times the cohort's changes of it, which are given
+    as `items` [R] ascending, `slots` [R] and `values` [R, width]. No table of theirs is ever laid out.
+    """
+
+    table: Tensor
+    before: Tensor
+    clients: Tensor
+    mix: Tensor
+    items: Tensor
+    slots: Tensor
+    values: Tensor
+
+    @classmethod
+    def first(cls, table: Tensor) -> GraphRows:
+        """Before any round: everybody gets the first broadcast."""
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(table.cpu(), table.cpu(), none, torch.zeros(0, 0), none, none, torch.zeros(0, table.shape[1]))
+
+    @classmethod
+    def of(cls, table: Tensor, before: Tensor, clients: Clients, mix: Tensor, changes: Rows) -> GraphRows:
+        """The answers of a round to its cohort: `clients` [C] by slot, their relations `mix`, their `changes`."""
+        items, slots, values = (part.cpu() for part in changes)
+        order = items.argsort(stable=True)
+        parts = (items[order], slots[order], values[order])
+        return cls(table.cpu(), before.cpu(), torch.from_numpy(clients), mix.float().cpu(), *parts)
+
+    def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
+        """The row of each (client, item) pair: float32 [n, width], on the host."""
+        index = torch.from_numpy(np.array(items, np.int64))
+        by_number = self.clients.argsort()
+        ascending = self.clients[by_number].numpy()
+        at = np.minimum(np.searchsorted(ascending, clients), max(len(ascending) - 1, 0))
+        there = ascending[at] == clients if len(ascending) else np.zeros(len(clients), np.bool_)
+        known = torch.from_numpy(there)
+        out = torch.where(known.unsqueeze(1), self.before[index], self.table[index])
+        asked = np.flatnonzero(there)
+        asked = asked[np.argsort(items[asked], kind="stable")]
+        slot = by_number[torch.from_numpy(at[asked])]
+        wanted, starts = np.unique(items[asked], return_index=True)
+        bounds = [*starts.tolist(), len(asked)]
+        some = torch.from_numpy(wanted).long()
+        low, high = (torch.searchsorted(self.items, some, right=right).tolist() for right in (False, True))
+        for (first, last), a, b in zip(pairwise(bounds), low, high, strict=True):
+            if a < b:  # somebody changed this item
+                weights = self.mix[slot[first:last]][:, self.slots[a:b]]
+                out[torch.from_numpy(asked[first:last])] += weights @ self.values[a:b]
+        return out
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is to be saved, copies."""
+        return {name: value.clone() for name, value in vars(self).items()}
 
 
-def tensors_of(tables: Mapping[str, PrivateRows]) -> dict[str, Tensor]:
-    """Tables as tensors by `<name>.<part>`: for checkpoints, and to keep what a round came to."""
-    return {f"{name}.{part}": value for name, table in tables.items() for part, value in table.tensors().items()}
+Own = PrivateRows | GraphRows
+RECEIVED = "received."
+"""Before the name of a shared table: the rows of it that the server made for each client."""
 
 
-def tables_of(program: LocalProgram, saved: Mapping[str, Any]) -> dict[str, PrivateRows]:
+def first_tables(program: LocalProgram, shared: Tensors) -> dict[str, Own]:
+    """The tables of a program's clients that are not shared, before anybody trained, by name."""
+    out: dict[str, Own] = {}
+    for name, spec in program.specs.items():
+        if spec.kind == "rows" and spec.place == "private":
+            out[name] = PrivateRows(*spec.shape)
+        if spec.kind == "rows" and spec.place == "received":
+            out[name] = GraphRows.first(shared[name.removeprefix(RECEIVED)])
+    return out
+
+
+def tensors_of(tables: Mapping[str, Own]) -> dict[str, Tensor]:
+    """Tables as tensors by `<name>/<part>`: for checkpoints, and to keep what a round came to."""
+    return {f"{name}/{part}": value for name, table in tables.items() for part, value in table.tensors().items()}
+
+
+def tables_of(program: LocalProgram, saved: Mapping[str, Any]) -> dict[str, Own]:
     """The tables of `tensors_of`, from tensors or arrays."""
-    return {
-        name: PrivateRows.of(table.items, {part: saved[f"{name}.{part}"] for part in table.tensors()})
-        for name, table in empty_tables(program).items()
-    }
+    out: dict[str, Own] = {}
+    for name, spec in program.specs.items():
+        parts = {k.removeprefix(f"{name}/"): torch.as_tensor(v) for k, v in saved.items() if k.startswith(f"{name}/")}
+        if parts:
+            out[name] = PrivateRows.of(spec.shape[0], parts) if spec.place == "private" else GraphRows(**parts)
+    return out
 
 
-def keep_rows(tables: Mapping[str, PrivateRows], shard: Clients, updates: Mapping[str, RowUpdates]) -> None:
-    """Put back what the clients of a shard made of their own rows."""
+def keep_rows(tables: Mapping[str, Own], shard: Clients, updates: Mapping[str, RowUpdates]) -> None:
+    """Put back what the clients of a shard made of their private rows."""
     for name, update in updates.items():
-        tables[name].write(shard[update.client.cpu().numpy()], update.rows.cpu().numpy(), update.values)
+        table = tables[name]
+        assert isinstance(table, PrivateRows)
+        table.write(shard[update.client.cpu().numpy()], update.rows.cpu().numpy(), update.values)

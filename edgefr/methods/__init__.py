@@ -12,6 +12,7 @@ from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
+from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
 from privacy.errors import unknown
@@ -113,6 +114,14 @@ def _fcucr(settings: FCUCRSettings, items: int, text: object, local_epochs: int,
     return FCUCR(settings, items, local_epochs)
 
 
+def _gpfedrec(
+    settings: GPFedRecSettings, items: int, text: object, local_epochs: int, reader: object = None
+) -> LocalProgram:
+    from edgefr.methods.gpfedrec.program import GPFedRec
+
+    return GPFedRec(settings, items, local_epochs)
+
+
 METHODS: dict[str, Method] = {
     "transfr": Method(
         name="transfr",
@@ -151,6 +160,22 @@ METHODS: dict[str, Method] = {
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
         needs_text=False,
         stages=("federated", None),
+    ),
+    "gpfedrec": Method(
+        name="gpfedrec",
+        paper="GPFedRec: Graph-Guided Personalization for Federated Recommendation, as a baseline of FCUCR",
+        settings=GPFedRecSettings,
+        build=_gpfedrec,
+        defaults={
+            "rounds": 100,
+            "local_epochs": 1,
+            "clients_per_round": 1.0,
+            "batch_size": 256,
+            "aggregation": {"rule": "graph"},
+        },
+        needs_text=False,
+        stages=("federated", None),
+        own_rows=True,
     ),
     "fedrap": Method(
         name="fedrap",

@@ -7,7 +7,7 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.tables import PrivateRows, empty_tables
+from edgefr.engine.tables import GraphRows, PrivateRows, first_tables
 from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors
@@ -20,6 +20,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
     "pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
+    "gpfedrec": ("gpfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "pull": 3.0}),
     "fedrap": ("fedrap", {"dim": 8, "lr": 0.5, "item_lr": 5.0, "init_scale": 0.3, "apart": 0.05, "curriculum": 4.0}),
     "anchored fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "anchored pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
@@ -100,10 +101,19 @@ def work(local: LocalProgram, when: str = "round", batch_size: int = 16, train: 
     return LocalWork(local, phases, sampler, train, 2, torch.device("cpu"), tables=own_rows(local, len(train)))
 
 
-def own_rows(local: LocalProgram, clients: int = CLIENTS) -> dict[str, PrivateRows]:
-    """Rows of the clients' own tables, a third of them touched before."""
-    rng, tables = np.random.default_rng(4), empty_tables(local)
-    for table in tables.values():
-        client, item = np.nonzero(rng.random((clients, ITEMS)) < 0.3)
-        table.write(client, item, torch.from_numpy(rng.standard_normal((len(item), table.width), dtype=np.float32)))
+def own_rows(local: LocalProgram, clients: int = CLIENTS) -> dict[str, PrivateRows | GraphRows]:
+    """Rows of the clients' own tables: a third of them touched before, or made of other clients' changes."""
+    tables = first_tables(local, local.init_shared(3))
+    for name, table in tables.items():
+        rng, cohort = np.random.default_rng(4), np.arange(clients)[::-2].copy()
+        whose = np.arange(clients) if isinstance(table, PrivateRows) else np.arange(len(cohort))
+        client, item = np.nonzero(rng.random((len(whose), ITEMS)) < 0.3)
+        width = local.specs[name].shape[1]
+        values = torch.from_numpy(rng.standard_normal((len(item), width), dtype=np.float32))
+        if isinstance(table, PrivateRows):
+            table.write(client, item, values)
+        else:
+            mix = torch.from_numpy(rng.random((len(cohort), len(cohort)))) / len(cohort)
+            changes = torch.from_numpy(item), torch.from_numpy(client), values
+            tables[name] = GraphRows.of(table.table + 1, table.table, cohort, mix, changes)
     return tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from edge.ragged import Ragged
 from edge.replay import Replay
 from edgefr.engine import debug, inline
-from edgefr.engine.tables import PrivateRows
+from edgefr.engine.tables import GraphRows, PrivateRows, tensors_of
 from edgefr.engine.work import Clients, LocalWork, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
@@ -107,10 +108,8 @@ def test_the_broadcast_and_the_private_store_are_left_alone(variant: str) -> Non
         todo = work(local)
         executor(todo, shared, private, clients)
         assert all(torch.equal(before[n], v) for n, v in {**shared, **private}.items())
-        for name, table in own_rows(local).items():
-            kept = todo.tables[name]
-            assert isinstance(kept, PrivateRows)
-            assert torch.equal(table.tensors()["values"], kept.tensors()["values"])
+        kept = tensors_of(cast(dict[str, PrivateRows | GraphRows], todo.tables))
+        assert all(torch.equal(value, kept[name]) for name, value in tensors_of(own_rows(local)).items())
 
 
 def test_sgd_of_the_loop_is_that_of_torch_optim() -> None:
