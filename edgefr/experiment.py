@@ -219,6 +219,9 @@ class Experiment(_Section):
         if self.model.get("prototypes", "none") != "none" and self.privacy.clip is not None:
             problem = "prototypes would leave devices unclipped beside clipped updates; set model.prototypes=none"
             raise _fault(problem, "privacy", "clip")
+        if self.model.get("prototypes", "none") != "none" and self.privacy.at_least > 1:
+            problem = "the server sees every prototype, so a sealed sum hides nobody; set model.prototypes=none"
+            raise _fault(problem, "privacy", "at_least")
 
     def _check_examples(self) -> None:
         """Where DP-SGD on the device is not to be had. Which programs it takes is seen when they are made."""

@@ -37,6 +37,10 @@ def simulated(out: Path, *changes: str) -> Run:
         ([*NOISE, "privacy.sampler=grid", "privacy.grid_exponent=-40", "privacy.clip=1000"], "too many steps"),
         ([*NOISE, "privacy.mechanism=privunit"], "privacy.mechanism"),
         (
+            ["method=fcucr", "model={}", "protocol.name=sessions", "model.prototypes=trained", "privacy.at_least=2"],
+            "the server sees every prototype, so a sealed sum hides nobody",
+        ),
+        (
             [*NOISE, "privacy.mechanism=discrete-laplace", "privacy.sampler=opendp", "privacy.grid_exponent=-8"],
             r"so a run could not be repeated; here use grid|pip install 'edgefr\[opendp\]'",
         ),

@@ -22,6 +22,8 @@ from edgefr.methods.f3crec.memory import ReplayMemory, empty, remember_best
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.remote.crew import released
 from privacy.compress import Projection
+from privacy.errors import InputError
+from privacy.mechanism import noise_of_sum
 from tests.contract import bundles
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
 from tests.export.worlds import literal
@@ -94,6 +96,25 @@ def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float
         uploads.append(read_release(made.to_bytes(), bundle.config.learning, bundle.manifest.bundle_id))
     part = released(uploads, device.learning, Terms(clip, "l2", False, True, joint=joint))
     close(part.dense[SHORT].float().numpy(), short.sum(0).float())
+
+
+def test_a_projected_upload_bears_the_device_noise_and_nothing_else_is_taken(tmp_path: Path) -> None:
+    kept, client = 12, LEARNERS[1]
+    noised = bundles.bundle("fedmf", project=kept, clip=0.05, noise="laplace", scale=0.5)
+    device = Device(noised, tmp_path / "noised", user=bundles.user(client), noise=np.random.default_rng(4))
+    made = device.learn(interactions()[client])
+    quiet = Device(bundles.bundle("fedmf", project=kept, clip=0.05), tmp_path / "quiet", user=bundles.user(client))
+    drawn = noise_of_sum("laplace", 0.5, 1, (kept,), np.random.default_rng(4))
+    np.testing.assert_allclose(made.update, quiet.learn(interactions()[client]).update + drawn, atol=1e-6)
+    assert not made.rows
+    own = device.bundle.manifest.bundle_id
+    rows = {"item": (np.array([3]), np.zeros((1, program("fedmf").specs["item"].shape[1]), np.float32))}
+    for broken, words in (
+        (replace(made, update=made.update[:-1]), r"instead of float32 \[12\]"),
+        (replace(made, rows=rows), r"it changes tables \['item'\] instead of \[\]"),
+    ):
+        with pytest.raises(InputError, match=words):
+            read_release(broken.to_bytes(), device.learning, own)
 
 
 BACKBONES = ("fedmf", "fedncf", "pfedrec")

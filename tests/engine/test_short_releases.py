@@ -200,9 +200,9 @@ def test_on_a_grid_the_sum_is_a_multiple_of_the_step(
     seen = []
     move = made._move
 
-    def watched(changed: list[str], total: Any, each: Any) -> None:
+    def watched(changed: list[str], total: Any, *rest: Any) -> None:
         seen.append(total)
-        move(changed, total, each)
+        move(changed, total, *rest)
 
     monkeypatch.setattr(made, "_move", watched)
     moved(made)
