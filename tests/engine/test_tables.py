@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,11 +19,12 @@ from edge.ragged import Ragged
 from edgefr import checkpoint
 from edgefr.engine import debug, inline
 from edgefr.engine.crew import Alone, Crew
-from edgefr.engine.federation import Federation
+from edgefr.engine.federation import Federation, Group
 from edgefr.engine.processes import Workers
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.tables import PrivateRows, tables_of, tensors_of
 from edgefr.methods.program import One
+from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
@@ -59,13 +62,13 @@ def test_a_copy_is_apart_from_what_it_was_made_of() -> None:
     assert (before.rows(one, one).item(), own.rows(one, one).item()) == (1.0, 2.0)
 
 
-def federation(crew: Crew, variant: str = "fedrap", shard_size: int = 6) -> Federation:
+def federation(crew: Crew, variant: str = "fedrap", rule: str = "mean") -> Federation:
     return Federation(
         program(variant),
         clients=CLIENTS,
         seed=3,
-        shard_size=shard_size,
-        aggregation=AggregationSettings(),
+        shard_size=6,
+        aggregation=AggregationSettings.model_validate({"rule": rule}),
         plan=plan(PrivacySettings(), 5, CLIENTS, CLIENTS, "uniform"),
         device=torch.device("cpu"),
         crew=crew,
@@ -88,7 +91,7 @@ def same(first: Federation, second: Federation) -> None:
 
 def test_rounds_keep_rows_of_those_who_took_part_alone() -> None:
     made = rounds(federation(Alone(inline.run)), 1)
-    own = made.tables["personal"]
+    own = cast(PrivateRows, made.tables["personal"])
     held = own.rows(*pairs(CLIENTS, ITEMS)).view(CLIENTS, ITEMS, -1).abs().sum(2) > 0
     assert not held[[n for n in range(CLIENTS) if n not in EVERYONE[1::2]]].any()
     train = interactions()
@@ -97,26 +100,33 @@ def test_rounds_keep_rows_of_those_who_took_part_alone() -> None:
     assert len(own) == int(held.sum()) < CLIENTS * ITEMS / 2
 
 
-def test_workers_and_the_loop_keep_the_same_rows() -> None:
-    alone = rounds(federation(Alone(inline.run)), 1, 2, 3)
+KINDS = [("fedrap", "mean"), ("gpfedrec", "graph")]
+
+
+@pytest.mark.parametrize(("variant", "rule"), KINDS)
+def test_workers_and_the_loop_keep_the_same_rows(variant: str, rule: str) -> None:
+    alone = rounds(federation(Alone(inline.run), variant, rule), 1, 2, 3)
     crew = Workers(2)
     try:
-        same(alone, rounds(federation(crew), 1, 2, 3))
+        same(alone, rounds(federation(crew, variant, rule), 1, 2, 3))
     finally:
         crew.close()
-    one, other = alone, rounds(federation(Alone(debug.run)), 1, 2, 3)
-    for name, value in one.shared.items():
-        torch.testing.assert_close(value, other.shared[name], atol=1e-4, rtol=1e-3)
-    found, slow = (f.tables["personal"].rows(*pairs(CLIENTS, ITEMS)) for f in (one, other))
-    torch.testing.assert_close(found, slow, atol=1e-4, rtol=1e-3)
+    slow = rounds(federation(Alone(debug.run), variant, rule), 1, 2, 3)
+    for name, value in alone.shared.items():
+        torch.testing.assert_close(value, slow.shared[name], atol=1e-4, rtol=1e-3)
+    for name, table in alone.tables.items():
+        found, expected = (held.rows(*pairs(CLIENTS, ITEMS)) for held in (table, slow.tables[name]))
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
 
-def test_a_federation_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    whole, first = rounds(federation(Alone(inline.run)), 1, 2, 3), rounds(federation(Alone(inline.run)), 1, 2)
+@pytest.mark.parametrize(("variant", "rule"), KINDS)
+def test_a_federation_goes_on_from_its_checkpoint(variant: str, rule: str, tmp_path: Path) -> None:
+    whole, first, second = (federation(Alone(inline.run), variant, rule) for _ in range(3))
+    rounds(whole, 1, 2, 3)
+    rounds(first, 1, 2)
     checkpoint.write(tmp_path, 2, first.state(), "this")
     kept = checkpoint.newest(tmp_path, "this", warn=print)
     assert kept is not None
-    second = federation(Alone(inline.run))
     second.restore(kept.state)
     same(whole, rounds(second, 3))
 
@@ -124,7 +134,7 @@ def test_a_federation_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", [1 << 24, 100])
 def test_scores_read_the_users_own_rows(block: int) -> None:
     made = rounds(federation(Alone(inline.run)), 1, 2)
-    own, pool, users = made.tables["personal"], np.arange(0, ITEMS, 2), np.array([5, 0, 17])
+    own, pool, users = cast(PrivateRows, made.tables["personal"]), np.arange(0, ITEMS, 2), np.array([5, 0, 17])
     context, cpu = Ragged.empty(CLIENTS), torch.device("cpu")
     score = ModelScorer(
         made.program,
@@ -148,11 +158,51 @@ def test_scores_read_the_users_own_rows(block: int) -> None:
             vectors = made.program.vectors(tensors, batch)
             expected = made.program.score(tensors, batch, vectors, made.program.user(tensors, batch, None, vectors))
             np.testing.assert_allclose(found[slot], expected.numpy(), atol=1e-5, rtol=1e-4)
-    plain = ModelScorer(
-        made.program, made.shared, made.private, context, pool, ITEMS, cpu, tables=program_without(made)
-    )
+    empty = {"personal": PrivateRows(own.items, own.width)}
+    plain = ModelScorer(made.program, made.shared, made.private, context, pool, ITEMS, cpu, tables=empty)
     assert np.abs(plain(users, None) - score(users, None)).max() > 1e-3
 
 
-def program_without(made: Federation) -> dict[str, PrivateRows]:
-    return {name: PrivateRows(table.items, table.width) for name, table in made.tables.items()}
+def literal_graph(before: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """GPFedRec's server with every client's whole table [clients, items, width]: what each gets, and their mean."""
+    flat = whole.double().flatten(1)
+    unit = flat / flat.norm(dim=1, keepdim=True)
+    alike = unit @ unit.T
+    near = (alike > alike.mean()).double()
+    made = torch.einsum("uv,viw->uiw", near / near.sum(1, keepdim=True), whole.double())
+    return made, made.mean(0)
+
+
+def test_what_clients_get_and_the_broadcast_are_those_of_whole_tables() -> None:
+    """Two rounds of half the clients each; nobody's table is laid out but here."""
+    made = federation(Alone(inline.run), "gpfedrec", rule="graph")
+    for number in (1, 2):
+        cohort = EVERYONE[number % 3 :: 2]
+        before = made.shared["item"].clone()
+        todo = work(made.program)
+        own = {name: value[torch.from_numpy(cohort)] for name, value in made.private.items()}
+        job = replace(todo, round=number, tables=dict(made.tables))
+        changes = inline.run(job, made.shared, own, cohort).rows["item"]
+        whole = before.repeat(len(cohort), 1, 1)
+        whole[changes.client, changes.rows] += changes.values
+        personal, mean = literal_graph(before, whole)
+        rounds(made, number)
+        torch.testing.assert_close(made.shared["item"].double(), mean, atol=1e-5, rtol=1e-4)
+        got = made.tables["received.item"].rows(*pairs(CLIENTS, ITEMS)).view(CLIENTS, ITEMS, -1)
+        torch.testing.assert_close(got[torch.from_numpy(cohort)].double(), personal, atol=1e-5, rtol=1e-4)
+        others = torch.from_numpy(np.setdiff1d(EVERYONE, cohort))
+        assert torch.equal(got[others], made.shared["item"].expand(len(others), -1, -1))
+        assert float((personal - mean).abs().max()) > 1e-2, "all clients got the same, so nothing was compared"
+
+
+def test_before_any_round_everybody_gets_the_first_broadcast() -> None:
+    made = federation(Alone(inline.run), "gpfedrec", rule="graph")
+    got = made.tables["received.item"].rows(*pairs(CLIENTS, ITEMS)).view(CLIENTS, ITEMS, -1)
+    assert torch.equal(got, made.shared["item"].expand(CLIENTS, -1, -1))
+
+
+def test_the_graph_wants_everybody_to_start_from_one_broadcast() -> None:
+    made = federation(Alone(inline.run), "gpfedrec", rule="graph")
+    late = [Group(EVERYONE[:3], 1, made.shared), Group(EVERYONE[3:], 1, made.shared)]
+    with pytest.raises(InputError, match="than async"):
+        made.round(1, late, work(made.program).sampler, interactions())
