@@ -40,7 +40,8 @@ class Draw:
 
     A position of a window stands for its item as input and for the item after it as target. `inputs`, `positives`
     [C, L] and `negatives` [E, C, L, n] number the (client, item) pairs of the shard, 0..R-1, which ascend by client,
-    then item: `slots` and `touched` [R]. Padding has number 0 and `real` 0.
+    then item: `slots` and `touched` [R]. Padding has `real` 0 and the number of a row of its own client, so that a
+    client whose values are no numbers spoils nobody's padding.
     """
 
     inputs: Ints
@@ -59,18 +60,24 @@ def windows(items: Ragged, times: Ragged, sessions: Ints, length: int, skip: int
     >>> made.items.tolist(), made.real.tolist(), made.times[0].tolist()
     ([[6, 7], [0, 0]], [[1.0, 1.0], [0.0, 0.0]], [0.0, 20.0])
     """
-    known = np.where(sessions >= 0, sessions, 0)
-    stop = np.where(sessions >= 0, items.offsets[known + 1] - skip, 0)
-    start = np.where(sessions >= 0, items.offsets[known], 0)
+    held = np.flatnonzero(sessions >= 0)
+    start, stop = np.zeros((2, len(sessions)), np.int64)
+    start[held], stop[held] = items.offsets[sessions[held]], items.offsets[sessions[held] + 1] - skip
     at = stop[:, None] - length + np.arange(length)
     real = at >= start[:, None]
-    real &= (sessions >= 0)[:, None]
-    at = np.where(real, at, 0)
-    moments = np.where(real, times.values[at], 0)
+    real[sessions < 0] = False
+    chosen, moments = np.zeros((2, *real.shape), np.int64)
+    chosen[real], moments[real] = items.values[at[real]], times.values[at[real]]
     first = moments[np.arange(len(at)), length - np.maximum(real.sum(axis=1), 1)]
     since = np.where(real, moments - first[:, None], 0)
-    chosen = np.where(real, items.values[at], 0).astype(np.int64)
     return Windows(chosen, real.astype(np.float32), since.astype(np.float32))
+
+
+def window_of(items: npt.ArrayLike, times: npt.ArrayLike, length: int, skip: int = 0) -> Windows:
+    """The window of one session that has these items; as `windows`."""
+    whole, moments = np.asarray(items, np.int64), np.asarray(times, np.int64)
+    offsets = np.array([0, len(whole)])
+    return windows(Ragged(whole, offsets), Ragged(moments, offsets), np.array([0 if len(whole) else -1]), length, skip)
 
 
 class SessionSampler:
@@ -163,13 +170,14 @@ class SessionSampler:
         masks = [np.broadcast_to(real, code.shape) for code in codes]
         flat = np.concatenate([code[mask] for code, mask in zip(codes, masks, strict=True)])
         found, place = np.unique(flat, return_inverse=True)
+        slots, touched = found // self.catalogue, found % self.catalogue
+        first = np.minimum(np.searchsorted(slots, slot), max(len(slots) - 1, 0))  # each client's first row
         numbers, at = [], 0
         for mask in masks:
-            number = np.zeros(mask.shape, np.int64)
+            number = np.broadcast_to(first, mask.shape).copy()
             count = int(np.count_nonzero(mask))
             number[mask] = place[at : at + count]
             numbers.append(number)
             at += count
         drawn = np.stack(numbers[2:], axis=-1) if self.negatives else np.zeros(negatives.shape, np.int64)
-        slots, touched = found // self.catalogue, found % self.catalogue
         return Draw(numbers[0], numbers[1], drawn, inputs.real, inputs.times, slots, touched)
