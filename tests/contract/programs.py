@@ -12,6 +12,7 @@ from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors
 from edgefr.methods.program import LocalProgram
+from tests.contract import sessions
 from tests.methods import berts
 
 ITEMS, CLIENTS, WIDTH = 60, 23, 16
@@ -54,7 +55,10 @@ VARIANTS: dict[str, tuple[str, dict]] = {
 
 
 def test_every_method_of_the_table_has_a_variant() -> None:
-    assert {METHODS[name].build for name, _ in VARIANTS.values()} == {row.build for row in METHODS.values()}
+    named = [name for name, _ in (*VARIANTS.values(), *sessions.VARIANTS.values())]
+    assert {METHODS[name].build for name in named} == {row.build for row in METHODS.values()}
+    reading = {name for name, row in METHODS.items() if row.reads == "sessions"}
+    assert {name for name, _ in sessions.VARIANTS.values()} == reading
 
 
 def program(variant: str, local_epochs: int = 3) -> LocalProgram:

@@ -1,0 +1,88 @@
+"""Programs that learn from sessions on a small catalogue, in each of their shapes, and sessions for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from edge.ragged import Ragged
+from edge.sessions import SessionSampler
+from edgefr.engine.sequences import SessionProgram
+from edgefr.engine.work import LocalWork
+from edgefr.methods import METHODS
+from edgefr.methods.fcucr.program import FCUCR
+
+ITEMS, CLIENTS, LENGTH, NEGATIVES = 40, 9, 4, 2
+LENGTHS = (5, 2, 9, 3, 4, 2, 7, 12, 3)
+"""Items of the clients' sessions: a window has one to LENGTH inputs."""
+
+SMALL = {"dim": 6, "length": LENGTH, "hidden": 5, "lr": 1e-3, "init_scale": 0.3}
+ALONE = {"personal": False, "teacher": "none", "prototypes": "none"}
+AS_RELEASED = {
+    "teacher": "received_global",
+    "distill": "clamped",
+    "prototypes": "trained",
+    "pooling": "map",
+    "masked": False,
+}
+
+VARIANTS: dict[str, tuple[str, dict]] = {
+    "sasrec": ("sasrec", ALONE),
+    "sasrec, two heads and blocks, softmax": ("sasrec", {**ALONE, "heads": 2, "layers": 2, "loss": "softmax"}),
+    "sasrec unmasked": ("sasrec", {**ALONE, "masked": False}),
+    "gru4rec": ("gru4rec", {**ALONE, "encoder": "gru4rec"}),
+    "tisasrec": ("tisasrec", {**ALONE, "encoder": "tisasrec", "spans": 9}),
+    "personal alone": ("fcucr", {"teacher": "none", "prototypes": "none"}),
+    "without distillation": ("fcucr", {"teacher": "none"}),
+    "without prototypes": ("fcucr", {"prototypes": "none"}),
+    "distilled backbone": ("sasrec", {**ALONE, "teacher": "previous_local"}),
+    "fcucr": ("fcucr", {}),
+    "fcucr on gru4rec": ("fcucr", {"encoder": "gru4rec", "distill": "clamped"}),
+    "fcucr on tisasrec": ("fcucr", {"encoder": "tisasrec", "spans": 9, "pooling": "map", "loss": "softmax"}),
+    "fcucr, trained prototypes": ("fcucr", {"prototypes": "trained", "teacher": "received_global"}),
+    "fcucr as released": ("fcucr", AS_RELEASED),
+    "fcucr as released on gru4rec": ("fcucr", {**AS_RELEASED, "encoder": "gru4rec"}),
+    "fcucr unmasked, mean prototypes": ("fcucr", {**AS_RELEASED, "pooling": "mean"}),
+}
+
+
+def program(variant: str, local_epochs: int = 3, **settings: object) -> FCUCR:
+    name, own = VARIANTS[variant]
+    row = METHODS[name]
+    made = row.build(row.settings.model_validate({**SMALL, **own, **settings}), ITEMS, None, local_epochs)
+    assert isinstance(made, FCUCR)
+    return made
+
+
+def private_of(local: SessionProgram, clients: np.ndarray, seed: int = 3) -> dict[str, torch.Tensor]:
+    """First private tensors, but with a reply and a past: every third client has none yet."""
+    private = local.init_private(seed, torch.from_numpy(clients))
+    for name, value in private.items():
+        if not name.startswith("previous.") and name != "prototype":
+            continue
+        for row, client in enumerate(clients):
+            draws = np.random.default_rng([int(client), len(name)]).normal(0, 0.4, value.shape[1:])
+            value[row] = torch.from_numpy(draws * (client % 3 > 0)).float()
+    if "previous.known" in private:
+        private["previous.known"] = torch.from_numpy(clients % 3 > 0).float().unsqueeze(1)
+    return private
+
+
+def sessions(seed: int = 1, lengths: tuple[int, ...] = LENGTHS) -> tuple[Ragged, Ragged]:
+    """Items and times of a session per client; items repeat, times stand still now and then."""
+    rng = np.random.default_rng(seed)
+    items = [rng.integers(0, ITEMS // 2 if n > 6 else ITEMS, n).tolist() for n in lengths]
+    times = [(10**9 + np.cumsum(rng.integers(0, 90, n))).tolist() for n in lengths]
+    return Ragged.from_lists(items), Ragged.from_lists(times, np.int64)
+
+
+def sampler(length: int = LENGTH, negatives: int = NEGATIVES, **options: object) -> SessionSampler:
+    items, times = sessions()
+    seen = Ragged.from_lists([np.unique(row).tolist() for row in (items[u] for u in range(CLIENTS))])
+    current = np.arange(CLIENTS)
+    return SessionSampler(items, times, current, seen, np.arange(ITEMS), ITEMS, length, negatives, 5, **options)  # type: ignore[arg-type]
+
+
+def work(local: SessionProgram, draws: SessionSampler | None = None) -> LocalWork:
+    draws = sampler() if draws is None else draws
+    return LocalWork(local, list(local.phases), draws, Ragged.empty(CLIENTS), 2, torch.device("cpu"))
