@@ -76,6 +76,13 @@ class SessionsSection(_Section):
         description="score added to items of the client's own history, in its sessions and the present one: ours, not "
         "FCUCR's; 0: none",
     )
+    popularity_weight: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="score added per log(1 + clients who had the item), to model scores of unit spread over the "
+        "catalogue; counts that clients would have to tell the server: ours, not FCUCR's; 0: none",
+    )
 
 
 class EngineSection(_Section):
@@ -268,9 +275,10 @@ def check_shippable(experiment: Experiment) -> None:
             f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
             "leave bundles out (simulate --no-bundles)"
         )
-    if experiment.row.reads == "sessions":
+    if experiment.row.reads == "sessions" and experiment.sessions.history_bonus:
         raise InputError(
-            f"no bundle of {experiment.row.name} can be written yet: a device's graphs do not read sessions in order"
+            "a device's scores have no bonus for what its user had; set sessions.history_bonus=0, or leave bundles out "
+            "(simulate --no-bundles)"
         )
 
 

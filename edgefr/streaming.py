@@ -27,6 +27,7 @@ from edgefr.cohorts import Log
 from edgefr.data.sessions import Sessions, SessionsProtocol
 from edgefr.data.split import Split
 from edgefr.engine.sequences import SessionProgram, WindowScorer
+from edgefr.engine.tables import Own, tables_of, tensors_of
 from edgefr.engine.transfer import REPLY, Transfer
 from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
@@ -48,8 +49,8 @@ FIRST = "first session"
 class Streaming(Simulation):
     """State of a run over sessions.
 
-    `best` is the model of the best round so far by validation HR + NDCG: tensors by `shared.<name>`, `private.<name>`
-    and `reply.<which>`; `best_round` its number, `best_value` that sum. `groups`: test metrics by stage where the
+    `best` is the model of the best round so far by validation HR + NDCG: tensors by `shared.<name>`, `private.<name>`,
+    `tables.<name>` (rows of clients' own) and `reply.<which>`; `best_round` its number, `best_value` that sum. `groups`: test metrics by stage where the
     target was in the user's training items ("seen") and where it was not ("new").
     """
 
@@ -176,7 +177,8 @@ class Streaming(Simulation):
         f, used = self.federation, {name for phase in self.federation.program.phases for name in phase.uses}
         shared = {f"shared.{name}": value.clone() for name, value in f.shared.items()}
         own = {n: v for n, v in f.private.items() if n in used and not n.startswith("previous.")}
-        return shared | {f"private.{name}": value.clone() for name, value in own.items()}
+        tables = {f"tables.{name}": value for name, value in tensors_of(f.tables).items()}
+        return shared | {f"private.{name}": value.clone() for name, value in own.items()} | tables
 
     def _part(self, place: str) -> dict[str, Tensor]:
         """Tensors of one place of the best model (of the present one before there is any)."""
@@ -202,15 +204,19 @@ class Streaming(Simulation):
         used = {n for phase in f.program.phases for n in phase.uses if not n.startswith("previous.")}
         private = self._part("private.") if best else {n: v for n, v in f.private.items() if n in used}
         if not self.windowed:
-            return self.measured.scorer(f.program, shared, private, split.train, split)
+            return self.measured.scorer(
+                f.program, shared, private, split.train, split, self.tables if best else f.tables
+            )
         if f"reply.{which}" in replies:
             private = {**private, REPLY: replies[f"reply.{which}"]}
         program = cast(SessionProgram, f.program)
-        model = WindowScorer(program, shared, private, self.views[which], split.pool, f.device)
-        bonus = self.experiment.sessions.history_bonus
-        if not bonus:
-            return model
-        return references.with_history(model, bonus, self._had(which), split)
+        score: Scorer = WindowScorer(program, shared, private, self.views[which], split.pool, f.device)
+        ours = self.experiment.sessions
+        if ours.popularity_weight:
+            score = references.with_popularity(score, ours.popularity_weight, split)
+        if ours.history_bonus:
+            score = references.with_history(score, ours.history_bonus, self._had(which), split)
+        return score
 
     def _had(self, which: str) -> Ragged:
         """Items that every user had had when the session `which` asks."""
@@ -267,6 +273,11 @@ class Streaming(Simulation):
         """As `Simulation.shipped`, of the best round."""
         split = self.prepared.train_split
         return split.history, split.train, split.pool, self._part("shared."), self._part("private.")
+
+    @property
+    def tables(self) -> dict[str, Own]:
+        """As `Simulation.tables`, of the best round."""
+        return tables_of(self.federation.program, self._part("tables."))
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs."""

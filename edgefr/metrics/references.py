@@ -116,6 +116,19 @@ def seen_then_popularity(split: Split, seen: Ragged | None = None) -> Scorer:
     return seen_first(popularity(split), split.train if seen is None else seen, split)
 
 
+def with_popularity(score: Scorer, weight: float, split: Split) -> Scorer:
+    """`score` of unit spread over the split's pool, plus `weight` times log(1 + users who had the item)."""
+    counts = popularity(split)
+
+    def scored(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        pool = np.asarray(score(users, None), np.float64)
+        mean, spread = pool.mean(axis=1, keepdims=True), pool.std(axis=1, keepdims=True)
+        own = pool if items is None else np.asarray(score(users, items), np.float64)
+        return (own - mean) / np.where(spread > 0, spread, 1.0) + weight * np.log1p(counts(users, items))
+
+    return scored
+
+
 def with_history(score: Scorer, bonus: float, seen: Ragged, split: Split) -> Scorer:
     """`score` plus `bonus` on every item in the user's row of `seen` [users]: a scorer that knows what was had."""
 

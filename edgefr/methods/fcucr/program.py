@@ -9,7 +9,7 @@ Shared: item table and encoder. Private: the MLP, the last reply ρ, the encoder
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -62,7 +62,7 @@ class FCUCR:
         self.frozen: dict[str, Tensor] = {}
         dense = {f"encoder.{name}": shape for name, shape in self.encoder.specs().items()}
         own = prediction_shapes(settings.dim, settings.hidden) if settings.personal else {}
-        self.specs = {"item": TensorSpec((items, settings.dim), "shared", "rows")}
+        self.specs = {"item": TensorSpec((items, settings.dim + settings.item_bias), "shared", "rows")}
         self.specs |= {name: TensorSpec(shape, "shared") for name, shape in dense.items()}
         self.specs |= {name: TensorSpec(shape, "private") for name, shape in own.items()}
         if settings.reply:
@@ -73,6 +73,11 @@ class FCUCR:
         trained = ("item", *dense, *own)
         lr = dict.fromkeys(trained, settings.lr)
         self.phases = (Phase("round", tuple(self.specs), trained, local_epochs, "adam", lr, beta_2=settings.beta_2),)
+
+    @property
+    def window(self) -> int:
+        """Positions of the window that a device reads."""
+        return self.settings.length
 
     @property
     def publishes(self) -> str:
@@ -96,9 +101,13 @@ class FCUCR:
 
     def features(self, tensors: Tensors, batch: Window) -> Tensor:
         """h of every position: [..., L, d], zeros at padding."""
-        x = batch.rows(tensors["item"]) * batch.label.unsqueeze(-1)
+        return self._encoded(tensors, batch.rows(tensors["item"]), batch)
+
+    def _encoded(self, tensors: Tensors, rows: Tensor, window: Window) -> Tensor:
+        """Features [..., L, d] of a window whose items have these rows of the table."""
         own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
-        return self.encoder.encode(own, x, batch.label, batch.times)
+        x = rows[..., : self.settings.dim] * window.label.unsqueeze(-1)
+        return self.encoder.encode(own, x, window.label, window.times)
 
     def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
         """The teacher's features [..., L, d], fixed for the round (FCUCR Eq. 3); `tensors` as before training.
@@ -135,9 +144,11 @@ class FCUCR:
         return features.sum(-2) / real.sum(-1, keepdim=True).clamp_min(1.0)
 
     def predicted(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
-        """What is compared with item vectors: [..., L, d] (FCUCR Eq. 7, or the features themselves)."""
-        if not self.settings.personal:
-            return features
+        """What is compared with item rows: [..., L, d], and 1 for their bias (FCUCR Eq. 7, or the features alone)."""
+        out = self._personal(tensors, features, real) if self.settings.personal else features
+        return torch.cat([out, torch.ones_like(out[..., :1])], dim=-1) if self.settings.item_bias else out
+
+    def _personal(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
         if self.settings.reply:
             reply = tensors["prototype"]
             wide = reply.unflatten(-1, features.shape[-2:]) if self.settings.pooling == "map" else reply.unsqueeze(-2)
@@ -154,18 +165,15 @@ class FCUCR:
     def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
         """The last position's prediction, [..., 1, d]; `history` are the item vectors of the window."""
         assert history is not None
-        window = batch.history
-        assert isinstance(window, Window)
-        own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
-        x = history * window.label.unsqueeze(-1)
-        features = self.encoder.encode(own, x, window.label, window.times)
+        window = cast(Window, batch.history)
+        features = self._encoded(tensors, history, window)
         return self.predicted(tensors, features, window.label)[..., -1:, :]
 
     def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
         return torch.matmul(vectors, user.transpose(-1, -2)).squeeze(-1)
 
     def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
-        assert isinstance(batch, Window)
+        batch = cast(Window, batch)
         features = self.features(tensors, batch)
         out = self.predicted(tensors, features, batch.label)
         rows = tensors["item"]

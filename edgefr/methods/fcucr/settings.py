@@ -34,6 +34,9 @@ class FCUCRSettings(BaseModel):
         description="standard deviation of the first item vectors: what Xavier's are on 24,390 items once the nets of "
         "877 clients have been averaged, as the released code does; an update moves a row by little more",
     )
+    item_bias: bool = Field(
+        False, description="whether an item row has one more value, which is added to its score (ours, not the paper's)"
+    )
     lr: float = Field(0.1, gt=0, description="learning rate of Adam")
     beta_2: float = Field(0.98, gt=0, lt=1, description="Adam's decay of the second moment")
     loss: Literal["bce", "softmax"] = Field(
