@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
-from privacy.errors import unknown
+from privacy.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from edgefr.reproduce.cells import Ask
+    from edgefr.reproduce.exhibits import Exhibit
 
 reproduce = typer.Typer(
     name="reproduce",
@@ -32,6 +37,28 @@ class Fidelity(StrEnum):
     paper = "paper"
 
 
+class Stream(StrEnum):
+    """How often a client meets a session."""
+
+    one_pass = "one-pass"
+    cyclic = "cyclic"
+
+
+DataDir = Annotated[Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")]
+Seeds = Annotated[int, typer.Option(min=1, max=1000, help="Seeds 0, 1, ...: every cell is run with each.")]
+FidelityOption = Annotated[
+    Fidelity, typer.Option(help="Where the paper and its released code differ: which one to follow.")
+]
+Workers = Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")]
+Override = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Put a value over every recipe, e.g. aggregation.beta=0.9; pages say so."
+    ),
+]
+Devices = Annotated[Path, typer.Option(help="Fleet file: what the rounds would cost devices.")]
+
+
 @reproduce.command()
 def f3crec(
     table: Annotated[
@@ -46,30 +73,19 @@ def f3crec(
             autocompletion=lambda: ["ml-100k", "ml-latest-small", "lastfm-2k", "hetrec2011"],
         ),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Seeds 0, 1, ...: every cell is run with each.")] = 5,
-    fidelity: Annotated[
-        Fidelity, typer.Option(help="Where the paper and its released code differ: which one to follow.")
-    ] = Fidelity.released,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")] = 1,
+    data_dir: DataDir = None,
+    seeds: Seeds = 5,
+    fidelity: FidelityOption = Fidelity.released,
+    workers: Workers = 1,
     rounds: Annotated[
         int | None,
         typer.Option(min=1, max=10_000, help="At most this many rounds per block, to make it smaller; pages say so."),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Put a value over every recipe, e.g. aggregation.beta=0.9; pages say so."
-        ),
-    ] = None,
+    set_: Override = None,
     out: Annotated[Path, typer.Option(help="Folder of pages, runs and base blocks. The same again goes on.")] = Path(
         "runs/f3crec"
     ),
-    devices: Annotated[Path, typer.Option(help="Fleet file: what the rounds would cost devices.")] = Path(
-        "devices.yaml"
-    ),
+    devices: Devices = Path("devices.yaml"),
 ) -> None:
     """F3CRec: Federated Continual Recommendation (CIKM 2025), Tables 2 to 8 and Figures 3 and 4.
 
@@ -83,20 +99,106 @@ def f3crec(
     what one takes on your machine; --workers runs several at once. Ctrl-C loses only the runs under way: the same
     command again goes on.
     """
+    from edgefr.reproduce.f3crec.exhibits import EXHIBITS
+    from edgefr.reproduce.f3crec.published import DATA
+    from edgefr.reproduce.f3crec.recipes import Ask
+
+    _check_data("F3CRec", data, DATA)
+    ask = Ask(fidelity.value, range(seeds), _by_hand(set_, rounds), data_dir)
+    _run(ask, EXHIBITS, _exhibits(table, figure), data, Common(devices, out, workers))
+
+
+@reproduce.command()
+def fcucr(
+    table: Annotated[
+        list[int] | None, typer.Option(min=2, max=5, help="Table 2 to 5; give it again for more. Default: 2.")
+    ] = None,
+    figure: Annotated[list[int] | None, typer.Option(help="Figure 2, 3 or 7; give it again.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="xing, retailrocket, lastfm-1k or tmall; give it again for more. Default: the data sets of each of "
+            "the paper's tables.",
+            autocompletion=lambda: ["xing", "retailrocket", "lastfm-1k", "tmall"],
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    seeds: Seeds = 5,
+    fidelity: FidelityOption = Fidelity.released,
+    stream: Annotated[
+        Stream | None,
+        typer.Option(
+            help="one-pass: a client meets each session once; cyclic: over and over. Default: cyclic as released, "
+            "one-pass in the paper."
+        ),
+    ] = None,
+    workers: Workers = 1,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="So many rounds instead of 40; pages say so.")
+    ] = None,
+    set_: Override = None,
+    out: Annotated[Path, typer.Option(help="Folder of pages and runs. The same again goes on.")] = Path("runs/fcucr"),
+    devices: Devices = Path("devices.yaml"),
+) -> None:
+    """FCUCR: Learning Evolving Preferences, a federated continual framework (WWW 2026), Tables 2 to 5, Figures 2, 3, 7.
+
+    Table 2 compares three sequential backbones alone and with FCUCR, and federated baselines; 3 takes parts of FCUCR
+    away; 4 keeps prototypes of fewer rounds; 5 transfers them less often. Figure 2 asks for first sessions again and
+    looks at probabilities; 3 turns k and lambda; 7 adds noise. References that learn nothing stand below every table,
+    repeats and new items apart. Each is printed beside the published numbers and written as Markdown and CSV, figures
+    as PNG and SVG too. Runs that tables share are run once. Data sets whose archive is missing are left out.
+
+    Table 2 on one data set with five seeds is 50 runs of one to two minutes on one core. Try `--data xing --seeds 1
+    --rounds 5` first; --workers runs several at once. Ctrl-C loses only the runs under way: the same command again
+    goes on. `--stream one-pass` and `--fidelity paper` make the same tables of an honest
+    stream and of the paper's text.
+    """
+    from edgefr.reproduce.fcucr.exhibits import EXHIBITS
+    from edgefr.reproduce.fcucr.published import DATA
+    from edgefr.reproduce.fcucr.recipes import Ask
+
+    _check_data("FCUCR", data, DATA)
+    for number in figure or []:
+        if f"figure-{number}" not in EXHIBITS:
+            raise InputError(f"figure {number} of FCUCR is not made here; use --figure 2, 3 or 7")
+    chosen = None if stream is None else stream.value
+    ask = Ask(fidelity.value, range(seeds), _by_hand(set_, rounds), data_dir, chosen)
+    _run(ask, EXHIBITS, _exhibits(table, figure), data, Common(devices, out, workers))
+
+
+class Common(NamedTuple):
+    """What every paper's command takes."""
+
+    devices: Path
+    out: Path
+    workers: int
+
+
+def _check_data(paper: str, named: list[str] | None, known: Sequence[str]) -> None:
+    for name in named or []:
+        if name not in known:
+            raise unknown(f"data set of {paper}", name, known)
+
+
+def _by_hand(set_: list[str] | None, rounds: int | None) -> dict[str, Any]:
+    """Values over every recipe, by dotted name."""
     from edgefr.experiment import changed
+
+    return dict(changed(text) for text in set_ or []) | ({} if rounds is None else {"rounds": rounds})
+
+
+def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:
+    """What is asked for; Table 2 if nothing is."""
+    return [f"table-{n}" for n in table or []] + [f"figure-{n}" for n in figure or []] or ["table-2"]
+
+
+def _run(ask: Ask, exhibits: Mapping[str, Exhibit[Any]], asked: list[str], data: list[str] | None, to: Common) -> None:
+    """Make the runs and the pages, and print them; ends with 1 where a run failed."""
     from edgefr.fleet import load_fleet
     from edgefr.reproduce.exhibits import reproduce as run
-    from edgefr.reproduce.f3crec.exhibits import EXHIBITS, Ask
-    from edgefr.reproduce.f3crec.published import DATA
     from edgefr.reproduce.runs import ideal_fleet
 
-    for name in data or []:
-        if name not in DATA:
-            raise unknown("data set of F3CRec", name, DATA)
-    asked = [f"table-{n}" for n in table or []] + [f"figure-{n}" for n in figure or []]
-    by_hand = dict(changed(text) for text in set_ or []) | ({} if rounds is None else {"rounds": rounds})
-    ask = Ask(fidelity.value, range(seeds), by_hand, data_dir)
-    fleet = load_fleet(devices, ideal_fleet())
+    fleet = load_fleet(to.devices, ideal_fleet())
     chosen = list(dict.fromkeys(data)) if data else None
     console, problems = Console(), Console(stderr=True, soft_wrap=True)
 
@@ -104,15 +206,14 @@ def f3crec(
         problems.print(f"warning: {line}", style="yellow", markup=False)
 
     with shown() as progress:
-        exhibits = {key: EXHIBITS[key] for key in asked or ["table-2"]}
-        result = run(ask, exhibits, chosen, fleet, out, workers, progress, warn)
+        result = run(ask, {key: exhibits[key] for key in asked}, chosen, fleet, to.out, to.workers, progress, warn)
     for page in result.pages:
         console.print(page.title, style="bold", markup=False)
         for sheet in page.sheets:
             console.print(sheet)
         for note in page.notes:
             console.print(f"- {note}", style="dim", markup=False)
-    for key, value in by_hand.items():
+    for key, value in ask.extra.items():
         console.print(f"set by hand: {key} = {value}", markup=False)
     for path in result.files:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)

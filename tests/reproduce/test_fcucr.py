@@ -1,0 +1,242 @@
+"""FCUCR's rows as experiments, and tables from hand-made summaries with literal numbers."""
+
+import itertools
+import math
+
+import pytest
+
+from edgefr.reproduce.cells import Found
+from edgefr.reproduce.fcucr import comparison, forgetting, published, sweeps
+from edgefr.reproduce.fcucr.exhibits import EXHIBITS
+from edgefr.reproduce.fcucr.found import LABELS, MEASURES, Line, beaten, compared, levels, picked, survives
+from edgefr.reproduce.fcucr.recipes import BASELINES, ROWS, Ask, Cell, recipe
+from privacy.errors import InputError
+
+ASK = Ask("released", [0, 1, 2])
+
+
+def summary(hit: float, new: float, first: list[float] | None = None, best: int = 7) -> dict:
+    """A run with this HR@10, on new targets `new`; popularity reaches 0.25, seen-then-popularity 0.45."""
+
+    def both(value: float) -> dict[str, float]:
+        return {"HR@10": value, "NDCG@10": value / 2}
+
+    def table(model: float) -> dict[str, dict[str, float]]:
+        return {"federated": both(model), **{n: both(v) for n, v in references.items()}}
+
+    references = {"popularity": 0.25, "seen, then popularity": 0.45, "follows last item": 0.3, "chance": 0.1}
+    groups = {n: {"seen": both(v + 0.1), "new": both(new)} for n, v in table(hit).items() for v in [v["HR@10"]]}
+    return {
+        "stage": "federated",
+        "split": "main",
+        "metrics": both(hit),
+        "stages": {"main": {"federated": both(hit)}},
+        "references": {"main": {n: both(v) for n, v in references.items()}},
+        "full_ranking": {"users": 5, "main": table(hit / 10)},
+        "sessions": {
+            "best_round": best,
+            "rounds": 4,
+            "groups": groups,
+            "first_session": {} if first is None else {"HR@10": first},
+            "probabilities": {"edges": [0.0, 0.5, 0.9, 1.0], "targets": [0.2, 0.5, 0.3], "negatives": [0.8, 0.1, 0.1]},
+        },
+        "engine": {"train_seconds": 6.0},
+    }
+
+
+ALONE = {0: summary(0.2, 0.1), 1: summary(0.3, 0.1), 2: summary(0.35, 0.1)}
+WITH = {0: summary(0.3, 0.09), 1: summary(0.5, 0.1), 2: summary(0.4, 0.08)}
+
+
+def found(**by_row: dict[int, dict]) -> Found:
+    return Found({ASK.cell("xing", row.replace("_", "-")): made for row, made in by_row.items()})
+
+
+@pytest.mark.parametrize(("row", "fidelity"), itertools.product(ROWS, ("released", "paper")))
+def test_every_row_is_a_valid_experiment(row, fidelity):
+    made = Ask(fidelity, [0]).cell("xing", row).experiment(3)
+    assert (made.data, made.fidelity, made.seed, made.rounds, made.local_epochs) == ("xing", fidelity, 3, 40, 4)
+    assert made.protocol.stream == {"released": "cyclic", "paper": "one-pass"}[fidelity]
+    assert made.evaluation.k == [10]
+    if row not in BASELINES:
+        assert made.aggregation.weights == {"released": "uniform", "paper": "size"}[fidelity]
+
+
+def test_rows_differ_by_what_their_names_say():
+    models = {row: Cell("xing", row, "released").experiment(0).model for row in ROWS if row not in BASELINES}
+    whole = models["fcucr-sasrec"]
+    assert (whole["teacher"], whole["prototypes"], whole["personal"]) == ("received_global", "trained", True)
+    assert models["no-tasd"] == whole | {"teacher": "none"}
+    assert models["no-iupr"] == whole | {"prototypes": "none"}
+    assert models["no-both"] == whole | {"teacher": "none", "prototypes": "none"}
+    assert models["history"] == whole
+    assert (models["sasrec"]["personal"], models["sasrec"]["teacher"]) == (False, "none")
+    assert models["fcucr-gru4rec"] == whole | {"encoder": "gru4rec"}
+
+
+def test_a_stream_of_its_own_is_another_cell_and_the_usual_one_is_not():
+    usual = ASK.cell("xing", "sasrec")
+    assert Ask("released", [0], stream="cyclic").cell("xing", "sasrec") == usual
+    other = Ask("released", [0], stream="one-pass").cell("xing", "sasrec")
+    assert other.experiment(0).protocol.stream == "one-pass"
+    assert other.folder(0) != usual.folder(0) != usual.folder(1)
+    with pytest.raises(InputError, match="sasreck"):
+        recipe("sasreck", "released")
+
+
+@pytest.mark.parametrize("exhibit", EXHIBITS)
+def test_every_cell_is_a_valid_experiment_with_a_folder_of_its_own(exhibit):
+    ask = Ask("paper", [0], {"rounds": 2})
+    for data in EXHIBITS[exhibit].data:
+        cells = EXHIBITS[exhibit].cells(ask, data)
+        assert {cell.experiment(0).rounds for cell in cells} == {2}
+        assert len({cell.folder(0) for cell in cells}) == len(set(cells))
+
+
+def test_the_usual_point_of_a_knob_is_the_row_itself():
+    plain = ASK.cell("xing", "fcucr-sasrec")
+    made = plain.experiment(0)
+    assert {
+        "knowledge.window": made.knowledge.window,
+        "knowledge.interval": made.knowledge.interval,
+        "knowledge.top_k": made.knowledge.top_k,
+        "model.distill_weight": made.model["distill_weight"],
+    } == sweeps.USUAL
+    for knob, usual in sweeps.USUAL.items():
+        cells = sweeps.turned(ASK, "xing", knob)
+        assert [value for value, cell in cells.items() if cell == plain] == [usual]
+
+
+def test_published_tables_agree_with_one_another():
+    for data in published.DATA:
+        whole = published.TABLE_2[data]["fcucr-sasrec"]
+        assert published.TABLE_3[data]["fcucr-sasrec"] == whole
+        assert published.TABLE_4[data][-1] == whole  # all rounds
+        assert published.TABLE_5[data][0] == whole  # an interval of one
+        assert published.SECONDS_4[data][-1] == published.SECONDS_5[data][0]
+    assert published.TABLE_2["xing"]["fcucr-tisasrec"] == (0.2983, 0.1891)
+    assert published.TABLE_2["tmall"]["gru4rec"] == (0.2274, 0.1248)
+
+
+def test_nominal_epsilon_is_that_of_one_gaussian_release():
+    for std, epsilon in published.NOMINAL_EPSILON.items():
+        assert math.sqrt(2 * math.log(1.25 / 1e-5)) / std == pytest.approx(epsilon, abs=0.005)
+
+
+def test_noise_has_the_paper_s_standard_deviation():
+    cells = sweeps.noisy(Ask("paper", [0]), "xing")
+    uploads = cells[sweeps.UPLOADS][0.2].experiment(0)
+    assert (uploads.privacy.mechanism, uploads.privacy.trust) == ("paper-laplace", "local")
+    assert math.sqrt(2) * uploads.privacy.scale == pytest.approx(0.2, abs=1e-6)  # variance of a Laplace: 2 b^2
+    assert cells[sweeps.REPLIES][0.2].experiment(0).model["receiver_noise"] == 0.2
+    assert uploads.aggregation.weights == "uniform"
+    assert cells[sweeps.UPLOADS][0.0] == cells[sweeps.REPLIES][0.0]
+
+
+def test_levels():
+    lines = list(comparison.lines(ASK, "xing", ("sasrec", "fcucr-sasrec", "no-both")).values())
+    sheet, records = levels(found(sasrec=ALONE, fcucr_sasrec=WITH), "t", "model", lines)
+    rows = {row["model"]: row for row in sheet.rows}
+    assert list(rows)[3:] == [
+        "popularity",
+        "seen, then popularity",
+        "seen or in session, then popularity",
+        "co-occurrence with the last item",
+        "chance",
+    ]
+    whole = rows["FCUCR (SASRec)"]
+    assert (whole["HR@10"], whole["HR@10\n(paper)"]) == ("0.4000 ± 0.1000", "0.2882")
+    assert (whole["HR@10\nnew"], whole["HR@10\nseen"]) == ("0.0900 ± 0.0100", "0.5000 ± 0.1000")
+    assert (whole["HR@10\nall items"], whole["NDCG@10\nall items"]) == ("0.0400 ± 0.0100", "0.0200 ± 0.0050")
+    assert (whole["best\nround"], whole["seeds"]) == ("7", "3")
+    assert (rows["personal MLP alone"]["HR@10"], rows["personal MLP alone"]["HR@10\n(paper)"]) == ("-", "-")
+    assert rows["seen, then popularity"]["HR@10"] == "0.4500 ± 0.0000"
+    assert rows["seen or in session, then popularity"]["HR@10"] == "-"
+    assert (sheet.bold, sheet.rules) == ([1], [2])
+    at = {(r["row"], r["measure"]): r for r in records}
+    assert at["FCUCR (SASRec)", "HR@10"]["mean"] == pytest.approx(0.4)
+    assert at["popularity", "HR@10"]["mean"] == pytest.approx(0.25)
+
+
+def test_gains_are_over_seeds_that_both_have():
+    of = comparison.lines(ASK, "xing", ("fcucr-sasrec", "sasrec"))
+    sheet, records = compared(found(sasrec=ALONE, fcucr_sasrec=WITH), "t", of["fcucr-sasrec"], of["sasrec"])
+    rows = {row["measure"]: row for row in sheet.rows}
+    assert list(rows) == list(MEASURES)
+    assert rows["HR@10"]["gain\n%"] == "+41.2"  # 1.2 / 0.85
+    assert rows["HR@10"]["p"] == "0.118"  # of differences 0.1, 0.2, 0.05
+    assert rows["HR@10"]["gain %\n(paper)"] == "+60.1"  # .2882 / .1800
+    assert (rows["HR@10, new"]["gain\n%"], rows["HR@10, new"]["gain %\n(paper)"]) == ("-10.0", "-")
+    assert {r["pairs"] for r in records} == {3}
+    fewer = compared(found(sasrec={1: ALONE[1]}, fcucr_sasrec=WITH), "t", of["fcucr-sasrec"], of["sasrec"])[1][0]
+    assert (fewer["pairs"], fewer["gain_percent"]) == (1, pytest.approx(100 * (0.5 / 0.3 - 1)))
+
+
+def test_plain_words():
+    of = comparison.lines(ASK, "xing", ("fcucr-sasrec", "sasrec", "no-tasd"))
+    both = found(sasrec=ALONE, fcucr_sasrec=WITH)
+    said = survives(both, of["fcucr-sasrec"], of["sasrec"])
+    assert "on all targets +41.2 %, not told from chance (p = 0.118)" in said
+    assert "on new targets -10.0 %, not told from chance" in said
+    assert "not run" in survives(both, of["fcucr-sasrec"], of["no-tasd"])
+    lines = beaten(both, list(of.values()))
+    assert lines[0] == "popularity (xing, HR@10 0.2500): beaten by FCUCR (SASRec), Fed-SASRec"
+    assert lines[1].endswith("0.4500): beaten by none; not beaten by FCUCR (SASRec), Fed-SASRec")
+
+
+def test_tables_2_and_3():
+    some = found(sasrec=ALONE, fcucr_sasrec=WITH)
+    two, three = comparison.table_2(ASK, some, ["xing"]), comparison.table_3(ASK, some, ["xing"])
+    assert [row["model"] for row in two.sheets[0].rows][:4] == ["PFedRec", "FedRAP", "GPFedRec", "Fed-GRU4Rec"]
+    assert (len(two.sheets), len(three.sheets)) == (4, 4)
+    assert "FCUCR (SASRec) against Fed-SASRec, xing, HR@10: on all targets +41.2 %" in two.notes[1]
+    assert any("Fed-DMI-GNN" in note for note in two.notes)
+    nothing = comparison.table_2(ASK, Found({}), ["xing"])
+    assert {row["HR@10"] for row in nothing.sheets[0].rows} == {"-"}
+    assert set(LABELS) == set(ROWS)
+
+
+def test_tables_4_and_5():
+    page = sweeps.table_4(ASK, found(fcucr_sasrec=WITH), ["xing"])
+    rows = {row["rounds"]: row for row in page.sheets[0].rows}
+    assert list(rows)[:5] == ["this round", "last 2", "last 3", "last 5", "all rounds"]
+    whole = rows["all rounds"]
+    assert (whole["HR@10"], whole["HR@10\n(paper)"]) == ("0.4000 ± 0.1000", "0.2882")
+    assert (whole["seconds\nper round"], whole["seconds\n(paper)"]) == ("1.50", "672")
+    assert (rows["last 2"]["HR@10"], rows["last 2"]["NDCG@10\n(paper)"]) == ("-", "0.1985")
+    page = sweeps.table_5(ASK, found(fcucr_sasrec=WITH), ["xing"])
+    assert [row["seconds\n(paper)"] for row in page.sheets[0].rows][:5] == ["672", "643", "634", "619", "598"]
+
+
+def test_figures_3_and_7():
+    some = found(fcucr_sasrec=WITH)
+    three, seven = sweeps.figure_3(ASK, some, ["xing"]), sweeps.figure_7(ASK, some, ["xing"])
+    assert [row["k"] for row in three.sheets[0].rows][:6] == ["1", "5", "20", "100", "200", "1000"]
+    assert three.sheets[0].rows[2]["HR@10"] == three.sheets[1].rows[3]["HR@10"] == "0.4000 ± 0.1000"
+    epsilons = [row["epsilon\n(paper)"] for row in seven.sheets[0].rows]
+    assert epsilons[:7] == ["inf", "48.45", "24.22", "16.15", "12.11", "9.69", "8.07"]
+    assert three.figure is not None
+    assert len(seven.figure.axes) == 2
+
+
+def test_figure_2():
+    runs = {0: summary(0.3, 0.1, [0.2, 0.6, 0.4]), 1: summary(0.3, 0.1, [0.4, 0.8])}
+    page = forgetting.figure_2(ASK, found(fcucr_sasrec=runs), ["xing"])
+    curves = {row["model"]: row for row in page.sheets[0].rows}
+    whole = curves["FCUCR (SASRec)"]
+    assert (whole["round 1"], whole["round 2"], whole["round 5"]) == ("0.300", "0.700", "-")
+    assert (whole["best"], whole["best - last"]) == ("0.700", "0.000")
+    assert curves["Fed-SASRec"]["round 1"] == "-"
+    shares = {row["model"]: row for row in page.sheets[1].rows}["FCUCR (SASRec)"]
+    assert (shares["targets\nfrom 0.5"], shares["targets\nfrom 0.9"]) == ("0.800", "0.300")
+    assert (shares["negatives\nfrom 0.5"], shares["negatives\nfrom 0.9"]) == ("0.200", "0.100")
+
+
+def test_what_was_not_measured_is_no_number():
+    assert math.isnan(picked("HR@10", "sampled", "no such")(ALONE[0]))
+    assert math.isnan(picked("HR@5", "seen")(ALONE[0]))
+    sheet, records = compared(
+        Found({}), "t", Line("a", ASK.cell("xing", "sasrec")), Line("b", ASK.cell("xing", "no-tasd"))
+    )
+    assert {row["gain\n%"] for row in sheet.rows} == {"-"}
+    assert {r["pairs"] for r in records} == {0}
