@@ -22,6 +22,7 @@ from edge.sampling import Sampler
 from edgefr.cohorts import Cohorts, Log
 from edgefr.data.blocks import Block
 from edgefr.engine.federation import Federation
+from edgefr.engine.tables import Own
 from edgefr.engine.work import MEMORY
 from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile
@@ -289,6 +290,11 @@ class Continual:
                 mixed = torch.where(known.unsqueeze(1), mixed, new[name])
             new[name] = mixed
         self.proxies = new
+
+    @property
+    def tables(self) -> dict[str, Own]:
+        """The clients' own item rows that the model has: blocks do not carry any on."""
+        return self.federation.tables
 
     @property
     def clients(self) -> np.ndarray:

@@ -53,7 +53,8 @@ def save_model(run: Run, sim: Simulation | Continual) -> None:
     for name, rows in (("history", history), ("train", train)):
         tensors[f"{name}.values"] = torch.from_numpy(np.ascontiguousarray(rows.values))
         tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
-    tensors |= {f"rows.{name}": value for name, value in tensors_of(f.tables).items()}
+    tensors |= {f"rows.{name}": value for name, value in tensors_of(sim.tables).items()}
+    tensors |= _newest_sessions(sim)
     tensors["pool"] = torch.from_numpy(np.ascontiguousarray(pool))
     tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
     for name, numbers in zip(("users", "items"), held_out(sim.prepared), strict=True):
@@ -72,6 +73,21 @@ def save_model(run: Run, sim: Simulation | Continual) -> None:
         _link(sim.prepared.text.folder, run.path / "encoder")
     if sim.experiment.model.get("client") == "lora":
         write_peft(run.path / "adapters" / "lora", shared, sim.experiment.model["lora_alpha"], base="encoder")
+
+
+def _newest_sessions(sim: Simulation | Continual) -> dict[str, torch.Tensor]:
+    """Every user's newest training session, where clients read sessions: what a device knows of its user's present."""
+    sessions = sim.prepared.sessions
+    if sessions is None or sim.row.reads != "sessions":
+        return {}
+    some = sessions.train.counts > 0
+    newest = sessions.train.values[sessions.train.offsets[1:][some] - 1]
+    users = np.flatnonzero(some)
+    own = {"items": sessions.items.take(newest), "times": sessions.times.take(newest)}
+    rows = {name: Ragged.from_sorted(users[kept.rows], kept.values, len(some)) for name, kept in own.items()}
+    columns = {f"session.{name}.values": np.ascontiguousarray(kept.values) for name, kept in rows.items()}
+    columns |= {f"session.{name}.offsets": kept.offsets for name, kept in rows.items()}
+    return {name: torch.from_numpy(column) for name, column in columns.items()}
 
 
 def held_out(prepared: Prepared) -> tuple[Ints, Ints]:
@@ -119,6 +135,9 @@ def export_run(
     tables = {n: Ragged(tensors[f"{n}.values"].numpy(), tensors[f"{n}.offsets"].numpy()) for n in ("history", "train")}
     blocks = isinstance(experiment.protocol, Blocks)  # whose users may have learned in an earlier block alone
     users = np.flatnonzero(tables["train"].counts + (tables["history"].counts if blocks else 0))
+    windowed = experiment.row.reads == "sessions"
+    for name in ("session.items", "session.times") if windowed else ():
+        tables[name] = Ragged(tensors[f"{name}.values"].numpy(), tensors[f"{name}.offsets"].numpy())
     rows = {name: table.take(users) for name, table in tables.items()}
     pool = tensors["pool"].numpy().astype(np.int64)
     program = program_of(run, experiment, tensors, len(names["items"]))
@@ -137,8 +156,9 @@ def export_run(
         shared=part(tensors, "shared."),
         private={name: value[index] for name, value in part(tensors, "private.").items()},
         users=[names["users"][u] for u in users],
-        history=_both(rows["history"], rows["train"]) if program.needs_history else None,
-        seen=_both(rows["history"], rows["train"]) if blocks else rows["train"],
+        history=rows["session.items"] if windowed else _past(rows) if program.needs_history else None,
+        times=rows.get("session.times"),
+        seen=_past(rows) if blocks else rows["train"],
         item_ids=names["items"],
         titles=names["titles"],
         encoder=encoder,
@@ -155,6 +175,7 @@ def export_run(
             "seed": experiment.seed,
             "pool": len(pool),
             **({} if experiment.privacy.examples is None else {"learning": ONLY_RECOMMENDS}),
+            **({"learning": "none: there are no step graphs for sessions yet"} if windowed else {}),
         },
         seed=experiment.seed,
         offered=pool.tolist() if len(pool) < len(names["items"]) else None,
@@ -245,7 +266,7 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
     how, e = strategy(experiment.strategy), experiment
     if e.privacy.step is not None:  # an upload is float32, which does not hold every multiple of a step
         return None
-    if e.privacy.examples is not None:
+    if e.privacy.examples is not None or e.row.reads == "sessions":
         return None
     if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
         return None
@@ -285,7 +306,8 @@ def part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tenso
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _both(first: Ragged, second: Ragged) -> Ragged:
+def _past(rows: dict[str, Ragged]) -> Ragged:
+    """Items of all blocks, the last included."""
     from edgefr.measure import joined
 
-    return joined(first, second)
+    return joined(rows["history"], rows["train"])

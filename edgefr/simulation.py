@@ -25,6 +25,7 @@ from edgefr.engine.examples import DPSGD, plan_for, start_up_probe
 from edgefr.engine.federation import Federation
 from edgefr.engine.processes import Workers
 from edgefr.engine.release import released_values, restricted
+from edgefr.engine.tables import Own
 from edgefr.engine.work import Clients, Executor
 from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import Fleet, FleetFile
@@ -188,6 +189,11 @@ class Simulation:
         used = {name for phase in self.federation.phases("round") for name in phase.uses}
         private = self.personal.get(split.name) or {n: v for n, v in self.federation.private.items() if n in used}
         return split.history, split.train, split.pool, self.federation.shared, private
+
+    @property
+    def tables(self) -> dict[str, Own]:
+        """The clients' own item rows that the model has."""
+        return self.federation.tables
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs."""

@@ -50,8 +50,9 @@ class Streaming(Simulation):
     """State of a run over sessions.
 
     `best` is the model of the best round so far by validation HR + NDCG: tensors by `shared.<name>`, `private.<name>`,
-    `tables.<name>` (rows of clients' own) and `reply.<which>`; `best_round` its number, `best_value` that sum. `groups`: test metrics by stage where the
-    target was in the user's training items ("seen") and where it was not ("new").
+    `tables.<name>` (rows of clients' own) and `reply.<which>`; `best_round` its number, `best_value` that sum.
+    `groups`: test metrics by stage where the target was in the user's training items ("seen") and where it was not
+    ("new").
     """
 
     best: dict[str, Tensor] = field(default_factory=dict)

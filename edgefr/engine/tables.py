@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from cloud.rules import Rows
 from edgefr.engine.work import Clients, RowUpdates
@@ -140,17 +141,36 @@ class GraphRows:
         there = ascending[at] == clients if len(ascending) else np.zeros(len(clients), np.bool_)
         known = torch.from_numpy(there)
         out = torch.where(known.unsqueeze(1), self.before[index], self.table[index])
-        asked = np.flatnonzero(there)
-        asked = asked[np.argsort(items[asked], kind="stable")]
-        slot = by_number[torch.from_numpy(at[asked])]
-        wanted, starts = np.unique(items[asked], return_index=True)
-        bounds = [*starts.tolist(), len(asked)]
-        some = torch.from_numpy(wanted).long()
-        low, high = (torch.searchsorted(self.items, some, right=right).tolist() for right in (False, True))
+        slot, index = by_number[torch.from_numpy(at[there])], index[known]
+        many = 2 * len(slot) > len(slot.unique()) * len(self.items.unique())
+        out[known] += self._by_client(slot, index) if many else self._by_item(slot, index)
+        return out
+
+    def _by_item(self, slot: Tensor, index: Tensor) -> Tensor:
+        """The mixed changes [n, width] of pairs of a slot and an item, an item at a time: few of each client."""
+        out = torch.zeros(len(slot), self.values.shape[1])
+        order = index.argsort(stable=True)
+        wanted, counts = index[order].unique_consecutive(return_counts=True)
+        bounds = [0, *counts.cumsum(0).tolist()]
+        low, high = (torch.searchsorted(self.items, wanted, right=right).tolist() for right in (False, True))
         for (first, last), a, b in zip(pairwise(bounds), low, high, strict=True):
             if a < b:  # somebody changed this item
-                weights = self.mix[slot[first:last]][:, self.slots[a:b]]
-                out[torch.from_numpy(asked[first:last])] += weights @ self.values[a:b]
+                asked = order[first:last]
+                out[asked] = self.mix[slot[asked]][:, self.slots[a:b]] @ self.values[a:b]
+        return out
+
+    def _by_client(self, slot: Tensor, index: Tensor) -> Tensor:
+        """The same, a client's whole table at a time: most of each client."""
+        out = torch.zeros(len(slot), self.values.shape[1])
+        changed, counts = self.items.unique_consecutive(return_counts=True)
+        starts, each = counts.cumsum(0) - counts, torch.arange(len(self.items))
+        place = torch.searchsorted(changed, index).clamp_max(len(changed) - 1)
+        real = changed[place] == index
+        for number in slot.unique().tolist():
+            weights = self.mix[number][self.slots]
+            mixed = embedding_bag(each, self.values, starts, mode="sum", per_sample_weights=weights)
+            mine = real & (slot == number)
+            out[mine] = mixed[place[mine]]
         return out
 
     def tensors(self) -> dict[str, Tensor]:

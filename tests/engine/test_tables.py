@@ -206,3 +206,13 @@ def test_the_graph_wants_everybody_to_start_from_one_broadcast() -> None:
     late = [Group(EVERYONE[:3], 1, made.shared), Group(EVERYONE[3:], 1, made.shared)]
     with pytest.raises(InputError, match="than async"):
         made.round(1, late, work(made.program).sampler, interactions())
+
+
+def test_whole_tables_and_single_rows_of_what_clients_get_are_the_same() -> None:
+    made = rounds(federation(Alone(inline.run), "gpfedrec", rule="graph"), 1)
+    table = made.tables["received.item"]
+    client, item = pairs(CLIENTS, ITEMS)
+    whole = table.rows(client, item)
+    single = torch.cat([table.rows(client[at::40], item[at::40]) for at in range(40)])
+    back = np.argsort(np.concatenate([np.arange(len(client))[at::40] for at in range(40)]))
+    torch.testing.assert_close(single[torch.from_numpy(back)], whole, atol=1e-6, rtol=1e-5)
