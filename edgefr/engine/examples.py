@@ -241,7 +241,7 @@ def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: Pri
     """One phase of one client; `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     phase = steps.phase
     tensors.update({name: tensors[name].clone() for name in phase.trains})
-    optimiser = Optimiser(phase.optimiser, phase.lr, {name: tensors[name].shape for name in phase.trains})
+    optimiser = Optimiser(phase.optimiser, phase.lr, {n: tensors[n].shape for n in phase.trains}, phase.beta_2)
     steps.generator.manual_seed(keyed.key(sampler.seed, f"noise of {phase.name}", round_, client))
     for done, records in enumerate(_batches(sampler, round_, phase, client), 1):
         gradients = steps.step(tensors, torch.from_numpy(records).to(steps.generator.device))
