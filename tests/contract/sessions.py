@@ -29,6 +29,7 @@ AS_RELEASED = {
 VARIANTS: dict[str, tuple[str, dict]] = {
     "sasrec": ("sasrec", ALONE),
     "sasrec, two heads and blocks, softmax": ("sasrec", {**ALONE, "heads": 2, "layers": 2, "loss": "softmax"}),
+    "sasrec with biases": ("sasrec", {**ALONE, "item_bias": True}),
     "sasrec unmasked": ("sasrec", {**ALONE, "masked": False}),
     "gru4rec": ("gru4rec", {**ALONE, "encoder": "gru4rec"}),
     "tisasrec": ("tisasrec", {**ALONE, "encoder": "tisasrec", "spans": 9}),

@@ -128,7 +128,8 @@ class FCUCR:
         """What a client keeps for its next round: the encoder it has now."""
         if self.settings.teacher != "previous_local":
             return {}
-        kept = {name: tensors[name.removeprefix(PREVIOUS)] for name in self.specs if name.startswith(PREVIOUS + "enc")}
+        own = [name for name in self.specs if name.startswith(PREVIOUS + "encoder.")]
+        kept = {name: tensors[name.removeprefix(PREVIOUS)].expand_as(tensors[name]) for name in own}
         return kept | {PREVIOUS + "known": torch.ones_like(tensors[PREVIOUS + "known"])}
 
     def publish(self, tensors: Tensors, batch: Window) -> Tensor | None:
@@ -141,7 +142,8 @@ class FCUCR:
         """A window's features [..., L, d] as a prototype [..., P]."""
         if self.settings.pooling == "map":
             return features.flatten(-2)
-        return features.sum(-2) / real.sum(-1, keepdim=True).clamp_min(1.0)
+        weight = real / real.sum(-1, keepdim=True).clamp_min(1.0)
+        return (features * weight.unsqueeze(-1)).sum(-2)
 
     def predicted(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
         """What is compared with item rows: [..., L, d], and 1 for their bias (FCUCR Eq. 7, or the features alone)."""
@@ -194,4 +196,5 @@ class FCUCR:
         """Each position's error, [..., L], from the scores of its target [..., L] and of negatives [..., L, n]."""
         if self.settings.loss == "softmax":
             return torch.logsumexp(torch.cat([positive.unsqueeze(-1), negative], dim=-1), dim=-1) - positive
-        return torch.nn.functional.softplus(-positive) + torch.nn.functional.softplus(negative).mean(-1)
+        each = torch.nn.functional.softplus(negative).sum(-1) / max(negative.shape[-1], 1)
+        return torch.nn.functional.softplus(-positive) + each

@@ -1,0 +1,303 @@
+"""FCUCR's local program against numbers worked out by hand, and one client's session against torch's own parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from edgefr.engine import inline
+from edgefr.engine.release import restricted
+from edgefr.methods.fcucr.prediction import dice, init_prediction, prediction, prediction_shapes
+from edgefr.methods.fcucr.program import FCUCR
+from edgefr.methods.fcucr.settings import FCUCRSettings
+from edgefr.methods.program import Window
+from tests.contract.sessions import CLIENTS, NEGATIVES, private_of, sampler, work
+from tests.contract.sessions import program as small
+
+ROWS = torch.tensor([[0.5, 1.0], [-1.0, 2.0], [3.0, -0.5], [0.25, 0.75]])
+
+
+class Plain:
+    """An encoder whose features are the items' vectors, times `encoder.scale`."""
+
+    def specs(self) -> dict[str, tuple[int, ...]]:
+        return {"scale": (1,)}
+
+    def init(self, seed: int) -> dict[str, Tensor]:
+        return {"scale": torch.ones(1)}
+
+    def encode(self, tensors, x: Tensor, real: Tensor, times: Tensor) -> Tensor:
+        return x * tensors["scale"].unsqueeze(-1)
+
+
+def plain(**options: object) -> FCUCR:
+    """The program over `Plain`, without an MLP unless asked."""
+    chosen = {"dim": 2, "length": 3, "personal": False, "prototypes": "none", "teacher": "none", **options}
+    made = FCUCR(FCUCRSettings.model_validate(chosen), 4, 1)
+    made.encoder = Plain()
+    return made
+
+
+def window(taught: Tensor | None = None) -> Window:
+    """Items 1 and 2 after a place of padding; their targets are 2 and 0, with negatives 3, 0 and 3, 1."""
+    real = torch.tensor([0.0, 1.0, 1.0])
+    items = torch.tensor([0, 1, 2])
+    positive, negative = torch.tensor([0, 2, 0]), torch.tensor([[0, 0], [3, 0], [3, 1]])
+    return Window(items, items, real, real / 2, times=real, positive=positive, negative=negative, taught=taught)
+
+
+def loss(program: FCUCR, batch: Window, **tensors: Tensor) -> float:
+    everything = {"item": ROWS, "encoder.scale": torch.ones(1), **tensors}
+    return float(program.loss(everything, batch, program.phases[0]))
+
+
+def product(a: int, b: int) -> float:
+    return float(ROWS[a] @ ROWS[b])
+
+
+BCE = [
+    log(1 + exp(-product(1, 2))) + (log(1 + exp(product(1, 3))) + log(1 + exp(product(1, 0)))) / 2,
+    log(1 + exp(-product(2, 0))) + (log(1 + exp(product(2, 3))) + log(1 + exp(product(2, 1)))) / 2,
+]
+SOFTMAX = [
+    -log(exp(product(1, 2)) / sum(exp(product(1, j)) for j in (2, 3, 0))),
+    -log(exp(product(2, 0)) / sum(exp(product(2, j)) for j in (0, 3, 1))),
+]
+TAUGHT = torch.tensor([[9.0, 9.0], [0.0, 1.0], [3.0, 0.5]])
+APART = ((1 + 1) / 2 + (0 + 1) / 2) / 2
+"""FCUCR Eq. 3 by hand: features (-1, 2) and (3, -0.5) against (0, 1) and (3, 0.5); padding does not count."""
+
+
+# --- the loss --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("bce", BCE), ("softmax", SOFTMAX)])
+def test_the_loss_is_the_mean_over_the_real_positions(kind: str, expected: list[float]) -> None:
+    assert loss(plain(loss=kind), window()) == pytest.approx(sum(expected) / 2, rel=1e-6)
+
+
+def test_distillation_is_added_with_its_weight() -> None:
+    found = loss(plain(teacher="received_global", distill_weight=0.3), window(TAUGHT))
+    assert found == pytest.approx(sum(BCE) / 2 + 0.3 * APART, rel=1e-6)
+
+
+@pytest.mark.parametrize("most", [0.5, 100.0])
+def test_clamped_distillation_weighs_no_more_than_the_loss_and_has_no_gradient_of_its_weight(most: float) -> None:
+    program = plain(teacher="received_global", distill="clamped", distill_weight=most)
+    own, scale = sum(BCE) / 2, torch.ones(1, requires_grad=True)
+    weight = min(own / APART, most)
+    assert (weight == most) == (most == 0.5), "both sides of the minimum are tried"
+    everything = {"item": ROWS, "encoder.scale": scale}
+    found = program.loss(everything, window(TAUGHT), program.phases[0])
+    assert found.item() == pytest.approx(own + weight * APART, rel=1e-6)
+    fixed = plain(teacher="received_global", distill_weight=weight)
+    expected = fixed.loss(everything, window(TAUGHT), fixed.phases[0])
+    assert torch.autograd.grad(found, scale)[0] == pytest.approx(float(torch.autograd.grad(expected, scale)[0]))
+
+
+def test_features_equal_to_the_teachers_are_no_division_by_zero() -> None:
+    program = plain(teacher="received_global", distill="clamped")
+    assert loss(program, window(ROWS[[0, 1, 2]])) == pytest.approx(sum(BCE) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("distill", ["constant", "clamped"])
+def test_a_client_that_never_trained_has_no_previous_encoder_to_keep_to(distill: str) -> None:
+    program = plain(teacher="previous_local", distill=distill, distill_weight=0.3)
+    first, later = (torch.tensor([known]) for known in (0.0, 1.0))
+    found = [loss(program, window(TAUGHT), **{"previous.known": known}) for known in (first, later)]
+    assert found == pytest.approx([sum(BCE) / 2, sum(BCE) / 2 + 0.3 * APART], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("bce", log(1 + exp(-product(1, 2))) / 2 + log(1 + exp(-product(2, 0))) / 2), ("softmax", 0.0)],
+)
+def test_without_negatives_the_targets_alone_are_learned(kind: str, expected: float) -> None:
+    batch = replace(window(), negative=torch.zeros(3, 0, dtype=torch.int64))
+    assert loss(plain(loss=kind), batch) == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_items_bias_is_added_to_its_score() -> None:
+    bias = [0.5, -1.0, 0.25, 2.0]
+    program = plain(item_bias=True)
+    rows = torch.cat([ROWS, torch.tensor(bias).unsqueeze(1)], 1)
+    scores = [[(2, 1), (3, 0), (0, 0)], [(0, 1), (3, 0), (1, 0)]]
+    each = [
+        log(1 + exp((1 - 2 * label) * (product(item, j) + bias[j]))) * (1 if label else 0.5)
+        for item, three in zip((1, 2), scores, strict=True)
+        for j, label in three
+    ]
+    assert loss(program, window(), item=rows) == pytest.approx(sum(each) / 2, rel=1e-6)
+
+
+# --- teachers and prototypes -----------------------------------------------------------------------------------------
+
+
+def test_whose_features_are_taught() -> None:
+    tensors = {"item": ROWS, "encoder.scale": torch.tensor([2.0]), "previous.encoder.scale": torch.tensor([-1.0])}
+    real = ROWS[[0, 1, 2]] * torch.tensor([[0.0], [1.0], [1.0]])
+    assert plain().teach(tensors, window()) is None
+    for teacher, expected in (("received_global", 2 * real), ("previous_local", -real)):
+        torch.testing.assert_close(plain(teacher=teacher).teach(tensors, window()), expected, atol=0, rtol=0)
+
+
+def test_what_a_client_keeps_for_its_next_round() -> None:
+    program, clients = small("fcucr"), np.arange(2)
+    tensors = {n: v.expand(2, *v.shape) for n, v in program.init_shared(0).items()} | private_of(program, clients)
+    kept = program.remember(tensors)
+    assert set(kept) == {name for name in program.specs if name.startswith("previous.")}
+    assert kept.pop("previous.known").tolist() == [[1.0], [1.0]]
+    assert all(torch.equal(value, tensors[name.removeprefix("previous.")]) for name, value in kept.items())
+    for teacher in ("received_global", "none"):
+        assert small("fcucr", teacher=teacher).remember(tensors) == {}
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_prototype_is_the_mean_of_the_real_features_or_all_of_them(masked: bool) -> None:
+    """The released encoder has features at padding, which are no part of a mean."""
+    features, real = torch.tensor([[8.0, 8.0], [1.0, 2.0], [3.0, 6.0]]), torch.tensor([0.0, 1.0, 1.0])
+    mean = plain(personal=True, prototypes="received", masked=masked)
+    assert mean.pooled(features, real).tolist() == [2.0, 4.0]
+    whole = plain(personal=True, prototypes="received", pooling="map", masked=masked)
+    assert whole.pooled(features, real).tolist() == [8.0, 8.0, 1.0, 2.0, 3.0, 6.0]
+    assert plain(personal=True).publish({}, window()) is None
+
+
+@pytest.mark.parametrize("pooling", ["mean", "map"])
+def test_a_reply_stands_beside_every_position(pooling: str) -> None:
+    program = plain(personal=True, prototypes="received", pooling=pooling, hidden=3)
+    features, real = torch.rand(3, 2), torch.tensor([0.0, 1.0, 1.0])
+    own = {name: torch.randn(shape) for name, shape in prediction_shapes(2, 3).items()}
+    reply = torch.rand(2 if pooling == "mean" else 6)
+    beside = reply.expand(3, 2) if pooling == "mean" else reply.view(3, 2)
+    expected = prediction(own, torch.cat([features, beside], 1), real)
+    assert torch.equal(program.predicted({**own, "prototype": reply}, features, real), expected)
+    alone = plain(personal=True, hidden=3).predicted(own, features, real)
+    assert torch.equal(alone, prediction(own, torch.cat([features, torch.zeros(3, 2)], 1), real))
+
+
+# --- the MLP ---------------------------------------------------------------------------------------------------------
+
+
+def test_dice_by_hand() -> None:
+    x, slope, real = torch.tensor([[7.0], [1.0], [3.0]]), torch.tensor([0.25]), torch.tensor([0.0, 1.0, 1.0])
+    gates = [1 / (1 + exp(-(value - 2) / sqrt(1 + 1e-5))) for value in (7, 1, 3)]  # mean 2, variance 1 of 1 and 3
+    expected = [p * value + (1 - p) * 0.25 * value for p, value in zip(gates, (7, 1, 3), strict=True)]
+    assert dice(x, slope, real).flatten().tolist() == pytest.approx(expected, rel=1e-5)
+    assert torch.equal(dice(x, torch.ones(1), real).round(decimals=4), x), "with slope 1 it does nothing"
+
+
+def test_the_mlp_is_two_layers_with_dice_between() -> None:
+    own = {name: torch.randn(shape) for name, shape in prediction_shapes(2, 3).items()}
+    x, real = torch.randn(4, 4), torch.tensor([0.0, 1.0, 1.0, 1.0])
+    wide = F.linear(x, own["prediction.0.weight"].T, own["prediction.0.bias"])
+    bent = dice(wide, own["prediction.slope"], real)
+    expected = F.linear(bent, own["prediction.1.weight"].T, own["prediction.1.bias"])
+    torch.testing.assert_close(prediction(own, x, real), expected)
+
+
+def test_a_clients_first_mlp_is_its_own_and_as_wide_as_its_inputs_ask() -> None:
+    all_of, some = (init_prediction(0, 8, 5, np.array(who)) for who in (range(60), (7, 3)))
+    assert all(torch.equal(all_of[name][[7, 3]], value) for name, value in some.items())
+    assert all(not torch.equal(value[0], value[1]) for name, value in some.items() if "slope" not in name)
+    for name, fan_in in (("0", 16), ("1", 5)):
+        for part in ("weight", "bias"):
+            values = all_of[f"prediction.{name}.{part}"]
+            assert values.abs().max() <= 1 / sqrt(fan_in)
+            assert values.std() == pytest.approx(1 / sqrt(3 * fan_in), rel=0.15)
+    assert not all_of["prediction.slope"].any()
+
+
+# --- one client, whole -----------------------------------------------------------------------------------------------
+
+
+def by_torch(program: FCUCR, shared: dict[str, Tensor], private: dict[str, Tensor], client: int) -> dict[str, Tensor]:
+    """One client's round with a whole torch.nn.Embedding, torch.optim.Adam and the window as it is, without padding."""
+    draws, options = sampler(), program.settings
+    draw = draws.draw(np.array([client]), "round", 2, 3)
+    places = np.flatnonzero(draw.real[0])
+    inputs, targets = (torch.from_numpy(draw.touched[part[0, places]]) for part in (draw.inputs, draw.positives))
+    negatives = torch.from_numpy(draw.touched[draw.negatives[:, 0, places]])
+    table = torch.nn.Embedding.from_pretrained(shared["item"].clone(), freeze=False)
+    own = {n: v.clone().requires_grad_() for n, v in {**shared, **private}.items() if n in program.phases[0].trains}
+    own.pop("item")
+
+    def features(encoder: dict[str, Tensor], vectors: Tensor) -> Tensor:
+        named = {n.removeprefix("encoder."): v for n, v in encoder.items() if n.startswith("encoder.")}
+        named = {n: v[-len(places) :] if n.startswith("position") else v for n, v in named.items()}
+        times = torch.from_numpy(draw.times[0, places])
+        return program.encoder.encode(named, vectors, torch.ones(len(places), dtype=vectors.dtype), times)
+
+    previous = {n.removeprefix("previous."): v for n, v in private.items() if n.startswith("previous.encoder.")}
+    with torch.no_grad():
+        taught = features(previous, table(inputs)) if previous else None
+    optimiser = torch.optim.Adam([table.weight, *own.values()], lr=options.lr, betas=(0.9, 0.98))
+    for epoch in range(3):
+        h = features(own, table(inputs))
+        out = h
+        if options.personal:
+            reply = private["prototype"] if options.reply else torch.zeros(6, dtype=h.dtype)
+            wide = torch.cat([h, reply.expand_as(h)], 1) @ own["prediction.0.weight"] + own["prediction.0.bias"]
+            gate = torch.sigmoid((wide - wide.mean(0)) / (wide.var(0, correction=0) + 1e-5).sqrt())
+            bent = gate * wide + (1 - gate) * own["prediction.slope"] * wide
+            out = bent @ own["prediction.1.weight"] + own["prediction.1.bias"]
+        scores = torch.cat([table(targets).unsqueeze(1), table(negatives[epoch])], 1) @ out.unsqueeze(2)
+        label = torch.tensor([1.0, *[0.0] * NEGATIVES], dtype=h.dtype).expand(len(h), -1)
+        weight = torch.tensor([1.0, *[1 / NEGATIVES] * NEGATIVES], dtype=h.dtype)
+        each = F.binary_cross_entropy_with_logits(scores.squeeze(2), label, weight, reduction="none")
+        total = each.sum(1).mean()
+        if taught is not None and private["previous.known"] > 0:
+            total = total + options.distill_weight * F.mse_loss(h, taught)
+        optimiser.zero_grad()
+        total.backward()
+        optimiser.step()
+    return {"item": table.weight.detach(), **{name: value.detach() for name, value in own.items()}}
+
+
+@pytest.mark.parametrize("variant", ["sasrec", "gru4rec", "tisasrec", "fcucr", "without prototypes"])
+def test_a_round_of_a_client_is_that_of_torch_over_the_whole_table(variant: str) -> None:
+    """Adam over the rows that are read is Adam over the table; clients 2 and 7 fill their window, 1 has one item."""
+    program, clients = small(variant), np.arange(CLIENTS)
+    shared = {name: value.double() for name, value in program.init_shared(3).items()}
+    private = {name: value.double() for name, value in private_of(program, clients).items()}
+    found = inline.run(work(program), shared, private, clients)
+    for client in (1, 2, 4, 7):
+        expected = by_torch(program, shared, {name: value[client] for name, value in private.items()}, client)
+        table = shared["item"].clone()
+        mine = found.rows["item"].client == client
+        table[found.rows["item"].rows[mine]] += found.rows["item"].values[mine]
+        learned = {"item": table, **{name: shared[name] + value[client] for name, value in found.dense.items()}}
+        learned |= {name: value[client] for name, value in found.private.items() if name in expected}
+        assert learned.keys() == expected.keys()
+        for name in expected:
+            torch.testing.assert_close(learned[name], expected[name], atol=1e-9, rtol=0, msg=f"{client}: {name}")
+        assert (table - shared["item"]).abs().max() > 1e-4
+
+
+def test_a_client_remembers_the_encoder_it_ends_with() -> None:
+    program, clients = small("fcucr"), np.arange(CLIENTS)
+    shared = program.init_shared(3)
+    found = inline.run(work(program), shared, private_of(program, clients), clients)
+    for name, change in found.dense.items():
+        torch.testing.assert_close(found.private[f"previous.{name}"], shared[name] + change, atol=1e-7, rtol=0)
+    assert (found.private["previous.known"] == 1).all()
+    assert {n for n in program.specs if n.startswith("previous.")} <= found.private.keys()
+
+
+@pytest.mark.parametrize("left", [["item"], ["encoder.norm.scale"]])
+def test_rounds_may_train_some_of_the_shared_tensors(left: list[str]) -> None:
+    """privacy.tensors; the encoder that a client remembers is then the one it has, trained or not."""
+    program, clients = small("fcucr"), np.arange(CLIENTS)
+    restricted(program, left)
+    shared = program.init_shared(3)
+    found = inline.run(work(program), shared, private_of(program, clients), clients)
+    assert [*found.dense, *found.rows] == left
+    for name in (name for name in program.specs if name.startswith("previous.encoder.")):
+        now = shared[name.removeprefix("previous.")] + found.dense.get(name.removeprefix("previous."), 0)
+        torch.testing.assert_close(found.private[name], now.expand(CLIENTS, *program.specs[name].shape))
