@@ -9,7 +9,6 @@ Owns: relations and means. Does not own: uploads (`cloud.rules`), who keeps the 
 
 from __future__ import annotations
 
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +71,12 @@ def _products(
     order = np.lexsort((slots, items))
     slots, values = slots[order], values[order]
     ends = np.flatnonzero(np.diff(items[order], append=-1)) + 1
-    out = np.zeros((clients, clients))
-    for first, last in pairwise([0, *ends.tolist()]):
-        who, change = slots[first:last], values[first:last]
-        out[np.ix_(who, who)] += change @ change.T
+    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    alone = starts[ends - starts == 1]  # most rows of a large catalogue
+    squares = np.square(values[alone], dtype=np.float64).sum(1)
+    out = np.diag(np.bincount(slots[alone], squares, clients))
+    for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
+        if last - first > 1:
+            who, change = slots[first:last], values[first:last]
+            out[who[:, None], who] += change @ change.T
     return out

@@ -148,16 +148,17 @@ class GraphRows:
 
     def _by_item(self, slot: Tensor, index: Tensor) -> Tensor:
         """The mixed changes [n, width] of pairs of a slot and an item, an item at a time: few of each client."""
-        out = torch.zeros(len(slot), self.values.shape[1])
-        order = index.argsort(stable=True)
-        wanted, counts = index[order].unique_consecutive(return_counts=True)
-        bounds = [0, *counts.cumsum(0).tolist()]
-        low, high = (torch.searchsorted(self.items, wanted, right=right).tolist() for right in (False, True))
-        for (first, last), a, b in zip(pairwise(bounds), low, high, strict=True):
+        order = np.argsort(index.numpy(), kind="stable")
+        asked, wanted = slot.numpy()[order], index.numpy()[order]
+        bounds = np.flatnonzero(np.diff(wanted, prepend=-1, append=-1)).tolist()
+        low, high = (np.searchsorted(self.items.numpy(), wanted, side) for side in ("left", "right"))
+        mix, slots, values = self.mix.numpy(), self.slots.numpy(), self.values.numpy()
+        out = np.zeros((len(slot), values.shape[1]), np.float32)
+        for first, last in pairwise(bounds):
+            a, b = low[first], high[first]
             if a < b:  # somebody changed this item
-                asked = order[first:last]
-                out[asked] = self.mix[slot[asked]][:, self.slots[a:b]] @ self.values[a:b]
-        return out
+                out[order[first:last]] = mix[asked[first:last, None], slots[a:b]] @ values[a:b]
+        return torch.from_numpy(out)
 
     def _by_client(self, slot: Tensor, index: Tensor) -> Tensor:
         """The same, a client's whole table at a time: most of each client."""
