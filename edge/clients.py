@@ -12,6 +12,7 @@ from privacy.errors import InputError, unknown
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 SHOWN = 20
+TIMES = "history.times"
 
 
 def named(what: str, name: str, known: dict[str, int]) -> int:
@@ -77,6 +78,19 @@ class Clients:
         if not (values.min() >= 0 and values.max() < self._bundle.manifest.item_count):
             raise self._fault(f"{name} of user '{self.ids[user]}' has items outside the catalogue")
         return values
+
+    def times(self, user: int | None) -> Ints:
+        """When a user had the items of its "history", unix seconds; for bundles whose methods read sessions."""
+        start, stop = (0, 0) if user is None else self._ragged["history"][user : user + 2]
+        if stop == start:
+            return np.empty(0, np.int64)
+        whole = self._file.get_slice(TIMES) if TIMES in self._names else None
+        if whole is None or whole.get_shape() != self._file.get_slice("history.values").get_shape():
+            raise self._fault(f"{TIMES} is missing or has not one moment for each of history.values")
+        moments = whole[int(start) : int(stop)]
+        if moments.dtype != np.int64 or (np.diff(moments) < 0).any():
+            raise self._fault(f"{TIMES} of user '{self.ids[user or 0]}' are no moments in order")
+        return moments
 
     def _offsets(self, name: str) -> Ints:
         if not {f"{name}.values", f"{name}.offsets"} <= self._names:

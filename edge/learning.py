@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
+from edge.optimiser import BETA_2
 from edge.records import Inside, Record
 
 Count = Annotated[int, Field(ge=0)]
@@ -34,6 +35,7 @@ class PhaseRecord(Record):
     dense: list[str] = Field(description="dense tensors it trains, in the order of the graph's flat vector")
     tables: list[str] = Field(description="tables whose rows it trains")
     lr: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(description="learning rate by tensor")
+    beta_2: float = Field(BETA_2, gt=0, lt=1, description="Adam's decay of the second moment")
 
 
 class ReplayRecord(Record):
@@ -67,6 +69,24 @@ class ReleaseRecord(Record):
         return {name: value for name, value in found.items() if name != "project" or value is not None}
 
 
+class SessionRecord(Record):
+    """How a device learns from its session, and what it and the server tell each other beside updates (FCUCR §4)."""
+
+    gap_s: Count = Field(description="seconds of a pause after which a new session begins")
+    teach: Inside | None = Field(description="graph of the teacher's features, from the tensors before training")
+    publish: Inside | None = Field(description="graph of a window's prototype; null: none is sent")
+    order: Literal["received", "trained"] | None = Field(
+        description="received: sent before training, by the encoder as received, and trained with the reply to it; "
+        "trained: sent with the update, by the trained encoder; null: nothing is sent"
+    )
+    reply: str | None = Field(description="private tensor that holds the server's last reply; null: there is none")
+    receiver_noise: Annotated[float, Field(ge=0)] = Field(
+        description="standard deviation of noise that the device adds to replies"
+    )
+    keeps: dict[str, str] = Field(description="private tensors set after training to what the named tensors then are")
+    marks: list[str] = Field(description="private tensors set to 1 after training")
+
+
 class Learning(Record):
     """`learning` in `config.json`: everything a device needs to do the local work of a round."""
 
@@ -81,6 +101,7 @@ class Learning(Record):
     round: Count = Field(description="federated rounds behind the bundle's tensors")
     release: ReleaseRecord
     replay: ReplayRecord | None = Field(description="null: nothing is replayed")
+    sessions: SessionRecord | None = Field(None, description="null: it learns from a set of items")
 
     def tensor(self, name: str) -> TensorRecord:
         """The record of a tensor; KeyError when there is none."""

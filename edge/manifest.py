@@ -6,9 +6,9 @@ Owns the two schemas and the canonical form of the manifest. Does not own readin
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from edge.learning import Learning
 from edge.records import MANIFEST as MANIFEST  # the names that no listed file may have
@@ -94,6 +94,9 @@ class Config(Record):
     score: Inside = Field(description="ONNX graph of one client's scores")
     tables: list[Table] = Field(description="per-item tables the score graph reads")
     history: bool = Field(description="whether scoring reads the client's own past positives")
+    window: int | None = Field(
+        None, ge=1, le=1024, description="newest items of the client's session that scoring reads in order; null: a set"
+    )
     shared: Inside = Field(description="shared dense tensors, safetensors")
     users: Inside = Field(description="ids of the simulated users")
     private: Inside = Field(description="private tensors, history and seen items of the simulated users")
@@ -101,6 +104,12 @@ class Config(Record):
     encoder: Encoder | None = Field(description="text encoder; null in bundles of cached vectors only")
     learning: Learning | None = Field(None, description="what a device needs to learn; null: it only recommends")
     encoder_in: list[str] = Field(description="device classes of the same export whose bundle has an encoder")
+
+    @model_validator(mode="after")
+    def _sessions_have_windows(self) -> Self:
+        if self.learning is not None and self.learning.sessions is not None and self.window is None:
+            raise ValueError("it learns from sessions, but reads no window of them")
+        return self
 
 
 def canonical(manifest: Manifest) -> bytes:

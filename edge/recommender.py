@@ -12,10 +12,12 @@ from edge.clients import Clients, read_tensors
 from edge.encoder import TextEncoder, open_encoder
 from edge.graph import Graph
 from edge.scorer import Scorer
+from edge.sessions import Windows, window_of
 from edge.tables import open_table
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
 
 
 class Recommender:
@@ -50,10 +52,14 @@ class Recommender:
         number = None if user is None else self._clients.number(user)
         private = self._clients.private(number)
         past = self._clients.items("history", number) if history is None else self.catalogue.numbers(history)
+        context: Ints | Windows = past
+        if self.bundle.config.window is not None:
+            times = self._clients.times(number) if history is None else np.zeros(len(past), np.int64)
+            context = window_of(past, times, self.bundle.config.window)
         dense = {f"shared.{name}": tensor for name, tensor in self._shared.items()}
         dense |= {f"private.{name}": tensor for name, tensor in private.items()}
         own = {name: tensor.__getitem__ for name, tensor in private.items()}
-        return self._scorer.scores(dense, past, own | {name: table.rows for name, table in self._tables.items()})
+        return self._scorer.scores(dense, context, own | {name: table.rows for name, table in self._tables.items()})
 
     def recommend(
         self,
@@ -66,11 +72,15 @@ class Recommender:
 
         `user`: one of `users`; None is a new device with the initial private tensors. Items the user has seen
         are left out, and so are those in `exclude` (ids, or numbers in the catalogue). `history` replaces the
-        user's own past positives in methods that read them. Fewer than k come back when fewer are left.
+        user's own past positives in methods that read them. Where these are a session, `history` is in order, at one
+        moment; and since a session may repeat itself, nothing is left out but `exclude`. Fewer than k come back when
+        fewer are left.
         Raises `InputError` for k < 1, unknown users or items, and when nothing is left.
         """
         number = None if user is None else self._clients.number(user)
-        left_out = np.concatenate([self._clients.items("seen", number), self.catalogue.numbers(exclude)])
+        left_out = self.catalogue.numbers(exclude)
+        if self.bundle.config.window is None:
+            left_out = np.concatenate([self._clients.items("seen", number), left_out])
         return self.catalogue.best(self.scores(user, history), k, left_out)
 
     def encode(self, texts: str | list[str]) -> Floats:

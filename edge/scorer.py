@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.graph import Graph
+from edge.sessions import Windows
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -29,10 +30,12 @@ class Scorer:
     def __init__(self, graph: Graph, items: int) -> None:
         self._graph, self._items = graph, items
 
-    def scores(self, dense: Mapping[str, Floats], context: Ints, tables: Mapping[str, Rows]) -> Floats:
-        """Scores (logits) of every item, float32 [items]. `dense`: "shared.X" and "private.X"."""
+    def scores(self, dense: Mapping[str, Floats], context: Ints | Windows, tables: Mapping[str, Rows]) -> Floats:
+        """Scores (logits) of every item, float32 [items]. `dense`: "shared.X" and "private.X". `context`: the client's
+        past positives, or its window where the graph reads a session."""
         out = np.empty(self._items, np.float32)
-        feeds: dict[str, npt.NDArray[Any]] = {**dense, **history_feeds(self._graph, context, tables)}
+        past = window_feeds if isinstance(context, Windows) else history_feeds
+        feeds: dict[str, npt.NDArray[Any]] = {**dense, **past(self._graph, context, tables)}  # type: ignore[arg-type]
         wanted = _wanted(self._graph, "items")
         for start in range(0, self._items, BLOCK):
             part = slice(start, min(start + BLOCK, self._items))
@@ -53,6 +56,12 @@ def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> di
     label = np.full(len(rows), 1 if len(context) else 0, np.float32)
     feeds: dict[str, npt.NDArray[Any]] = {"label.history": label, "weight.history": label / np.float32(len(rows))}
     return feeds | {f"history.{name}": read(graph, tables, name, rows) for name in _wanted(graph, "history")}
+
+
+def window_feeds(graph: Graph, window: Windows, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
+    """A graph's inputs about the one window of `window`."""
+    feeds: dict[str, npt.NDArray[Any]] = {"label.history": window.real[0], "times.history": window.times[0]}
+    return feeds | {f"history.{name}": read(graph, tables, name, window.items[0]) for name in _wanted(graph, "history")}
 
 
 def read(graph: Graph, tables: Mapping[str, Rows], name: str, items: Any) -> npt.NDArray[Any]:

@@ -1,14 +1,15 @@
 """Local training on the device: a client's phases, epoch by epoch, step by step, through the bundle's step graphs.
 
 Owns: what is fed to a step and what is done with its outputs. Does not own: which examples there are (`edge.sampling`,
-`edge.steps`), the maths of a step (the graph), what leaves the device (`edge.release`), where state is kept.
+`edge.steps`, `edge.streams`), the maths of a step (the graph), what leaves the device (`edge.release`), where state is
+kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from edge.optimiser import corrections
 from edge.replay import Replay
 from edge.sampling import Sampler
 from edge.scorer import Rows, history_feeds
-from edge.steps import Steps, steps_of
+from edge.steps import steps_of
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -30,16 +31,61 @@ Stop = Callable[[], str | None]
 CLIENT = np.zeros(1, np.int64)  # the device's own row in its sampler
 
 
+Step = tuple[Ints, dict[str, Array]]
+"""The items whose rows a step reads, ascending, and what else it is fed."""
+
+
+class Work(Protocol):
+    """What a client trains on in a round: past positives, rows of the tables that the program reads, and its steps."""
+
+    @property
+    def context(self) -> Ints: ...
+
+    @property
+    def tables(self) -> Mapping[str, Rows]: ...
+
+    def steps(self, phase: PhaseRecord) -> Iterator[Step]:
+        """All steps of a phase, epoch after epoch."""
+        ...
+
+    def read(self, phases: Sequence[PhaseRecord]) -> Ints:
+        """All items that the steps of phases that train tables read, ascending."""
+        ...
+
+    def planned(self, phases: Sequence[PhaseRecord]) -> int:
+        """How many steps there are."""
+        ...
+
+
 @dataclass(frozen=True)
 class Material:
-    """What a client trains on in a round: its draws (of one client), its past positives, what it replays (of one
-    client), and the rows of the tables that the program reads."""
+    """The work of a client that learns from a set of items: its draws (of one client), its past positives, what it
+    replays (of one client), and the rows of the tables that the program reads."""
 
     sampler: Sampler
     context: Ints
     replay: Replay | None
     tables: Mapping[str, Rows]
     round: int
+
+    def steps(self, phase: PhaseRecord) -> Iterator[Step]:
+        """As `Work.steps`."""
+        replay = self.replay if phase.when == "round" else None
+        for epoch in range(phase.epochs):
+            drawn = self.sampler.epoch(CLIENT, phase.purpose, self.round, epoch)
+            steps = steps_of([drawn], self.sampler.batch_size, self.sampler.catalogue, replay)
+            for start, stop in zip(steps.bounds[:-1].tolist(), steps.bounds[1:].tolist(), strict=True):
+                at = slice(start, stop)
+                yield steps.items[at], {"label": steps.label[at], "weight": steps.weight[at]}
+
+    def read(self, phases: Sequence[PhaseRecord]) -> Ints:
+        """As `Work.read`."""
+        found = [items for phase in phases if phase.tables for items, _ in self.steps(phase)]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+
+    def planned(self, phases: Sequence[PhaseRecord]) -> int:
+        """As `Work.planned`."""
+        return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
 
 
 @dataclass(frozen=True)
@@ -60,7 +106,7 @@ def train(
     graphs: Mapping[str, Graph],
     learning: Learning,
     dense: Mapping[str, Floats],
-    material: Material,
+    material: Work,
     stop: Stop = lambda: None,
 ) -> Trained:
     """Run phases from the tensors in `dense` (all that they read); nothing given is changed.
@@ -68,27 +114,26 @@ def train(
     `graphs`: a loaded step graph by phase name. `stop` is asked before every step.
     """
     now = dict(dense)
-    read = _items(phases, material, learning.batch_size)
+    read = material.read(phases)
     rows = {name: material.tables[name](read) for name in _distinct(name for p in phases for name in p.tables)}
     taken, reason, loss = 0, None, None
     for phase in phases:
         work = _Phase(phase, graphs[phase.name], learning, now, read, rows, material)
-        for number, (steps, step) in enumerate(_every(phase, material, learning.batch_size), 1):
+        for number, (items, examples) in enumerate(material.steps(phase), 1):
             reason = stop()
             if reason is not None:
                 break
-            loss = work.step(steps, step, number)
+            loss = work.step(items, examples, number)
             taken += 1
         now |= work.dense()
         if reason is not None:
             break
-    planned = sum(phase.epochs for phase in phases) * int(material.sampler.steps(CLIENT)[0])
     changed = _distinct(name for phase in phases for name in phase.dense)
     return Trained(
         {name: now[name] for name in changed},
         {name: (read, values) for name, values in rows.items()},
         taken,
-        planned,
+        material.planned(phases),
         reason,
         loss,
     )
@@ -108,7 +153,7 @@ class _Phase:
         dense: Mapping[str, Floats],
         read: Ints,
         rows: dict[str, Array],
-        material: Material,
+        material: Work,
     ):
         self.phase, self.graph, self.read, self.rows, self.tables = phase, graph, read, rows, material.tables
         self.shapes = {name: learning.tensor(name).shape for name in phase.dense}
@@ -131,14 +176,11 @@ class _Phase:
             return {}
         return {f"{name}.{moment}": np.zeros(shape, np.float32) for moment in ("first", "second")}
 
-    def step(self, steps: Steps, step: int, number: int) -> float:
-        """Take one step of an epoch, the `number`-th of the phase; its loss."""
-        at = slice(*steps.bounds[step : step + 2].tolist())
-        items = steps.items[at]
+    def step(self, items: Ints, examples: Mapping[str, Array], number: int) -> float:
+        """Take the `number`-th step of the phase; its loss."""
         place = np.searchsorted(self.read, items)
-        factor, epsilon = corrections(number)
-        feeds = self.given | self.state
-        feeds |= {"label": steps.label[at], "weight": steps.weight[at]}
+        factor, epsilon = corrections(number, self.phase.beta_2)
+        feeds = {**self.given, **self.state, **examples}
         feeds |= {"factor": factor.astype(np.float32).reshape(1), "epsilon": epsilon.astype(np.float32).reshape(1)}
         for name in self.graph.inputs:
             role, _, table = name.partition(".")
@@ -162,24 +204,6 @@ class _Phase:
         sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
         parts = np.split(self.state["theta"], np.cumsum(sizes)[:-1])
         return {n: part.reshape(shape) for (n, shape), part in zip(self.shapes.items(), parts, strict=True)}
-
-
-def _every(phase: PhaseRecord, material: Material, batch_size: int) -> Iterator[tuple[Steps, int]]:
-    """All steps of a phase, epoch after epoch."""
-    replay = material.replay if phase.when == "round" else None
-    for epoch in range(phase.epochs):
-        drawn = material.sampler.epoch(CLIENT, phase.purpose, material.round, epoch)
-        steps = steps_of([drawn], batch_size, material.sampler.catalogue, replay)
-        yield from ((steps, step) for step in range(len(steps.lengths)))
-
-
-def _items(phases: Sequence[PhaseRecord], material: Material, batch_size: int) -> Ints:
-    """All items that the examples of phases that train tables read, ascending."""
-    read = [np.empty(0, np.int64)]
-    for phase in phases:
-        if phase.tables:
-            read += [steps.items for steps, step in _every(phase, material, batch_size) if step == 0]
-    return np.unique(np.concatenate(read))
 
 
 def _distinct(names: Iterator[str]) -> list[str]:

@@ -78,7 +78,7 @@ def save_model(run: Run, sim: Simulation | Continual) -> None:
 def _newest_sessions(sim: Simulation | Continual) -> dict[str, torch.Tensor]:
     """Every user's newest training session, where clients read sessions: what a device knows of its user's present."""
     sessions = sim.prepared.sessions
-    if sessions is None or sim.row.reads != "sessions":
+    if sessions is None or sim.experiment.row.reads != "sessions":
         return {}
     some = sessions.train.counts > 0
     newest = sessions.train.values[sessions.train.offsets[1:][some] - 1]

@@ -66,14 +66,16 @@ def export_bundles(
     held_out: HeldOut | None = None,
     rules: Rules | None = None,
     footprints: Footprints | None = None,
+    times: Rows | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
 
     `shared` are whole tensors, `private` [U, ...] per user of `users`; clients without personal layers lack
-    those tensors. `history` and `seen` are ragged item numbers per user. `encoder` is a transformers folder
-    whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on
-    which class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id.
+    those tensors. `history` and `seen` are ragged item numbers per user; of programs that read sessions, `history` is
+    each user's newest session in order and `times` its moments in unix seconds, rows alike. `encoder` is a transformers
+    folder whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on which
+    class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id.
     `seed` makes the private tensors a new device starts from. `offered` are the items that may be recommended
     (None: all), where others are in the catalogue only because they are in users' histories. Devices refuse the
     bundles `expires_days` after `created` (None: never). `numbers` key the users' draws in the run (None: 0, 1, ...).
@@ -91,7 +93,7 @@ def export_bundles(
     Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same bundle, and
     for a class whose every variant loses too much.
     """
-    out, everyone = Path(out), Users(list(users), private, history, seen, numbers)
+    out, everyone = Path(out), Users(list(users), private, history, seen, numbers, times)
     _check_targets(out, classes, users_of, len(users))
     check(program, everyone, shared, len(item_ids))
     serial, origin, expires = _seconds(created), _plain(provenance), _expiry(created, expires_days)

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.manifest import TableType
+from edge.scorer import BLOCK
 from export.encoders import Form, encoder_of
 from export.folder import Kit, Plan, fill
 from export.footprint import Footprint, Footprints
+from export.graphs import window_of
 from export.quality import Judge, Quality
 from export.quantise import table_fp16, table_int8
 from export.variants import Candidate, Variant, Work, variants_of
@@ -54,11 +56,16 @@ def candidates(
 
 
 def scoring_work(kit: Kit, variant: Variant) -> Work:
-    """One pass over the catalogue: every dense matrix once per item, and the tables read once."""
-    specs = kit.program.specs
+    """One pass over the catalogue: every dense matrix once per item, and the tables read once.
+
+    Where a window of a session is read, once per position and block of items; then an item is one inner product."""
+    specs, window = kit.program.specs, window_of(kit.program)
     dense = sum(math.prod(s.shape) for s in specs.values() if s.kind == "dense" and len(s.shape) == 2)
     read = sum(kit.stage.files[table.path].size for table in kit.tables[variant.table])
-    return Work(2.0 * dense * kit.items, float(read + 4 * dense))
+    width = sum(table.width for table in kit.tables[variant.table])
+    blocks = -(-kit.items // BLOCK)
+    products = dense * kit.items if window is None else dense * window * blocks + width * kit.items
+    return Work(2.0 * products, float(read + 4 * dense))
 
 
 def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:

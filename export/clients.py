@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from edge.sessions import Windows, window_of
 from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]
@@ -31,13 +32,16 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Users:
-    """All simulated users: ids, private tensors by name [U, ...], past positives, items to leave out, numbers."""
+    """All simulated users: ids, private tensors by name [U, ...], past positives, items to leave out, numbers.
+
+    Where the program reads sessions, `history` is each user's newest one and `times` its moments, unix seconds."""
 
     ids: Sequence[str]
     private: Mapping[str, Tensor]
     history: Rows | None
     seen: Rows
     numbers: Sequence[int] | None = None
+    times: Rows | None = None
 
     def number(self, user: int) -> int:
         """What keys one user's draws in the run."""
@@ -46,6 +50,11 @@ class Users:
     def past(self, user: int) -> Ints:
         """Past positives of one user (none when the method reads none)."""
         return np.empty(0, np.int64) if self.history is None else _row(self.history, user)
+
+    def window(self, user: int, length: int) -> Windows:
+        """The newest items of one user's session."""
+        times = np.empty(0, np.int64) if self.times is None else _row(self.times, user)
+        return window_of(self.past(user), times, length)
 
     def left_out(self, user: int) -> Ints:
         """Items one user has seen."""
@@ -63,6 +72,8 @@ class Users:
         for name, rows in (("history", self.history), ("seen", self.seen)):
             values, offsets = take(rows, numbers)
             columns |= {f"{name}.values": values.astype(np.int32), f"{name}.offsets": offsets}
+        if self.times is not None:
+            columns["history.times"] = take(self.times, numbers)[0].astype(np.int64)
         return columns
 
 
@@ -107,6 +118,10 @@ def check(program: Any, users: Users, shared: Mapping[str, Tensor], items: int) 
         raise InputError(f"shared tensor '{missing[0]}' is missing; export with all of {program.name}'s shared tensors")
     if program.needs_history and users.history is None:
         raise InputError(f"{program.name} reads past positives: give history")
+    if users.times is not None and (
+        users.history is None or not np.array_equal(users.times.offsets, users.history.offsets)
+    ):
+        raise InputError("times are not those of history: give one for each of its items")
     for what, rows in (("history", users.history), ("seen", users.seen)):
         if rows is None:
             continue

@@ -28,6 +28,7 @@ from edge.manifest import (
 from export.card import model_card
 from export.clients import Users
 from export.encoders import Form
+from export.graphs import window_of
 from export.learning import paths as learning_paths
 from export.parts import IDS, INIT, SCORE, SHARED
 from export.stage import Stage
@@ -63,7 +64,7 @@ class Kit:
         record = None if form is None else form.record
         encoder = [] if record is None else [path for path in (record.path, record.data, record.tokenizer) if path]
         learning = learning_paths(self.learning) if self.learning else []
-        return [SCORE, *learning, *encoder, *tables, IDS, SHARED, INIT]
+        return list(dict.fromkeys([SCORE, *learning, *encoder, *tables, IDS, SHARED, INIT]))
 
     def size(self, variant: Variant) -> Size:
         """Bytes a device keeps; the simulated users' state is for replay and does not count."""
@@ -94,6 +95,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
         score=SCORE,
         tables=kit.tables[plan.variant.table],
         history=kit.program.needs_history,
+        window=window_of(kit.program),
         shared=SHARED,
         users=USERS,
         private=PRIVATE,

@@ -9,6 +9,11 @@ The score graph has no numbers of its own: every tensor is an input, named by ro
     shared.X        a shared dense tensor
     private.X       a private dense tensor
 
+Of programs that read a session in order, the past positives are a window of its newest items, of `program.window`
+positions: where a session is shorter, the first are padding, labelled 0.
+
+    times.history   seconds since the first real one                [h]
+
 Owns: what these graphs compute. Does not own: tracing and the gate (`export.trace`), steps of training
 (`export.steps`), what a bundle holds (`export.bundle`).
 """
@@ -17,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +83,19 @@ class Gathered:
         return (values * self.weight).sum()
 
 
+@dataclass(frozen=True)
+class Viewed(Gathered):
+    """A client's window of its session on a device; `label` is 1 at real positions, `times` are seconds [L]."""
+
+    times: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+def window_of(program: Any) -> int | None:
+    """Positions of the window that a program reads; None: it reads no session in order."""
+    found: int | None = getattr(program, "window", None)
+    return found
+
+
 def table_widths(program: Any) -> dict[str, int]:
     """Width of every per-item table a program reads: its `rows` tensors, then its frozen tables."""
     rows = {name: spec.shape[1] for name, spec in program.specs.items() if spec.kind == "rows"}
@@ -91,6 +109,23 @@ def scored_tables(program: Any) -> dict[str, int]:
     it recommends.
     """
     return {VECTORS: program.dim} if constants_of(program) else table_widths(program)
+
+
+def history_shapes(program: Any, widths: Mapping[str, int]) -> dict[str, Shape]:
+    """A graph's inputs about the client's past positives, or its window; `widths` of the tables it reads."""
+    window = window_of(program)
+    size: str | int = "h" if window is None else window
+    out: dict[str, Shape] = {f"history.{name}": (size, width) for name, width in widths.items()}
+    return out | {"label.history": (size,), "weight.history" if window is None else "times.history": (size,)}
+
+
+def example_history(program: Any, past: int) -> dict[str, Tensor]:
+    """Inputs beside the rows for `past` positives; of a window at most as many as it has positions."""
+    window = window_of(program)
+    if window is None:
+        return {"label.history": torch.ones(past), "weight.history": torch.full((past,), 1 / past)}
+    real = (torch.arange(window) >= window - past).float()
+    return {"label.history": real, "times.history": real * (torch.arange(window) ** 2 // 3 * 60.0)}
 
 
 class _Vectors(torch.nn.Module):
@@ -146,13 +181,19 @@ class _Scores(torch.nn.Module):
         tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors}
         history = past = None
         if self._program.needs_history:
-            history = Gathered(self._tables("history", given), given["label.history"], given["weight.history"])
+            history = self._history(given)
             past = self._vectors("history", tensors, history, given)
         items = Gathered(self._tables("items", given), history=history)
         vectors = self._vectors("items", tensors, items, given)
         user = self._program.user(tensors, items, past, vectors)
         scores: Tensor = self._program.score(tensors, items, vectors, user).reshape(-1)
         return scores
+
+    def _history(self, given: Mapping[str, Tensor]) -> Gathered:
+        tables, label = self._tables("history", given), given["label.history"]
+        if window_of(self._program) is None:
+            return Gathered(tables, label, given["weight.history"])
+        return Viewed(tables, label, label, times=given["times.history"])
 
     def _tables(self, role: str, given: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
         return [(key, given[f"{role}.{name}"]) for name, key in self._keys.items() if f"{role}.{name}" in given]
@@ -178,16 +219,14 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
     names = list(program.specs) if tensors is None else [name for name in program.specs if name in tensors]
     shapes: dict[str, Shape] = {f"items.{name}": ("n", width) for name, width in widths.items()}
     if program.needs_history:
-        shapes |= {f"history.{name}": ("h", width) for name, width in widths.items()}
-        shapes |= {"label.history": ("h",), "weight.history": ("h",)}
+        shapes |= history_shapes(program, widths)
     dense = {name: program.specs[name] for name in names if program.specs[name].kind == "dense"}
     shapes |= {f"{spec.place}.{name}": spec.shape for name, spec in dense.items()}
 
     def inputs(n: int, h: int) -> list[Tensor]:
         sizes = {"n": n, "h": h}
         numbers = {k: filled(shape, sizes) for k, shape in shapes.items()}
-        constant = {"label.history": 1.0, "weight.history": 1 / h}
-        given = {k: torch.full(numbers[k], value) for k, value in constant.items() if k in numbers}
+        given = example_history(program, h) if program.needs_history else {}
         return [
             given[k] if k in given else example_rows(k, program.frozen.get(k.partition(".")[2]), s)
             for k, s in numbers.items()

@@ -13,7 +13,7 @@ from torch import Tensor
 from edge.catalogue import top
 from edge.recommender import Recommender
 from export.clients import Users, as_float32
-from export.graphs import VECTORS, Gathered
+from export.graphs import VECTORS, Gathered, Viewed, window_of
 
 SAMPLE = 16  # users compared per bundle
 TOP = 10
@@ -54,13 +54,22 @@ class Reference:
         with torch.no_grad():
             past, history = None, None
             if program.needs_history:
-                numbers = torch.from_numpy(self._users.past(user))
-                ones = torch.ones(len(numbers))
+                numbers, history = self._history(user, tensors)
                 past = self._all[numbers]
-                history = Gathered(self._rows(tensors, numbers), ones, ones / max(1, len(numbers)))
             items = Gathered(self._rows(tensors, self._items), history=history)
             personal = program.user(tensors, items, past, self._own)
             return as_float32(program.score(tensors, items, self._own, personal).reshape(-1))
+
+    def _history(self, user: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Gathered]:
+        """The user's past positives, or its window: their numbers, and what the program sees of them."""
+        length = window_of(self._program)
+        if length is None:
+            numbers = torch.from_numpy(self._users.past(user))
+            ones = torch.ones(len(numbers))
+            return numbers, Gathered(self._rows(tensors, numbers), ones, ones / max(1, len(numbers)))
+        window = self._users.window(user, length)
+        numbers, real, times = (torch.from_numpy(part[0]) for part in (window.items, window.real, window.times))
+        return numbers, Viewed(self._rows(tensors, numbers), real, real, times=times)
 
     def _vectors(self, items: Tensor | None) -> Tensor:
         """Vectors of the items, from the shared tensors alone."""

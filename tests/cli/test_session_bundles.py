@@ -5,24 +5,41 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from edge.recommender import Recommender
 from tests.cli.conftest import Cli
-from tests.visits import write_visits
+from tests.visits import USERS, write_visits
 
 TINY = ("data=retailrocket", "rounds=2", "model.dim=8", "model.length=5", "model.lr=0.01", "engine.shard_size=8")
 
 
-def simulate(cli: Cli, folder: Path, method: str) -> tuple[int, str, str]:
-    chosen = [word for value in (f"method={method}", *TINY) for word in ("--set", value)]
+def simulate(cli: Cli, folder: Path, method: str, *more: str) -> tuple[int, str, str]:
+    chosen = [word for value in (f"method={method}", *TINY, *more) for word in ("--set", value)]
     data = write_visits(folder / "data")
     return cli("simulate", "--data-dir", data, *chosen, "--out", folder / "run")
 
 
 def test_a_run_over_sessions_says_that_it_wrote_no_bundles(cli: Cli, tmp_path: Path) -> None:
-    assert simulate(cli, tmp_path, "gru4rec")[::2] == (0, "")
+    assert simulate(cli, tmp_path, "gru4rec", "sessions.history_bonus=2")[::2] == (0, "")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["bundles"] == []
-    assert "gru4rec" in summary["no_bundles"]
+    assert "history_bonus" in summary["no_bundles"]
     assert not (tmp_path / "run" / "bundles").exists()
     code, _, err = cli("export", "--run", tmp_path / "run", "--out", tmp_path / "out")
     assert (code, err.count("\n")) == (2, 1)
-    assert "no bundle of gru4rec" in err
+    assert "history_bonus" in err
+
+
+def test_bundles_of_a_run_over_sessions_recommend(cli: Cli, tmp_path: Path) -> None:
+    assert simulate(cli, tmp_path, "fcucr")[::2] == (0, "")
+    rows = json.loads((tmp_path / "run" / "summary.json").read_text())["bundles"]
+    assert all(row["max_score_error"] < 1e-4 and row["top10_equal"] == 1 for row in rows if row["parity_users"])
+    assert sum(row["parity_users"] for row in rows) == USERS
+    place = next(row["path"] for row in rows if row["parity_users"])
+    made = Recommender(place)
+    code, out, err = cli("recommend", place, "--user", made.users[0], "--k", "3")
+    assert (code, err) == (0, "")
+    assert made.recommend(1, made.users[0])[0][0] in out
+    items = made.catalogue.ids
+    assert made.recommend(3, history=items[:4]) != made.recommend(3, history=items[3::-1]), "the order is read"
+    assert made.recommend(3, history=items[:9]) == made.recommend(3, history=items[4:9]), "five items are read"
+    assert len(made.recommend(3)) == 3, "a new device has no session"
