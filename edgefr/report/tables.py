@@ -250,7 +250,7 @@ def warnings(summary: dict[str, Any]) -> list[str]:
         )
     if fleet["rounds"] and not fleet["contributed"]:
         out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
-    if summary["bundles"] and summary["privacy"].get("examples"):
+    if summary["bundles"] and summary.get("privacy", {}).get("examples"):
         out.append("warning: bundles of this run only recommend: a device cannot add the noise of privacy.examples")
     for row in summary["bundles"]:
         if row["lacks"]:
