@@ -9,7 +9,6 @@ Owns: relations and means. Does not own: uploads (`cloud.rules`), who keeps the 
 
 from __future__ import annotations
 
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -73,8 +72,8 @@ def _products(
     ends = np.flatnonzero(np.diff(items[order], append=-1)) + 1
     starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
     alone = starts[ends - starts == 1]  # most rows of a large catalogue
-    squares = np.square(values[alone], dtype=np.float64).sum(1)
-    out = np.diag(np.bincount(slots[alone], squares, clients))
+    out = np.zeros((clients, clients))
+    np.add.at(out, (slots[alone], slots[alone]), np.square(values[alone], dtype=np.float64).sum(1))
     for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
         if last - first > 1:
             who, change = slots[first:last], values[first:last]
