@@ -11,6 +11,9 @@ from torch import Tensor
 from edgefr.methods.program import One, inner
 from privacy import keyed
 
+RATE_OF_ITEMS = 80
+"""How many times a scorer's learning rate x number of items PFedRec's and GPFedRec's own code gives to item vectors."""
+
 RATE_OF_VECTORS = 170
 """How many times a scorer's learning rate the released F3CRec code gives to vectors (lr_eta)."""
 

@@ -22,7 +22,10 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
     "pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
     "gpfedrec": ("gpfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "pull": 3.0}),
-    "fedrap": ("fedrap", {"dim": 8, "lr": 0.5, "item_lr": 5.0, "init_scale": 0.3, "apart": 0.05, "curriculum": 4.0}),
+    "fedrap": (
+        "fedrap",
+        {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "apart": 0.05, "curriculum": 4.0},
+    ),
     "anchored fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "anchored pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
     "anchored transfr": ("transfr", {"adapter": [8], "head": [8], "head_form": "plain", "lr": 0.01}),

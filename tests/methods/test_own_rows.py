@@ -1,28 +1,36 @@
-"""FedRAP against a plain torch module: scores, the growing weights of its loss, a round of training."""
+"""FedRAP and GPFedRec against plain torch modules: scores, losses, a round of training; what they cannot do."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from edge.sampling import Sampler
 from edgefr.engine import debug, inline
 from edgefr.engine.tables import PrivateRows
+from edgefr.experiment import check_shippable, load_experiment
 from edgefr.methods import METHODS
 from edgefr.methods.fedrap.program import FedRAP
 from edgefr.methods.fedrap.settings import FedRAPSettings
+from edgefr.methods.gpfedrec.program import GPFedRec
+from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.program import Flat, One, TensorSpec
+from privacy.errors import InputError
 from tests.contract.programs import ITEMS, work
 
 DIM = 6
 
 
 def fedrap(**values: object) -> FedRAP:
-    return FedRAP(FedRAPSettings.model_validate({"dim": DIM, "lr": 0.2, "item_lr": 3.0} | values), ITEMS, 1)
+    return FedRAP(
+        FedRAPSettings.model_validate({"dim": DIM, "lr": 0.2, "item_lr": 3.0, "own_lr": 3.0} | values), ITEMS, 1
+    )
 
 
 class Plain(nn.Module):
@@ -88,7 +96,7 @@ def test_a_round_is_a_step_of_torch_optim_in_the_weights_of_that_round(executor)
     todo = replace(work(program, batch_size=1000), tables={"personal": table})
     tensors, plain = start(program)
     found = executor(todo, program.init_shared(3), program.init_private(3, torch.from_numpy(who)), who)
-    examples = todo.sampler.epoch(who, "federated", todo.round, 0)
+    examples = cast(Sampler, todo.sampler).epoch(who, "federated", todo.round, 0)
     items, label = torch.from_numpy(examples.items).long(), torch.from_numpy(examples.label)
     grown = math.tanh(todo.round / 4)
     optimiser = torch.optim.SGD(
@@ -119,11 +127,66 @@ def test_the_items_of_a_batch_count_once_in_every_layout() -> None:
     assert flat.over_items(values[[0, 1, 3]]) == 111.0
 
 
+def gpfedrec(**values: object) -> GPFedRec:
+    return GPFedRec(GPFedRecSettings.model_validate({"dim": DIM, "lr": 0.2, "item_lr": 3.0} | values), ITEMS, 1)
+
+
+def held(pull: float) -> tuple[GPFedRec, dict[str, Tensor], nn.Linear]:
+    """One client's tensors, with a table the server made for it, and its scorer as a module."""
+    program = gpfedrec(pull=pull)
+    scorer = {name: value[0] for name, value in program.init_private(3, torch.arange(1)).items()}
+    plain = nn.Linear(DIM, 1)
+    with torch.no_grad():
+        plain.weight.copy_(scorer["scorer.weight"])
+        plain.bias.copy_(scorer["scorer.bias"])
+    return program, {"item": program.init_shared(3)["item"], "received.item": random_rows(), **scorer}, plain
+
+
+def test_gpfedrec_pulls_the_rows_of_the_batch_to_those_made_for_the_client() -> None:
+    program, tensors, plain = held(pull=4.0)
+    item, made = tensors["item"], tensors["received.item"]
+    batch = One(ITEMS_OF_BATCH, ITEMS_OF_BATCH, LABEL, torch.full((5,), 0.2))
+    bce = nn.functional.binary_cross_entropy_with_logits(plain(item[ITEMS_OF_BATCH]).squeeze(1), LABEL)
+    few = ITEMS_OF_BATCH.unique()  # item 0 is there twice, and counts once
+    table = item.clone()
+    table[[n for n in range(ITEMS) if n not in few]] = made[[n for n in range(ITEMS) if n not in few]]
+    expected = bce + 4.0 * nn.functional.mse_loss(table, made)  # over the whole table, as published
+    torch.testing.assert_close(program.loss(tensors, batch, program.phases[0]), expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("recommends", ["graph", "global"])
+def test_gpfedrec_recommends_from_either_table(recommends: str) -> None:
+    _, tensors, plain = held(pull=1.0)
+    program = gpfedrec(recommends=recommends)
+    batch = One(ITEMS_OF_BATCH, ITEMS_OF_BATCH, LABEL, LABEL)
+    vectors = program.vectors(tensors, batch)
+    found = program.score(tensors, batch, vectors, program.user(tensors, batch, None, vectors))
+    table = tensors["received.item" if recommends == "graph" else "item"]
+    torch.testing.assert_close(found, plain(table[ITEMS_OF_BATCH]).squeeze(1), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedrap", "gpfedrec"])
+def test_what_own_rows_cannot_do_is_said_in_a_line(name: str) -> None:
+    with pytest.raises(InputError, match=f"protocol: blocks do not carry .* {name}"):
+        load_experiment(overrides=[f"method={name}", "data=ml-100k", "protocol.name=blocks"])
+    with pytest.raises(InputError, match="leave bundles out"):
+        check_shippable(load_experiment(overrides=[f"method={name}"]))
+    check_shippable(load_experiment(overrides=["method=pfedrec"]))
+
+
+@pytest.mark.parametrize("overrides", [["method=gpfedrec", "aggregation.rule=mean"], ["aggregation.rule=graph"]])
+def test_the_graph_is_gpfedrecs_and_gpfedrec_has_no_other_rule(overrides: list[str]) -> None:
+    with pytest.raises(InputError, match="rule graph is gpfedrec's"):
+        load_experiment(overrides=overrides)
+
+
 def test_the_table_knows_who_has_rows_of_its_own() -> None:
     for row in METHODS.values():
-        if row.name in ("fedrap", "fedmf", "pfedrec"):
+        if row.name in ("fedrap", "gpfedrec", "fedmf", "pfedrec"):
             made = row.build(row.settings(), ITEMS, None, 1)
             own = [n for n, spec in made.specs.items() if spec.place != "shared" and spec.kind == "rows"]
             assert row.own_rows == bool(own)
     assert fedrap().specs["personal"] == TensorSpec((ITEMS, DIM), "private", "rows")
-    assert fedrap(item_lr=None).phases[0].lr["personal"] == pytest.approx(0.2 * ITEMS * 170)
+    assert fedrap(item_lr=None, own_lr=0.7).phases[0].lr["item"] == pytest.approx(0.2 * ITEMS * 80)
+    assert fedrap(item_lr=None, own_lr=0.7).phases[0].lr["personal"] == 0.7
+    assert gpfedrec(item_lr=None).phases[0].lr["item"] == pytest.approx(0.2 * ITEMS * 80 - 0.2)

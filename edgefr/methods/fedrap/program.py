@@ -9,7 +9,7 @@ from torch import Tensor
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.losses import init_rows, pointwise_bce
 from edgefr.methods.program import One, Phase, Tensors, TensorSpec
-from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
 
 
 class FedRAP:
@@ -41,9 +41,9 @@ class FedRAP:
             "scorer.bias": TensorSpec((1,), "private"),
         }
         every = tuple(self.specs)
-        item_lr = settings.item_lr or settings.lr * items * RATE_OF_VECTORS
+        item_lr = settings.item_lr or settings.lr * items * RATE_OF_ITEMS
         lr = dict.fromkeys(every, settings.lr) | {"item": item_lr}
-        lr["personal"] = item_lr if settings.own_lr is None else settings.own_lr
+        lr["personal"] = settings.own_lr
         self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr),)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:

@@ -8,10 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.losses import init_rows
 from edgefr.methods.program import One, Phase, Tensors, TensorSpec
-from edgefr.methods.scorer import init_scorer, linear_scores
-
-RATE_OF_VECTORS = 80
-"""How many times a scorer's learning rate, and the number of items, the released code gives to item vectors."""
+from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
 
 
 class GPFedRec:
@@ -41,7 +38,7 @@ class GPFedRec:
             "scorer.bias": TensorSpec((1,), "private"),
         }
         trained = tuple(name for name, spec in self.specs.items() if spec.place != "received")
-        item_lr = settings.item_lr or settings.lr * (items * RATE_OF_VECTORS - 1)
+        item_lr = settings.item_lr or settings.lr * (items * RATE_OF_ITEMS - 1)
         lr = dict.fromkeys(trained, settings.lr) | {"item": item_lr}
         self.phases = (Phase("federated", tuple(self.specs), trained, local_epochs, "sgd", lr),)
 
