@@ -120,6 +120,15 @@ class AggregationSettings(_Settings):
         allow_inf_nan=False,
         description="learning rate of the server on the mean update; 1 is plain FedAvg",
     )
+    adaptive: Literal["none", "tables", "all"] = Field(
+        "none",
+        description="tensors that the server moves by Adam on the mean update (FedAdam) instead of by server_lr times "
+        "it: item tables, whose rows few clients change, or all (mean alone)",
+    )
+    adaptive_lr: float = Field(0.02, gt=0, allow_inf_nan=False, description="adaptive: learning rate of that Adam")
+    adaptive_floor: float = Field(
+        1e-5, ge=0, allow_inf_nan=False, description="adaptive: size of a mean update below which it counts as noise"
+    )
     beta: float = Field(
         0.9, gt=0, lt=1, description="temporal-mean: weight of a row's value before, if it did not change (Eq. 9)"
     )
@@ -157,6 +166,12 @@ class AggregationSettings(_Settings):
         description="graph: similarity of two clients' item tables; distance: 1 - cosine, so that neighbours are those "
         "who differ most, as the released code has it",
     )
+
+    @model_validator(mode="after")
+    def _adam_takes_a_mean(self) -> "AggregationSettings":
+        if self.adaptive != "none" and self.rule != "mean":
+            raise ValueError(f"adaptive {self.adaptive} takes a mean, and rule is {self.rule}; set rule to mean")
+        return self
 
     @property
     def is_sum(self) -> bool:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.adaptive import ServerAdam
 from cloud.aggregate import Accumulator, SealedSum, moved
 from cloud.graph import relations
 from cloud.rules import Uploads, combine, joined, temporal_mean, weighted
@@ -44,6 +45,7 @@ from edgefr.methods.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 from privacy.compress import Projection
 from privacy.errors import InputError
+from privacy.guarantee import Event
 from privacy.plan import Plan
 
 
@@ -139,6 +141,7 @@ class Federation:
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
         self.memory: Memory | None = None
         self.transfer: Transfer | None = None
+        self.adam = ServerAdam(aggregation.adaptive_lr, aggregation.adaptive_floor)
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
@@ -210,6 +213,12 @@ class Federation:
             self._move(list(shapes), opened, each, numbers)
         self.counters.seconds += time.perf_counter() - started
 
+    def events(self, number: int) -> tuple[Event, ...]:
+        """What a client that takes part in round `number` releases: its update and, where one is sent, a prototype."""
+        if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
+            return (self.plan.event,)
+        return self.plan.event, self.plan.prototypes.event
+
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """The shared tensors that rounds train, in the program's order."""
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
@@ -245,13 +254,22 @@ class Federation:
             update = combine(uploads, before, self.aggregation) if uploads.clients else {}
             after = moved(before, update, uploads.clients, self.aggregation) if update else before
         else:
-            after = total.apply(before, self.aggregation)
+            after = total.apply(before, self.aggregation) | self._adapted(total)
         if self.aggregation.rule == "temporal-mean":
             beta, itemwise = self.aggregation.beta, self.aggregation.itemwise
             for name in changed:
                 if name in self.previous:
                     after[name] = temporal_mean(after[name], *self.previous[name], beta, itemwise)
         self.shared = self.shared | after
+
+    def _adapted(self, total: Accumulator) -> dict[str, Tensor]:
+        """The next values of the tensors that the server moves by an Adam of its own."""
+        which = self.aggregation.adaptive
+        if which == "none" or total.weight == 0:
+            return {}
+        names = [n for n in total.sums if which == "all" or self.program.specs[n].kind == "rows"]
+        steps = {name: self.adam.step(name, total.sums[name] / total.weight) for name in names}
+        return {name: (self.shared[name].double() + step).to(self.shared[name]) for name, step in steps.items()}
 
     def _along_graph(self, before: dict[str, Tensor], each: list[Uploads], numbers: list[Clients]) -> dict[str, Tensor]:
         """The next broadcast by GPFedRec's rule; what each client of the cohort gets of its neighbours is kept."""
@@ -293,6 +311,7 @@ class Federation:
         previous = {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()}
         tables = tensors_of(self.tables)
         out = {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
+        out["adam"] = self.adam.state()
         return out | {"tables": tables, "transfer": None if self.transfer is None else self.transfer.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -303,6 +322,7 @@ class Federation:
             table, known = (torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
             self.previous[name] = (table, known)
         self.tables = tables_of(self.program, state["tables"])
+        self.adam.restore(state["adam"], self.device)
         if self.transfer is not None:
             self.transfer.restore(state["transfer"])
         self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
