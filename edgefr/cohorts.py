@@ -25,6 +25,7 @@ from edgefr.experiment import Experiment
 from edgefr.fleet import Failure, Fleet, StepOutcome, Work
 from edgefr.fleet.devices import REFUSALS
 from edgefr.methods.program import Tensors
+from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.plan import Plan
 from privacy.settings import PrivacySettings
@@ -105,13 +106,18 @@ class Cohorts:
             self.log(outcome.events)
 
     def _admitted(self, clients: Clients) -> Clients:
-        """Those of `clients`, in their order, who may release once more; the others sit out and are counted."""
-        return clients if self.ledger is None else clients[self.ledger.admit(clients, self.federation.plan.event)]
+        """Those of `clients`, in their order, who may take part once more; the others sit out and are counted."""
+        return clients if self.ledger is None else clients[self.ledger.admit(clients, *self._events)]
 
     def _charge(self, clients: Clients) -> None:
-        """Charge clients for the release they are going to make in this round or, policy async, in a later one."""
+        """Charge clients for what they are going to release in this round or, policy async, in a later one."""
         if self.ledger is not None:
-            self.ledger.spend(clients, self.federation.plan.event)
+            self.ledger.spend(clients, *self._events)
+
+    @property
+    def _events(self) -> tuple[Event, ...]:
+        """What a client that takes part in the present round releases."""
+        return self.federation.events(self.number)
 
     def _work(self, invited: Clients, sampler: Sampler | SessionSampler) -> Work:
         phases = self.federation.phases("round")

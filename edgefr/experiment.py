@@ -25,7 +25,9 @@ from edgefr.faults import first_fault
 from edgefr.methods import METHODS, Method, method
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
+from edgefr.methods.fcucr.settings import FCUCRSettings
 from privacy.errors import InputError
+from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 
 
@@ -223,12 +225,29 @@ class Experiment(_Section):
             raise _fault(f"{self.row.name} learns from sessions: set protocol.name=sessions", "protocol")
         if streams and self.row.stages[1] is not None:
             raise _fault("sessions need a method without local training after the rounds, e.g. fcucr", "protocol")
-        if self.model.get("prototypes", "none") != "none" and self.privacy.clip is not None:
-            problem = "prototypes would leave devices unclipped beside clipped updates; set model.prototypes=none"
-            raise _fault(problem, "privacy", "clip")
-        if self.model.get("prototypes", "none") != "none" and self.privacy.at_least > 1:
+        self._check_prototypes()
+
+    def _check_prototypes(self) -> None:
+        """What of privacy prototypes leave room for: the server sees each of them."""
+        if self.prototypes is None:
+            if self.privacy.prototype_clip is not None:
+                raise _fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
+            return
+        if self.privacy.at_least > 1:
             problem = "the server sees every prototype, so a sealed sum hides nobody; set model.prototypes=none"
             raise _fault(problem, "privacy", "at_least")
+        if self.privacy.clip is None:
+            return
+        if self.privacy.trust == "central":
+            problem = "the server sees single prototypes, which noise on a sum does not hide; use local"
+            raise _fault(problem + ", or set model.prototypes=none", "privacy", "trust")
+        if self.prototypes.asked:
+            problem = "every recommendation would send one more prototype, which nothing clips or counts; use false"
+            raise _fault(problem, "model", "asks_when_recommending")
+        returns = isinstance(self.protocol, SessionsProtocol) and self.protocol.stream == "cyclic"
+        if self.knowledge.replace and returns and self.privacy.mechanism != "none":
+            problem = "it tells the server which session comes back, and so how many a client has; use false"
+            raise _fault(problem, "knowledge", "replace")
 
     def _check_examples(self) -> None:
         """Where DP-SGD on the device is not to be had. Which programs it takes is seen when they are made."""
@@ -244,6 +263,15 @@ class Experiment(_Section):
     def row(self) -> Method:
         """The row of the table of methods whose local program clients run."""
         return method(self.backbone or self.method)
+
+    @property
+    def prototypes(self) -> Prototypes | None:
+        """What clients send beside their updates; None: nothing."""
+        model = self.row.settings.model_validate(self.model)
+        if not isinstance(model, FCUCRSettings) or model.prototypes == "none":
+            return None
+        transfers = -(-self.rounds // self.knowledge.interval)
+        return Prototypes(model.reply, transfers, model.asks_when_recommending, model.receiver_noise)
 
     @property
     def carry(self) -> Literal["best", "last"]:

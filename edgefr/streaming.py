@@ -68,8 +68,9 @@ class Streaming(Simulation):
         run = cast(Streaming, super().start(experiment, prepared, devices, device, log))
         model = run.experiment.row.settings.model_validate(run.experiment.model)
         if isinstance(model, FCUCRSettings) and model.prototypes != "none":
-            base = KnowledgeBase(model.reply, experiment.knowledge, device)
-            run.federation.transfer = Transfer(base, model.prototypes, model.receiver_noise, experiment.seed)
+            base, terms = KnowledgeBase(model.reply, experiment.knowledge, device), run.federation.plan.prototypes
+            assert terms is not None
+            run.federation.transfer = Transfer(base, model.prototypes, terms, experiment.seed)
         return run
 
     # --- sessions ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from privacy.errors import InputError
 from privacy.guarantee import ORDERS, Event
+from privacy.prototypes import Prototypes
 from privacy.settings import Norm, PrivacySettings
 
 PLD_GRID = 1e-3  # step of the discretised privacy loss; rounded up, so the epsilon is an upper bound
@@ -51,12 +52,17 @@ def epsilon(settings: PrivacySettings, rounds: int, scale: float | None, dimensi
 
 
 def noise_for(
-    target: float, settings: PrivacySettings, rounds: int, dimension: int | None = None, sampling: float = 1.0
+    target: float,
+    settings: PrivacySettings,
+    rounds: int,
+    dimension: int | None = None,
+    sampling: float = 1.0,
+    prototypes: Prototypes | None = None,
 ) -> float:
     """The smallest absolute noise scale with which `rounds` releases cost at most `target` epsilon.
 
-    By bisection: the inverse of `epsilon` up to a relative 1e-6 of the scale, on the safe side. Raises `InputError`
-    without a clip.
+    `prototypes` that are sent beside updates are releases too, with their noise in proportion. By bisection: the
+    inverse of `epsilon` up to a relative 1e-6 of the scale, on the safe side. Raises `InputError` without a clip.
 
     >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0)
     >>> round(noise_for(8.0, settings, rounds=40), 2)
@@ -68,7 +74,10 @@ def noise_for(
         raise InputError(f"epsilon must be above 0, got {target}")
 
     def spent(scale: float) -> float:
-        return composed([(Event.of(settings, scale, dimension, sampling), rounds)], settings.delta).epsilon
+        released = [(Event.of(settings, scale, dimension, sampling), rounds)]
+        if prototypes is not None:
+            released.append(prototypes.under(settings, scale).release)
+        return composed(released, settings.delta).epsilon
 
     high = settings.sensitivity_of(dimension)
     while spent(high) > target:

@@ -62,32 +62,35 @@ class Ledger:
     def __len__(self) -> int:
         return self._clients
 
-    def try_spend(self, clients: npt.ArrayLike, event: Event) -> Bools:
-        """Which of `clients` [n], each at most once, may release `event`: bool [n]. Those are charged, now.
+    def try_spend(self, clients: npt.ArrayLike, *events: Event) -> Bools:
+        """Which of `clients` [n], each at most once, may release all of `events`: bool [n]. Those are charged, now.
 
         A refused client's epsilon would exceed the budget; it has to sit out. Ask before the release is made. Raises
         `InputError` for a Poisson-sampled event, `ValueError` for a client that is named twice.
         """
-        may = self.admit(clients, event)
-        self.spend(np.asarray(clients, dtype=np.int64)[may], event)
+        may = self.admit(clients, *events)
+        self.spend(np.asarray(clients, dtype=np.int64)[may], *events)
         return may
 
-    def admit(self, clients: npt.ArrayLike, event: Event) -> Bools:
-        """The first half of `try_spend`: which of `clients` [n] may be asked for `event`; the others count as refused.
+    def admit(self, clients: npt.ArrayLike, *events: Event) -> Bools:
+        """The first half of `try_spend`: which of `clients` [n] may be asked for `events`; the others are refused.
 
-        Nobody is charged: `spend` those who are asked in the end, before they release and at most once per call.
+        A refusal counts once, with the first of the events. Nobody is charged: `spend` those who are asked in the end,
+        before they release and at most once per call.
         """
-        who, number = self._named_once(clients), self._number_of(event)
+        who, numbers = self._named_once(clients), [self._number_of(event) for event in events]
         counts = np.stack([row[who] for row in self._released])
-        counts[number] += 1
+        for number in numbers:
+            counts[number] += 1
         may = self._filter.keeps(self.events, counts)
-        self._refused[number][who[~may]] += 1
+        self._refused[numbers[0]][who[~may]] += 1
         return may
 
-    def spend(self, clients: npt.ArrayLike, event: Event) -> None:
-        """Charge `clients` for `event` whatever the budget: what has left a device has left it."""
-        who, number = self._named_once(clients), self._number_of(event)
-        self._released[number][who] += 1
+    def spend(self, clients: npt.ArrayLike, *events: Event) -> None:
+        """Charge `clients` for `events` whatever the budget: what has left a device has left it."""
+        who = self._named_once(clients)
+        for event in events:
+            self._released[self._number_of(event)][who] += 1
 
     def _named_once(self, clients: npt.ArrayLike) -> Ints:
         who = np.asarray(clients, dtype=np.int64)

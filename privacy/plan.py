@@ -9,6 +9,7 @@ from privacy.errors import InputError, unknown
 from privacy.grid import LARGEST, exact_sampler
 from privacy.guarantee import Event
 from privacy.mechanism import Noise
+from privacy.prototypes import Prototypes
 from privacy.settings import Norm, PrivacySettings
 
 MOST = 10**12  # rounds and clients of a cohort
@@ -23,7 +24,8 @@ class Plan:
     cohort's sum. `clip` in `norm`. `sensitivity` under `adjacency`, in `norm`. `promised`: the guarantee of a
     client that takes part in all `rounds`. `event`: one release of one client, for a ledger. `project`: values that
     each release is projected to before the clip (None: it is not). `dimension`: values of a release, where it is known.
-    `at_least`: clients without whom a round's sum stays closed.
+    `at_least`: clients without whom a round's sum stays closed. `prototypes`: what clients send beside their updates,
+    with its own clip, noise and event (None: nothing).
     """
 
     noise: Noise | None
@@ -40,6 +42,7 @@ class Plan:
     project: int | None = None
     dimension: int | None = None
     at_least: int = 1
+    prototypes: Prototypes | None = None
 
     @property
     def guarantees(self) -> bool:
@@ -62,6 +65,7 @@ def plan(
     weights: Literal["uniform", "size"] = "uniform",
     dimension: int | None = None,
     sampling: str = "fixed",
+    prototypes: Prototypes | None = None,
 ) -> Plan:
     """Resolve `settings` for a run of `rounds` rounds of `cohort` clients out of `clients`.
 
@@ -69,6 +73,7 @@ def plan(
     so no guarantee can be given with it. `dimension`: how many values a release has; a caller names it who rounds
     updates to the grid of the settings, and a grid is refused to any other. `sampling`: poisson if every client takes
     part with probability cohort / clients on its own, unseen by who attacks; a cohort of fixed size is no such thing.
+    `prototypes`: what clients send beside their updates, which is composed with them.
     Raises `InputError` for impossible counts, for a budget below the cost of one release, for size weights where a
     guarantee is asked for, for a sampling claim that does not hold, and for OpenDP's sampler where it is not installed.
 
@@ -92,7 +97,7 @@ def plan(
     rate = _rate(settings, cohort, clients, sampling)
     if settings.sampler == "opendp":
         exact_sampler()
-    noise = _noise(settings, rounds, dimension, rate)
+    noise = _noise(settings, rounds, dimension, rate, prototypes)
     if settings.step is not None and settings.clip is not None and noise is not None:
         largest = cohort * (settings.clip + FAR * noise.scale)
         if largest > LARGEST * settings.step:
@@ -101,8 +106,13 @@ def plan(
                 "privacy.grid_exponent"
             )
     event = Event.of(settings, noise.scale if noise else None, dimension, rate)
-    promised = composed([(event, rounds)], settings.delta)
-    if settings.budget is not None and (least := composed([(event, 1)], settings.delta).epsilon) > settings.budget:
+    once, released = [(event, 1)], [(event, rounds)]
+    if prototypes is not None:
+        prototypes = prototypes.under(settings, noise.scale if noise else None)
+        once.append((prototypes.event, 1))
+        released.append(prototypes.release)
+    promised = composed(released, settings.delta)
+    if settings.budget is not None and (least := composed(once, settings.delta).epsilon) > settings.budget:
         raise InputError(
             f"one release costs an epsilon of {least:.4g}, so nobody could take part with a privacy.budget of "
             f"{settings.budget:g}: raise it, or add more noise"
@@ -125,6 +135,7 @@ def plan(
         project=settings.project,
         dimension=dimension,
         at_least=settings.at_least,
+        prototypes=prototypes,
     )
 
 
@@ -139,14 +150,16 @@ def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -
     return cohort / clients
 
 
-def _noise(settings: PrivacySettings, rounds: int, dimension: int | None, rate: float) -> Noise | None:
+def _noise(
+    settings: PrivacySettings, rounds: int, dimension: int | None, rate: float, prototypes: Prototypes | None
+) -> Noise | None:
     """The absolute noise that the settings name in one of their three ways."""
     if settings.law is None or settings.epsilon == math.inf:
         return None
     if settings.scale is not None:
         scale = settings.scale
     elif settings.epsilon is not None:
-        scale = noise_for(settings.epsilon, settings, rounds, dimension, rate)
+        scale = noise_for(settings.epsilon, settings, rounds, dimension, rate, prototypes)
     else:
         assert settings.sigma is not None
         assert settings.clip is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from privacy.accounting import composed, epsilon, nominal_epsilon
+from privacy.accounting import composed, nominal_epsilon
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.mechanism import TRUST
@@ -52,7 +52,7 @@ def report(
     scale = plan.noise.scale if plan.noise else None
     dimension = plan.dimension if dimension is None else dimension
     event = plan.event if plan.noise is not None else Event("none")  # a server does not vouch for its devices' noise
-    made_of = [(event, releases_per_client_max)]
+    made_of = [(event, releases_per_client_max), *_sent_beside(plan, releases_per_client_max)]
     guaranteed = composed(made_of, settings.delta)
     if ledger is not None:
         guaranteed, made_of = ledger.worst()
@@ -60,7 +60,7 @@ def report(
         "eps_nominal": in_words(_nominal(settings, plan)),
         "eps_guaranteed": in_words(guaranteed.epsilon),
         "eps_planned": in_words(plan.promised.epsilon),
-        "eps_hypothetical": in_words(_hypothetical(settings, releases_per_client_max, scale, p90_norm, dimension)),
+        "eps_hypothetical": in_words(_hypothetical(settings, plan, releases_per_client_max, p90_norm, dimension)),
         "eps_lb95": None,
         "delta": settings.delta,
         "method": guaranteed.method,
@@ -70,9 +70,10 @@ def report(
         "adjacency": plan.adjacency,
         "trust": settings.trust,
         "adversary": ADVERSARY[settings.trust],
-        "release": _released(settings),
+        "release": _released(settings, plan),
         "values": dimension,
-        "recipients": ", ".join(sorted({one.recipient for one, _ in made_of})) or "nobody",
+        "recipients": _recipients(made_of),
+        "prototypes": None if plan.prototypes is None else plan.prototypes.record(),
         "clip": {
             "norm": plan.norm if plan.clip is not None else None,
             "bound": plan.clip,
@@ -218,6 +219,7 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("Release / recipients", f"{report['release']} / {report['recipients']}"),
         ("Clip", clip_text),
         ("Noise / sampler", noise_text),
+        *_beside(report),
         ("Seed", report["seed"]),
         (
             "Rounds / releases per client",
@@ -240,6 +242,17 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """A row about prototypes (where any are sent)."""
+    sent = report.get("prototypes")
+    if not sent:
+        return []
+    clip = "no clip" if sent["clip"] is None else f"{report['clip']['norm'].upper()} C={sent['clip']:.4g}"
+    noise = "no noise" if sent["scale"] is None else f"{sent['mechanism']} std {sent['std']:.4g} on each, its own"
+    received = f"; std {sent['received_noise']:g} on received ones protects nobody" if sent["received_noise"] else ""
+    return [("Prototypes", f"{sent['values']} values in {sent['rounds']} rounds; {clip}; {noise}{received}")]
+
+
 def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Rows about what was meant to be spent, and who sat out for it (where a ledger was kept)."""
     if report.get("sat_out") is None:
@@ -260,12 +273,24 @@ def _sealed(report: dict[str, Any]) -> list[tuple[str, str]]:
     return [("Sealed sum", f"{what} (simulated, no cryptography)")]
 
 
-def _released(settings: PrivacySettings) -> str:
+def _sent_beside(plan: Plan, rounds: int) -> list[tuple[Event, int]]:
+    """Prototypes as releases of a client that took part in `rounds` rounds: at most one per transfer."""
+    return [] if plan.prototypes is None else [(plan.prototypes.event, min(rounds, plan.prototypes.rounds))]
+
+
+def _recipients(made_of: list[tuple[Event, int]]) -> str:
+    """Whoever learns from any of the releases."""
+    return ", ".join(sorted({one for event, _ in made_of for one in event.recipient.split(", ")})) or "nobody"
+
+
+def _released(settings: PrivacySettings, plan: Plan) -> str:
     """What leaves a device, in words."""
     of = "all shared tensors" if settings.tensors is None else ", ".join(settings.tensors)
     whole = f"update of {of} as one vector"
     if settings.project is not None:
         whole = f"{settings.project} values, a public random projection of the {whole}"
+    if plan.prototypes is not None:
+        whole = f"{whole}, {plan.prototypes.words}"
     return f"{whole}, and taking part"
 
 
@@ -277,18 +302,23 @@ def _nominal(settings: PrivacySettings, plan: Plan) -> float:
 
 
 def _hypothetical(
-    settings: PrivacySettings, rounds: int, scale: float | None, p90_norm: float | None, dimension: int | None
+    settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: float | None, dimension: int | None
 ) -> float | None:
-    """What the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms."""
-    if scale is None:
+    """What the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms.
+
+    Prototypes keep their own clip; without one they leave as they are, and no clip of updates would have helped.
+    """
+    beside = _sent_beside(plan, rounds)
+    if plan.noise is None or any(count and not event.row.guarantees for event, count in beside):
         return math.inf
     if p90_norm is None or math.isnan(p90_norm):
         return None
     if math.isinf(p90_norm):
         return math.inf
-    if p90_norm == 0:
-        return 0.0
-    return epsilon(settings.model_copy(update={"clip": p90_norm}), rounds, scale, dimension).epsilon
+    updates = []
+    if p90_norm > 0:
+        updates.append((Event.of(settings.model_copy(update={"clip": p90_norm}), plan.noise.scale, dimension), rounds))
+    return composed([*updates, *beside], settings.delta).epsilon
 
 
 def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[str]:
@@ -304,6 +334,10 @@ def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[st
         out.append("everything: without a clip the noise bounds nothing; set privacy.clip")
     if plan.noise is None:
         out.append("everything: no noise was added")
+    if plan.prototypes is not None and plan.prototypes.received_noise:
+        out.append("what was sent, by noise on received prototypes: that protects nothing of it")
+    if plan.prototypes is not None and plan.prototypes.clip is None and plan.noise is not None:
+        out.append("prototypes: the noise is on updates alone")
     return out
 
 

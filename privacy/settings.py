@@ -42,6 +42,13 @@ class PrivacySettings(BaseModel):
         description="bound on the norm of a client's whole update (all tensors jointly)",
     )
     norm: Norm = Field("l2", description="norm that is clipped")
+    prototype_clip: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="bound on the norm of a prototype, in norm; none: as clip. Its noise is that of the update times "
+        "this bound over clip",
+    )
     sigma: float | None = Field(
         None,
         gt=0,
@@ -126,6 +133,12 @@ class PrivacySettings(BaseModel):
             raise ValueError("discrete-laplace lives on a grid: set sampler to grid and grid_exponent, such as -10")
         if self.sampler == "opendp" and self.mechanism == "gaussian":
             raise ValueError("sampler opendp draws discrete-laplace noise alone: set mechanism to discrete-laplace")
+        return self
+
+    @model_validator(mode="after")
+    def _clips_both(self) -> Self:
+        if self.prototype_clip is not None and self.clip is None:
+            raise ValueError("prototype_clip goes beside a clip of the update, without which nothing is kept: set clip")
         return self
 
     @model_validator(mode="after")

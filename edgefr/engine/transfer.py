@@ -1,8 +1,12 @@
 """Prototypes between clients: sent beside the updates, answered by the server's knowledge base (FCUCR §4.2).
 
+What leaves a device is clipped and noised there, by the run's terms: the server sees single prototypes, so each brings
+its own noise along, and what is stored, retrieved, fused and answered is made of that alone.
+
 Two orders. `received`: a client sends the prototype of its session by the encoder it was handed, and trains with the
 answer (FCUCR Alg. 1). `trained`: it sends what its trained encoder makes of the session, and the answer serves the next
-round (as released). Owns: when prototypes are sent and where answers go. Does not own: the knowledge base (`cloud`).
+round (as released). Owns: when prototypes are sent and where answers go. Does not own: the knowledge base (`cloud`),
+clip and noise (`privacy.prototypes`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from edgefr.engine import sequences
 from edgefr.engine.work import Clients
 from edgefr.methods.program import LocalProgram, Tensors
 from privacy import keyed
+from privacy.prototypes import Prototypes
 
 REPLY = "prototype"
 """The private tensor that holds a client's last answer."""
@@ -27,13 +32,17 @@ REPLY = "prototype"
 class Transfer:
     """The server's side of prototypes, with what reaches the clients' private tensors.
 
-    `noise`: standard deviation of the Gaussian noise that a device adds to what it receives (released code). In rounds
-    without a transfer (FCUCR Table 5) clients send nothing and keep their answer.
+    `terms`: what prototypes are when they leave a device, and the noise that a device adds to what it receives (as
+    released). In rounds without a transfer (FCUCR Table 5) clients send nothing and keep their answer.
     """
 
-    def __init__(self, base: KnowledgeBase, order: Literal["received", "trained"], noise: float, seed: int):
-        self.base, self.order, self.noise, self.seed = base, order, noise, seed
+    def __init__(self, base: KnowledgeBase, order: Literal["received", "trained"], terms: Prototypes, seed: int):
+        self.base, self.order, self.terms, self.seed = base, order, terms, seed
         self._sent: list[tuple[Clients, Tensor]] = []
+
+    def sends(self, number: int) -> bool:
+        """Whether clients send a prototype in round `number`."""
+        return self.base.settings.transfers(number)
 
     def before(
         self,
@@ -46,7 +55,7 @@ class Transfer:
         device: torch.device,
     ) -> None:
         """Before clients train in round `number`: order `received`."""
-        if self.order == "received" and self.base.settings.transfers(number):
+        if self.order == "received" and self.sends(number):
             some = cast(sequences.SessionProgram, program)
             messages = sequences.published(some, shared, sampler.window(clients), device)
             self._exchange(number, private, clients, messages, sampler.current[clients])
@@ -58,7 +67,7 @@ class Transfer:
     def after(self, number: int, private: dict[str, Tensor], sampler: SessionSampler) -> None:
         """After clients have trained in round `number`: order `trained`."""
         sent, self._sent = self._sent, []
-        if self.order == "trained" and sent and self.base.settings.transfers(number):
+        if self.order == "trained" and sent and self.sends(number):
             clients = np.concatenate([shard for shard, _ in sent])
             messages = torch.cat([messages for _, messages in sent])
             self._exchange(number, private, clients, messages, sampler.current[clients])
@@ -66,20 +75,33 @@ class Transfer:
     def asked(
         self, program: LocalProgram, shared: Tensors, clients: Clients, windows: Windows, device: torch.device
     ) -> Tensor:
-        """Answers [C, P] to clients who are about to be recommended something; nothing is added to the base."""
+        """Answers [C, P] to clients who are about to be recommended something; nothing is added to the base.
+
+        Nobody counts these prototypes, so they leave as they are; `ValueError` where prototypes are clipped.
+        """
+        if self.terms.clip is not None:
+            raise ValueError("prototypes that are asked with leave unclipped beside clipped ones")
         messages = sequences.published(cast(sequences.SessionProgram, program), shared, windows, device)
         return self.base.answer(clients, messages).cpu()
 
     def _exchange(
         self, number: int, private: dict[str, Tensor], clients: Clients, messages: Tensor, sessions: Clients
     ) -> None:
-        self.base.add(number, clients, messages, sessions)
-        answers = self.base.answer(clients, messages).cpu()
-        if self.noise:
+        sent = self._leaving(number, clients, messages)
+        self.base.add(number, clients, sent, sessions)
+        answers = self.base.answer(clients, sent).cpu()
+        if self.terms.received_noise:
             keys = keyed.fold(keyed.key(self.seed, "received noise", number), clients)
             draws = keyed.normal(keys[:, None], np.arange(answers.shape[1]))
-            answers += torch.from_numpy((self.noise * draws).astype(np.float32))
+            answers += torch.from_numpy((self.terms.received_noise * draws).astype(np.float32))
         private[REPLY][torch.from_numpy(clients)] = answers
+
+    def _leaving(self, number: int, clients: Clients, messages: Tensor) -> Tensor:
+        """What leaves the devices of `clients` of their prototypes [C, P]: each clipped, with noise of its own."""
+        if self.terms.clip is None:
+            return messages
+        left = self.terms.leaving(messages.cpu().numpy(), keyed.key(self.seed, "prototype noise", number), clients)
+        return torch.from_numpy(left.astype(np.float32))
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs."""

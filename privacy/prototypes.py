@@ -1,0 +1,111 @@
+"""Prototypes that clients send beside their updates: a second release, clipped and noised on the device.
+
+The server looks at single prototypes, so no sum hides one: each brings its device's own noise along. Clip and noise are
+in the proportion of the update's, so a prototype costs what an update does (on a grid, but for the rounding). What the
+server makes of prototypes, and what other clients are told of that, is post-processing and costs nothing more.
+
+Owns: what a prototype may be when it leaves, and the event that it is. Does not own: when one is sent, who answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privacy.clip import clip_factors, joint_norms
+from privacy.grid import to_grid
+from privacy.guarantee import Event
+from privacy.mechanism import Noise, noise_per_client
+from privacy.settings import Norm, PrivacySettings
+
+RECIPIENTS = "server, other clients (through fused answers)"
+"""Who learns from a prototype: the server what was sent, other clients what answers are made of."""
+
+IN_THE_CLEAR = Event("none", recipient=RECIPIENTS)
+
+
+@dataclass(frozen=True)
+class Prototypes:
+    """One prototype of `values` numbers per client in `rounds` of a run's rounds.
+
+    `asked`: one more leaves for every recommendation, which nobody counts. `received_noise`: standard deviation of the
+    noise that devices add to what they receive. `clip` in `norm` and `noise` are those of `under`; until then, and
+    where nothing is clipped, prototypes leave as they are and guarantee nothing.
+
+    >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, prototype_clip=0.5, sigma=4.0)
+    >>> sent = Prototypes(values=50, rounds=10).under(settings, 4.0)
+    >>> sent.noise.scale, sent.event.multiplier, sent.release[1]
+    (2.0, 2.0, 10)
+    """
+
+    values: int
+    rounds: int
+    asked: bool = False
+    received_noise: float = 0.0
+    clip: float | None = None
+    norm: Norm = "l2"
+    noise: Noise | None = None
+    event: Event = IN_THE_CLEAR
+
+    def under(self, settings: PrivacySettings, scale: float | None) -> Prototypes:
+        """The same beside updates with noise of this absolute `scale` (None: none). Without a clip there is no noise.
+
+        FCUCR's own noise (D.2) is one on parameters: unclipped noise on prototypes would guarantee nothing either.
+        """
+        if settings.clip is None:
+            return self
+        clip = settings.clip if settings.prototype_clip is None else settings.prototype_clip
+        own = settings.model_copy(update={"clip": clip})
+        noise = None
+        if settings.law is not None and scale is not None:
+            noise = Noise(settings.law, scale * (clip / settings.clip), settings.step, settings.sampler)
+        event = Event.of(own, noise.scale if noise else None, self.values, recipient=RECIPIENTS)
+        return replace(self, clip=clip, norm=settings.norm, noise=noise, event=event)
+
+    @property
+    def release(self) -> tuple[Event, int]:
+        """What a client in every round releases: the event, and how often."""
+        return self.event, self.rounds
+
+    def leaving(self, vectors: npt.ArrayLike, base: int, clients: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """What leaves the devices of `clients` [C] of `vectors` [C, values]: float64, clipped, then noised.
+
+        `base`: the round's key. A vector that is not finite is zeros; a client's noise is its own, whoever else is
+        in the call.
+        """
+        values = np.asarray(vectors, dtype=np.float64)
+        if self.clip is None:
+            return values
+        factors = clip_factors(joint_norms([values], self.norm), self.clip)[:, None]
+        values = np.where(factors > 0, values, 0.0) * factors
+        if self.noise is None:
+            return values
+        kind, scale, step = self.noise.kind, self.noise.scale, self.noise.step
+        values = values if step is None else to_grid(values, step)
+        return values + noise_per_client(kind, scale, base, clients, values.shape[1], step)
+
+    @property
+    def words(self) -> str:
+        """What is sent, for a report.
+
+        >>> Prototypes(50, 10, asked=True).words
+        'a prototype of 50 values as it is, one more for every recommendation'
+        """
+        how = "as it is" if self.clip is None else "clipped" if self.noise is None else "clipped and noised"
+        return f"a prototype of {self.values} values {how}" + (", one more for every recommendation" * self.asked)
+
+    def record(self) -> dict[str, Any]:
+        """For JSON: `scale` and `std` are of the noise on every value of every prototype."""
+        return {
+            "values": self.values,
+            "rounds": self.rounds,
+            "asked_when_recommending": self.asked,
+            "clip": self.clip,
+            "mechanism": "none" if self.noise is None else self.noise.kind,
+            "scale": None if self.noise is None else self.noise.scale,
+            "std": 0.0 if self.noise is None else self.noise.std,
+            "received_noise": self.received_noise,
+        }
