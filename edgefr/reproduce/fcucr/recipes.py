@@ -106,6 +106,8 @@ def recipe(row: str, fidelity: str) -> Values:
     values = {**ROWS[row], "protocol.stream": STREAMS[fidelity]}
     if row in FIRST_SESSION:
         values["sessions.first_session"] = True
+    elif row in BASELINES and fidelity == "released":
+        values["evaluation.every"] = 4  # rows of a client's own take long to score, and 40 rounds are many
     if fidelity == "paper":
         values["sessions.patience"] = 5
         if row not in BASELINES:
