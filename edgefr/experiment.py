@@ -142,7 +142,7 @@ class Experiment(_Section):
     """One experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
 
     name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder")
-    method: str = Field("transfr", description="a method of the table: transfr, fedmf, fedncf, pfedrec, f3crec")
+    method: str = Field("transfr", description="a method of the table: fedmf, pfedrec, fcucr, fedrap, ...")
     backbone: str | None = Field(None, description="whose local program clients run; none: the method's own")
     model: dict[str, Any] = Field(default_factory=dict, description="hyper-parameters of the backbone")
     strategy: str = Field("ft", description="what keeps old knowledge: ft, reg, kd, rlp2, spp, f3crec, its ablations")

@@ -40,7 +40,7 @@ def round_work(
     epochs = sum(phase.epochs for phase in phases)
     history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
     frozen = frozen_bytes(program)
-    shared = sum(spec.size for spec in program.specs.values() if spec.place == "shared")
+    sent = sum(spec.size for spec in program.specs.values() if spec.place in ("shared", "received"))
     upload = released_values(program, project)
     return Work(
         steps=steps,
@@ -50,7 +50,7 @@ def round_work(
         resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen / FLOAT,
         activation_bytes=activation_bytes(program, sampler.batch_size)
         + reading_bytes(program, np.minimum(sampler.batch_size, examples) + history),
-        bytes_down=FLOAT * shared + frozen * newcomers,
+        bytes_down=FLOAT * sent + frozen * newcomers,
         bytes_up=FLOAT * upload,
         optimiser=phases[0].optimiser if phases else "sgd",
         passes=3.0 if Transformer.of(program) is None else 2.0,  # nearly all of it is a frozen encoder's

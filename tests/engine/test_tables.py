@@ -20,6 +20,7 @@ from edgefr import checkpoint
 from edgefr.engine import debug, inline
 from edgefr.engine.crew import Alone, Crew
 from edgefr.engine.federation import Federation, Group
+from edgefr.engine.footprint import round_work
 from edgefr.engine.processes import Workers
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.tables import PrivateRows, tables_of, tensors_of
@@ -216,3 +217,12 @@ def test_whole_tables_and_single_rows_of_what_clients_get_are_the_same() -> None
     single = torch.cat([table.rows(client[at::40], item[at::40]) for at in range(40)])
     back = np.argsort(np.concatenate([np.arange(len(client))[at::40] for at in range(40)]))
     torch.testing.assert_close(single[torch.from_numpy(back)], whole, atol=1e-6, rtol=1e-5)
+
+
+def test_a_table_of_ones_own_is_sent_down_and_private_rows_are_not() -> None:
+    table, counts = ITEMS * 8, np.array([0, 7])
+    for variant, tables in (("pfedrec", 1), ("fedrap", 1), ("gpfedrec", 2)):
+        local = program(variant)
+        sent = round_work(local, local.phases, work(local).sampler, counts, np.zeros(2, np.bool_))
+        assert np.all(sent.bytes_down == 4 * table * tables)
+        assert np.all(sent.bytes_up == 4 * table)
