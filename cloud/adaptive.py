@@ -24,7 +24,7 @@ class ServerAdam:
     to the root of the second moment (tau of Reddi et al.).
 
     >>> server = ServerAdam(lr=0.1, floor=0.0)
-    >>> [server.step("w", torch.tensor([x, -2 * x], dtype=torch.float64)).tolist() for x in (0.5, 0.5)]
+    >>> [[round(x, 4) for x in server.step("w", torch.tensor([x, -2 * x])).tolist()] for x in (0.5, 0.5)]
     [[0.1, -0.1], [0.1, -0.1]]
     """
 
