@@ -1,0 +1,239 @@
+"""Shards of clients with sessions: what padding, company and order may not change; scoring by windows; processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cloud.prototypes import KnowledgeBase
+from cloud.settings import AggregationSettings, KnowledgeSettings
+from edge.ragged import Ragged
+from edge.sessions import Draw, SessionSampler, Windows
+from edgefr.engine import inline, sequences
+from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.federation import Federation
+from edgefr.engine.processes import Workers
+from edgefr.engine.sequences import WindowScorer
+from edgefr.engine.transfer import Transfer
+from edgefr.engine.work import Updates
+from edgefr.methods.program import One, Window
+from privacy.plan import plan
+from privacy.prototypes import Prototypes
+from privacy.settings import PrivacySettings
+from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, NEGATIVES, private_of, program, sampler, work
+
+CPU, EVERYONE = torch.device("cpu"), np.arange(CLIENTS)
+SHAPES = ("sasrec", "gru4rec", "tisasrec", "fcucr", "fcucr on gru4rec", "fcucr, trained prototypes")
+lists = st.lists(st.lists(st.integers(0, ITEMS // 2), min_size=2, max_size=7), min_size=1, max_size=4)
+
+
+def of_lists(rows: list[list[int]], length: int) -> SessionSampler:
+    """A client per session; times count up by a minute, and stand still where an item comes twice in a row."""
+    times = [np.cumsum([0, *(60 * (a != b) for a, b in pairwise(row))]).tolist() for row in rows]
+    seen = Ragged.from_lists([sorted(set(row)) for row in rows])
+    columns = Ragged.from_lists(rows), Ragged.from_lists(times, np.int64)
+    return SessionSampler(*columns, np.arange(len(rows)), seen, np.arange(ITEMS), ITEMS, length, NEGATIVES, 5)
+
+
+class Padded(SessionSampler):
+    """Another's draws with `more` positions of padding in front of every window, with times that mean nothing."""
+
+    def __init__(self, other: SessionSampler, more: int):
+        super().__init__(*columns_of(other))
+        self.length, self.more, self.other = other.length + more, more, other
+
+    def draw(self, clients: np.ndarray, purpose: str, number: int, epochs: int) -> Draw:
+        draw, more = self.other.draw(clients, purpose, number, epochs), self.more
+        inputs, positives = (np.pad(part, ((0, 0), (more, 0)), mode="edge") for part in (draw.inputs, draw.positives))
+        negatives = np.pad(draw.negatives, ((0, 0), (0, 0), (more, 0), (0, 0)), mode="edge")
+        real, times = (
+            np.pad(part, ((0, 0), (more, 0)), constant_values=v) for part, v in ((draw.real, 0), (draw.times, 9))
+        )
+        return Draw(inputs, positives, negatives, real, times, draw.slots, draw.touched)
+
+
+def columns_of(draws: SessionSampler, current: np.ndarray | None = None) -> tuple:
+    """What a sampler is made of, with other sessions if `current` is given."""
+    chosen = draws.current if current is None else current
+    return draws.items, draws.times, chosen, draws.seen, draws.pool, ITEMS, draws.length, NEGATIVES, 5
+
+
+def double(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Float64: Adam makes whole steps of what float32 rounds off where a gradient is nothing else."""
+    return {name: value.double() for name, value in tensors.items()}
+
+
+def whole(updates: Updates, clients: int) -> dict[str, Tensor]:
+    """Every tensor by client, [C, ...]."""
+    out = {**updates.dense, **{f"private {name}": value for name, value in updates.private.items()}}
+    for name, rows in updates.rows.items():
+        out[name] = rows.values.new_zeros(clients, ITEMS, rows.values.shape[1])
+        out[name][rows.client, rows.rows] = rows.values
+    return out if updates.message is None else {**out, "message": updates.message}
+
+
+# --- padding, company, order -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", SHAPES)
+@given(rows=lists, more=st.integers(1, 4))
+@settings(max_examples=8, deadline=None)
+def test_a_longer_window_with_nothing_in_it_changes_nothing(variant: str, rows: list[list[int]], more: int) -> None:
+    """Sessions fit into both windows; a longer one has positions in front that nobody reads."""
+    clients, found = np.arange(len(rows)), []
+    short = program(variant, length=6)
+    first = double(short.init_shared(3))
+    for extra in (0, more):
+        local = program(variant, length=6 + extra)
+        shared = double(local.init_shared(9))  # positions in front: something that may not matter
+        for name, value in first.items():
+            shared[name][-len(value) :] = value
+        private = double(private_of(local, clients))
+        for name, value in double(private_of(short, clients)).items():
+            private[name][:, -value.shape[1] :] = value
+        draws = Padded(of_lists(rows, 6), extra)
+        found.append(whole(inline.run(work(local, draws), shared, private, clients), len(rows)))
+        if local.settings.reply:
+            found[-1]["sent"] = sequences.published(local, shared, draws.window(clients), CPU)
+    narrow, wide = found
+    assert narrow.keys() == wide.keys()
+    for name, value in narrow.items():
+        rest = wide[name][:, : wide[name].shape[1] - value.shape[1]]
+        torch.testing.assert_close(wide[name][:, rest.shape[1] :], value, atol=1e-8, rtol=0, msg=name)
+        assert "previous" in name or not rest.any(), f"padding moved {name}"
+
+
+@pytest.mark.parametrize("variant", SHAPES)
+@given(rows=lists, data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_clients_in_another_order_learn_the_same(variant: str, rows: list[list[int]], data: st.DataObject) -> None:
+    order = np.array(data.draw(st.permutations(range(len(rows)))))
+    local, clients = program(variant, length=4), np.arange(len(rows))
+    shared, todo = double(local.init_shared(3)), work(local, of_lists(rows, 4))
+    straight, mixed = (
+        whole(inline.run(todo, shared, double(private_of(local, who)), who), len(rows)) for who in (clients, order)
+    )
+    for name, value in mixed.items():
+        torch.testing.assert_close(value, straight[name][order], atol=1e-9, rtol=0, msg=name)
+
+
+def test_a_client_without_a_session_moves_nothing_and_nobody() -> None:
+    """Nobody invites one; if one is in a shard, neither the server nor others can tell."""
+    draws = sampler()
+    draws.current[4] = -1
+    draws = SessionSampler(*columns_of(draws, draws.current))
+    for variant in SHAPES:
+        local = program(variant)
+        shared, private = local.init_shared(3), private_of(local, EVERYONE)
+        found = whole(inline.run(work(local, draws), shared, private, EVERYONE), CLIENTS)
+        others = np.delete(EVERYONE, 4)
+        own = {name: value[torch.from_numpy(others)] for name, value in private.items()}
+        alone = whole(inline.run(work(local, draws), shared, own, others), CLIENTS - 1)
+        for name, value in found.items():
+            torch.testing.assert_close(value[others], alone[name], atol=1e-6, rtol=0, msg=name)
+            assert name.startswith("private") or name == "message" or not value[4].any(), name
+
+
+# --- scoring ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", [*SHAPES, "fcucr as released"])
+def test_scores_are_each_users_last_prediction_times_items(variant: str) -> None:
+    local, pool = program(variant), np.array([3, 8, 1, 30])
+    shared, private, view = local.init_shared(3), private_of(local, EVERYONE), sampler().window(EVERYONE)
+    scorer = WindowScorer(local, shared, private, view, pool, CPU)
+    users, items = np.array([7, 0, 4]), np.array([[1, 2], [39, 0], [5, 5]])
+    sampled, full = scorer(users, items), scorer(users, None)
+    for row, user in enumerate(users):
+        own = {**shared, **{name: value[user] for name, value in private.items()}}
+        parts = (torch.from_numpy(part[user]) for part in (view.items, view.real, view.times))
+        numbers, real, times = parts
+        window = Window(numbers, numbers, real, real, times=times)
+        last = local.predicted(own, local.features(own, window), real)[-1]
+        assert sampled[row] == pytest.approx((shared["item"][items[row]] @ last).numpy(), abs=1e-5)
+        assert full[row] == pytest.approx((shared["item"][pool] @ last).numpy(), abs=1e-5)
+        vectors = local.vectors(own, One(numbers, numbers, real, real))
+        user_vector = local.user(own, One(numbers, numbers, real, real, history=window), vectors, vectors)
+        scores = local.score(own, window, shared["item"][items[row]], user_vector)
+        assert scores.numpy() == pytest.approx(sampled[row], abs=1e-5)
+
+
+@pytest.mark.parametrize("variant", SHAPES)
+def test_scores_depend_on_no_other_user_and_on_no_padding(variant: str) -> None:
+    local, pool, items = program(variant), np.arange(ITEMS), np.tile(np.arange(ITEMS), (CLIENTS, 1))
+    shared, private, view = local.init_shared(3), private_of(local, EVERYONE), sampler().window(EVERYONE)
+    base = WindowScorer(local, shared, private, view, pool, CPU)(EVERYONE, items)
+    noise = np.where(view.real > 0, view.items, 17), view.real, np.where(view.real > 0, view.times, 1e6)
+    noisy = Windows(noise[0], noise[1], noise[2].astype(np.float32))
+    assert base == pytest.approx(WindowScorer(local, shared, private, noisy, pool, CPU)(EVERYONE, items), abs=1e-5)
+    for user in EVERYONE:
+        own = {name: value.clone() * (1 if name in shared else 3) for name, value in private.items()}
+        for name in own:
+            own[name][user] = private[name][user]
+        alone = WindowScorer(local, shared, own, view, pool, CPU)(np.array([user]), items[:1])
+        assert alone[0] == pytest.approx(base[user], abs=1e-5)
+
+
+# --- a crew ----------------------------------------------------------------------------------------------------------
+
+
+def rounds(crew: Crew, variant: str) -> Federation:
+    """Two rounds with a knowledge base in shards of four."""
+    local = program(variant)
+    f = Federation(
+        local,
+        clients=CLIENTS,
+        seed=3,
+        shard_size=4,
+        aggregation=AggregationSettings(weights="size"),
+        plan=plan(PrivacySettings(), 2, CLIENTS, CLIENTS),
+        device=CPU,
+        crew=crew,
+    )
+    if local.settings.reply:
+        base = KnowledgeBase(local.settings.reply, KnowledgeSettings(top_k=2))
+        f.transfer = Transfer(base, local.publishes, Prototypes(base.width, 2, received_noise=0.1), 3)  # type: ignore[arg-type]
+    for number in (1, 2):
+        f.round(number, EVERYONE, sampler(), Ragged.empty(CLIENTS))
+    return f
+
+
+def test_worker_processes_give_the_same_bits() -> None:
+    crew = Workers(2)
+    try:
+        for variant in ("fcucr", "fcucr as released", "gru4rec"):
+            found, expected = rounds(crew, variant), rounds(Alone(inline.run), variant)
+            for kind in ("shared", "private"):
+                mine, theirs = getattr(found, kind), getattr(expected, kind)
+                assert mine.keys() == theirs.keys()
+                assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+            if found.transfer is not None and expected.transfer is not None:
+                assert np.array_equal(
+                    found.transfer.state()["base"]["vectors"], expected.transfer.base.state()["vectors"]
+                )
+                assert found.private["prototype"].any()
+            assert (found.shared["item"] != program(variant).init_shared(3)["item"]).any()
+    finally:
+        crew.close()
+
+
+def test_a_round_is_the_mean_of_its_clients_weighed_by_targets() -> None:
+    """A client's size is how many targets its window has: at most `length`, however long the session."""
+    f = rounds(Alone(inline.run), "sasrec")
+    local = program("sasrec")
+    shared = local.init_shared(3)
+    for number in (1, 2):
+        todo = replace(work(local), round=number)
+        updates = whole(inline.run(todo, shared, {}, EVERYONE), CLIENTS)
+        weight = torch.tensor([min(n - 1, LENGTH) for n in (5, 2, 9, 3, 4, 2, 7, 12, 3)]).double()
+        weight = weight / weight.sum()
+        shared = {n: (v + torch.tensordot(weight, updates[n].double(), 1)).float() for n, v in shared.items()}
+    for name, value in shared.items():
+        torch.testing.assert_close(f.shared[name], value, atol=1e-6, rtol=0)

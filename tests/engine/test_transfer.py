@@ -1,0 +1,263 @@
+"""Prototypes between clients, in both orders, against a plain loop over dicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud.prototypes import KnowledgeBase
+from cloud.settings import AggregationSettings, KnowledgeSettings
+from edge.ragged import Ragged
+from edge.sessions import windows
+from edgefr.engine.federation import Federation
+from edgefr.engine.sequences import published
+from edgefr.engine.transfer import REPLY, Transfer
+from privacy.plan import plan
+from privacy.prototypes import Prototypes
+from privacy.settings import PrivacySettings
+from tests.contract.sessions import CLIENTS, LENGTH, program, sampler
+
+CPU, EVERYONE, WIDTH = torch.device("cpu"), np.arange(CLIENTS), 6
+
+
+class Loop:
+    """The server by dicts: the newest prototype of every (client, session), and the mean of the nearest of others."""
+
+    def __init__(self, top_k: int, window: int | None = None):
+        self.top_k, self.window = top_k, window
+        self.held: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
+
+    def exchange(self, number: int, sent: dict[tuple[int, int], np.ndarray]) -> dict[int, np.ndarray]:
+        self.held |= {key: (number, vector) for key, vector in sent.items()}
+        if self.window is not None:
+            self.held = {key: kept for key, kept in self.held.items() if kept[0] > number - self.window}
+        return {client: self.answer(client, vector) for (client, _), vector in sent.items()}
+
+    def answer(self, client: int, query: np.ndarray) -> np.ndarray:
+        others = [vector for (owner, _), (_, vector) in sorted(self.held.items()) if owner != client]
+        cosine = [vector @ query / np.linalg.norm(vector) / np.linalg.norm(query) for vector in others]
+        nearest = np.argsort(-np.array(cosine), kind="stable")[: self.top_k]
+        return np.mean([others[n] for n in nearest], axis=0) if others else np.zeros(len(query))
+
+
+def transfer(order: str, noise: float = 0.0, seed: int = 4, width: int = WIDTH, **options: Any) -> Transfer:
+    chosen = KnowledgeSettings.model_validate({"top_k": 3, "fusion": "mean", **options})
+    return Transfer(KnowledgeBase(width, chosen), order, Prototypes(width, 9, received_noise=noise), seed)  # type: ignore[arg-type]
+
+
+def prototypes(seed: int, clients: int = CLIENTS) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(clients, WIDTH)).astype(np.float32))
+
+
+def replies(clients: int = CLIENTS) -> dict[str, torch.Tensor]:
+    return {REPLY: torch.full((clients, WIDTH), 7.0)}
+
+
+def after(
+    made: Transfer, number: int, clients: np.ndarray, messages: torch.Tensor, private: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """A round of order `trained` in which these clients sent these messages, in shards of two; all replies then."""
+    draws = sampler()
+    for at in range(0, len(clients), 2):
+        made.take(clients[at : at + 2], messages[at : at + 2])
+    made.after(number, private, draws)
+    return private[REPLY]
+
+
+# --- the two orders --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [None, 1, 2])
+def test_trained_prototypes_are_answered_after_the_round(window: int | None) -> None:
+    made, loop, private, expected = transfer("trained", window=window), Loop(3, window), replies(), np.full((9, 6), 7.0)
+    for number, some in enumerate(([4, 0, 7, 2, 8], [3, 1, 0], [5, 2, 6, 4]), start=1):
+        clients, messages = np.array(some), prototypes(number)[: len(some)]
+        made.before(program("fcucr, trained prototypes"), number, {}, private, clients, sampler(), CPU)
+        assert private[REPLY].numpy() == pytest.approx(expected, abs=1e-6), "nothing is sent before training"
+        found = after(made, number, clients, messages, private)
+        sent = {(c, c): vector.double().numpy() for c, vector in zip(some, messages, strict=True)}
+        for client, answer in loop.exchange(number, sent).items():
+            expected[client] = answer
+        assert found.numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def test_received_prototypes_are_answered_before_training() -> None:
+    local, made, loop, draws = program("fcucr"), transfer("received"), Loop(3), sampler()
+    private = {REPLY: torch.zeros(CLIENTS, WIDTH)}
+    for number, some in enumerate(([4, 0, 7, 2, 8], [3, 1, 0]), start=1):
+        shared, clients = local.init_shared(number), np.array(some)
+        before = private[REPLY].clone()
+        made.before(local, number, shared, private, clients, draws, CPU)
+        alone = {c: published(local, shared, draws.window(np.array([c])), CPU)[0].double().numpy() for c in some}
+        answers = loop.exchange(number, {(c, c): vector for c, vector in alone.items()})
+        for client in range(CLIENTS):
+            wanted = answers.get(client, before[client].numpy())
+            assert private[REPLY][client].numpy() == pytest.approx(wanted, abs=1e-6)
+        kept = private[REPLY].clone()
+        made.after(number, private, draws)
+        assert torch.equal(private[REPLY], kept)
+
+
+def test_a_prototype_is_of_the_session_without_its_last_item() -> None:
+    """What is asked for when recommending is not in what is sent while training either."""
+    local, draws = program("fcucr"), sampler()
+    shared = local.init_shared(3)
+    expected = published(local, shared, windows(draws.items, draws.times, EVERYONE, LENGTH, skip=1), CPU)
+    assert torch.equal(published(local, shared, draws.window(EVERYONE), CPU), expected)
+    last = draws.items.offsets[1:] - 1
+    draws.items.values[last] = (draws.items.values[last] + 1) % 40
+    assert torch.equal(published(local, shared, draws.window(EVERYONE), CPU), expected)
+
+
+@pytest.mark.parametrize("interval", [2, 3])
+def test_rounds_between_transfers_send_nothing_and_keep_the_answer(interval: int) -> None:
+    trained, received = (transfer(order, interval=interval) for order in ("trained", "received"))
+    late, early, local = replies(), replies(), program("fcucr")
+    for number in range(1, 9):
+        before = late[REPLY].clone(), early[REPLY].clone()
+        after(trained, number, EVERYONE, prototypes(number), late)
+        received.before(local, number, local.init_shared(number), early, EVERYONE, sampler(), CPU)
+        for made, old, new in ((trained, before[0], late[REPLY]), (received, before[1], early[REPLY])):
+            assert torch.equal(old, new) == ((number - 1) % interval != 0)
+            assert len(made.base) == CLIENTS
+            assert made.base.round == 1 + interval * ((number - 1) // interval)
+    assert torch.equal(after(transfer("trained"), 1, EVERYONE, prototypes(7), replies()), late[REPLY])
+
+
+def test_the_first_round_trains_with_what_its_order_has() -> None:
+    """received: an answer; trained: nothing yet, so zeros."""
+    for variant, order in (("fcucr", "received"), ("fcucr, trained prototypes", "trained")):
+        f = federation(variant, order)
+        seen: list[torch.Tensor] = []
+        run = f.crew.releases
+
+        def watched(work, terms, shared, private, shards, run=run, seen=seen):
+            seen.append(private[REPLY].clone())
+            return run(work, terms, shared, private, shards)
+
+        f.crew.releases = watched  # type: ignore[method-assign]
+        for number in (1, 2):
+            f.round(number, EVERYONE, sampler(), Ragged.empty(CLIENTS))
+        assert bool(seen[0].any()) == (order == "received")
+        assert seen[1].any(dim=1).all()
+
+
+def federation(variant: str, order: str, **options: Any) -> Federation:
+    """A server with the knowledge base, and its clients; three shards."""
+    local = program(variant)
+    made = Federation(
+        local,
+        clients=CLIENTS,
+        seed=3,
+        shard_size=4,
+        aggregation=AggregationSettings(),
+        plan=plan(PrivacySettings(), 2, CLIENTS, CLIENTS),
+        device=CPU,
+    )
+    made.transfer = transfer(order, width=local.settings.reply, **options)
+    return made
+
+
+@pytest.mark.parametrize(("variant", "order"), [("fcucr", "received"), ("fcucr as released", "trained")])
+def test_shards_do_not_change_who_is_told_what(variant: str, order: str) -> None:
+    found = []
+    for size in (1, 4, 9):
+        f = federation(variant, order)
+        f.shard_size = size
+        for number in (1, 2):
+            f.round(number, EVERYONE, sampler(), Ragged.empty(CLIENTS))
+        found.append(f.private[REPLY])
+    assert found[0].any(dim=1).all()
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], atol=1e-5, rtol=1e-4)
+
+
+# --- what an answer says ---------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 8), st.integers(1, 4), st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_an_answer_is_made_of_others_alone(clients: int, top_k: int, seed: int) -> None:
+    """What a client had sent before does not come back to it: the same question gets the same answer without it."""
+    made, without = (transfer("trained", top_k=top_k, replace=False) for _ in range(2))
+    rest, who = np.arange(1, clients), np.arange(clients)
+    messages = prototypes(seed, clients)
+    after(made, 1, who, prototypes(seed + 1, clients), replies())
+    after(without, 1, rest, prototypes(seed + 1, clients)[1:], replies())
+    found, expected = (after(t, 2, who, messages, replies()) for t in (made, without))
+    assert torch.equal(found[0], expected[0])
+    loud = messages.clone()
+    loud[0] *= 100  # a longer question points the same way
+    again = transfer("trained", top_k=top_k, replace=False)
+    after(again, 1, who, prototypes(seed + 1, clients), replies())
+    torch.testing.assert_close(after(again, 2, who, loud, replies())[0], found[0], atol=1e-6, rtol=1e-5)
+
+
+def test_with_nobody_else_there_is_no_answer() -> None:
+    assert not after(transfer("trained"), 1, np.array([3]), prototypes(0)[:1], replies())[3].any()
+
+
+def test_asking_adds_nothing() -> None:
+    local, made, draws = program("fcucr"), transfer("received"), sampler()
+    shared, private = local.init_shared(3), {REPLY: torch.zeros(CLIENTS, WIDTH)}
+    made.before(local, 1, shared, private, EVERYONE, draws, CPU)
+    held = made.base.state()
+    backwards = EVERYONE[::-1].copy()
+    asked = made.asked(local, shared, backwards, draws.window(backwards), CPU)
+    torch.testing.assert_close(asked.flip(0), private[REPLY], atol=1e-6, rtol=0)
+    now = made.base.state()
+    assert all(np.array_equal(held[name], now[name]) for name in ("vectors", "owner", "session", "since"))
+    assert len(made.base) == CLIENTS
+
+
+# --- noise on what is received ---------------------------------------------------------------------------------------
+
+
+def noise(number: int = 1, order: np.ndarray = EVERYONE, seed: int = 4, size: float = 0.5) -> torch.Tensor:
+    """What the receivers' noise adds to the replies of a round."""
+    plain, noisy = transfer("trained"), transfer("trained", noise=size, seed=seed)
+    messages = prototypes(0)[torch.from_numpy(order)]
+    return after(noisy, number, order, messages, replies()) - after(plain, number, order, messages, replies())
+
+
+def test_receivers_noise_is_keyed_by_round_and_client() -> None:
+    base = noise()
+    torch.testing.assert_close(noise(order=np.random.default_rng(0).permutation(CLIENTS)), base, atol=1e-5, rtol=0)
+    for other in (noise(number=2), noise(seed=5)):
+        assert (base - other).abs().min() > 1e-4
+    assert (base[1:] - base[:-1]).abs().min() > 1e-4
+    torch.testing.assert_close(noise(size=1.0), 2 * base, atol=1e-5, rtol=0)
+
+
+def test_receivers_noise_has_the_size_asked_for() -> None:
+    draws = torch.cat([noise(number) for number in range(1, 60)]).flatten() / 0.5
+    assert float(draws.mean()) == pytest.approx(0, abs=4 / len(draws) ** 0.5)
+    assert float(draws.std()) == pytest.approx(1, abs=4 / (2 * len(draws)) ** 0.5)
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["trained", "received"])
+def test_a_restored_transfer_goes_on_as_if_it_had_never_stopped(order: str) -> None:
+    variant = "fcucr" if order == "received" else "fcucr, trained prototypes"
+    whole, stopped = (federation(variant, order, window=2, replace=False) for _ in range(2))
+    for number in (1, 2, 3):
+        whole.round(number, EVERYONE, sampler(), Ragged.empty(CLIENTS))
+    for number in (1, 2):
+        stopped.round(number, EVERYONE, sampler(), Ragged.empty(CLIENTS))
+    state = {
+        name: {n: v.numpy().copy() for n, v in value.items()} if name in ("shared", "private", "tables") else value
+        for name, value in stopped.state().items()
+    }
+    resumed = federation(variant, order, window=2, replace=False)
+    resumed.restore(state)
+    resumed.round(3, EVERYONE, sampler(), Ragged.empty(CLIENTS))
+    for kind in ("shared", "private"):
+        mine, theirs = getattr(resumed, kind), getattr(whole, kind)
+        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
