@@ -39,6 +39,7 @@ from edgefr.metrics.ranking import Ranking, Scorer
 from edgefr.metrics.repeats import apart, had, repeats
 from edgefr.prepare import Prepared, Progress
 from edgefr.simulation import Boundary, Simulation
+from privacy.errors import InputError
 
 Which = Literal["valid", "test"]
 HELD: tuple[Which, ...] = ("valid", "test")
@@ -64,7 +65,12 @@ class Streaming(Simulation):
     def start(
         cls, experiment: Experiment, prepared: Prepared, devices: FleetFile, device: torch.device, log: Log
     ) -> Streaming:
-        """Everything as it is before round 1."""
+        """Everything as it is before round 1. Raises `InputError` for rounds that wait for no one."""
+        if devices.rounds.policy == "async":
+            raise InputError(
+                "a round over sessions is about one session of each client, so none can be late for it: use another "
+                "fleet.rounds.policy than async"
+            )
         run = cast(Streaming, super().start(experiment, prepared, devices, device, log))
         model = run.experiment.row.settings.model_validate(run.experiment.model)
         if isinstance(model, FCUCRSettings) and model.prototypes != "none":
@@ -85,6 +91,12 @@ class Streaming(Simulation):
     def stream(self) -> str:
         """one-pass or cyclic."""
         return cast(SessionsProtocol, self.experiment.protocol).stream
+
+    @property
+    def last(self) -> int:
+        """The round after which there is nothing more to meet; before it nobody may have a session that can teach."""
+        rounds, longest = self.experiment.rounds, int(self.sessions.train.counts.max(initial=0))
+        return rounds if self.stream == "cyclic" else min(rounds, longest)
 
     def current(self, number: int) -> npt.NDArray[np.int64]:
         """The session each client meets in round `number`, int64 [clients]; -1: none is left, or none can teach."""
@@ -134,12 +146,10 @@ class Streaming(Simulation):
     def train(self, progress: Progress | None = None, boundary: Boundary | None = None) -> None:
         """The rounds that are left, until there are no more sessions or validation has stopped improving."""
         patience = self.experiment.sessions.patience
-        while self.round < self.experiment.rounds and self.round - self.best_round < (patience or math.inf):
-            population, sampler = self.turn(self.round + 1)
-            if not len(population):
-                break
+        while self.round < self.last and self.round - self.best_round < (patience or math.inf):
             self.round += 1
-            contributors = self.cohorts.meet(self.round, population, sampler)
+            population, sampler = self.turn(self.round)
+            contributors = self.cohorts.meet(self.round, population, sampler) if len(population) else population
             if len(contributors):
                 self.federation.round(self.round, contributors, sampler, self.prepared.train_split.train)
             note = self._measure() if self.round % self.experiment.evaluation.every == 0 else ""
@@ -224,7 +234,7 @@ class Streaming(Simulation):
         """Items that every user had had when the session `which` asks."""
         if which == FIRST:  # nothing came before it
             return Ragged.empty(len(self.sessions.train))
-        return had(self.prepared.train_split, self.sessions, cast(Which, which))
+        return had(self.prepared.train_split, self.sessions, cast(Which, which), "all")
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -251,6 +261,7 @@ class Streaming(Simulation):
             "popularity": references.popularity(split),
             "seen, then popularity": references.seen_then_popularity(split),
             "seen or in session, then popularity": references.seen_then_popularity(split, had(split, sessions, which)),
+            "all seen, then popularity": references.seen_then_popularity(split, had(split, sessions, which, "all")),
             "follows last item": references.last_item_cooccurrence(split, sessions, which),
         }
         ties = {name: references.ties_by_chance(score, seed, split) for name, score in counts.items()}

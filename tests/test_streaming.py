@@ -1,0 +1,353 @@
+"""Runs over sessions: which session is met when, when a run ends, which model is kept; a kill changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from edge.ragged import Ragged
+from edgefr import checkpoint
+from edgefr.experiment import Experiment, load_experiment
+from edgefr.pipeline import resume, simulate
+from edgefr.prepare import Prepared, prepare
+from edgefr.streaming import FIRST, HELD, Streaming
+from privacy.errors import InputError
+from tests.continual.runs import ideal_fleet
+from tests.durable.runs import differences, result
+from tests.visits import SESSIONS, USERS, write_visits
+
+SMALL = (
+    "data=retailrocket",
+    "rounds=3",
+    "local_epochs=2",
+    "protocol.negatives=20",
+    "evaluation.k=[5]",
+    "engine.shard_size=5",
+)
+SEQUENTIAL = ("model.dim=6", "model.length=4", "model.hidden=5", "model.lr=0.02", "model.init_scale=0.1")
+KINDS = {
+    "fcucr": ("method=fcucr", *SEQUENTIAL, "knowledge.top_k=3"),
+    "released": ("method=fcucr", "fidelity=released", *SEQUENTIAL, "protocol.stream=one-pass", "knowledge.top_k=3"),
+    "gru4rec": ("method=gru4rec", *SEQUENTIAL),
+    "fedmf": ("method=fedmf", "protocol.name=sessions", "model.dim=4"),
+    "pfedrec": ("method=pfedrec", "protocol.name=sessions", "model.dim=4"),
+    "fedrap": ("method=fedrap", "protocol.name=sessions", "model.dim=4"),
+    "gpfedrec": ("method=gpfedrec", "protocol.name=sessions", "model.dim=4"),
+}
+every = pytest.mark.parametrize("kind", KINDS)
+
+
+def experiment(kind: str, *overrides: str) -> Experiment:
+    return load_experiment(overrides=[*SMALL, *KINDS[kind], *overrides])
+
+
+@cache
+def prepared_of() -> Prepared:
+    """The visits, which are the same for every method; nobody writes into them."""
+    with TemporaryDirectory() as folder:
+        return prepare(experiment("fedmf"), write_visits(Path(folder)), "cpu")
+
+
+def begun(kind: str, *overrides: str, prepared: Prepared | None = None) -> Streaming:
+    """The experiment before its first round; every client contributes."""
+    chosen = experiment(kind, *overrides)
+    prepared = prepared_of() if prepared is None else prepared
+    return Streaming.start(chosen, prepared, ideal_fleet(), torch.device("cpu"), lambda events: None)
+
+
+def shortened(*turns: int) -> Prepared:
+    """Every client's training sessions of these turns (from 0) cut to one item."""
+    prepared = prepared_of()
+    sessions = prepared.sessions
+    assert sessions is not None
+    counts = sessions.items.counts.copy()
+    for user in range(USERS):
+        for turn in turns:
+            counts[sessions.train[user][turn]] = 1
+    kept = (
+        np.arange(len(sessions.items.values)) - sessions.items.offsets[sessions.items.rows]
+        < counts[sessions.items.rows]
+    )
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    items, times = (Ragged(column.values[kept], offsets) for column in (sessions.items, sessions.times))
+    return replace(prepared, sessions=replace(sessions, items=items, times=times))
+
+
+def met(run: Streaming, monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
+    """Train to the end; for every round the session of each client that trained."""
+    rounds: list[dict[int, int]] = []
+    real = run.federation.round
+
+    def watched(number, cohort, sampler, context):
+        while len(rounds) < number - 1:
+            rounds.append({})
+        current = run.current(number)
+        if run.windowed:
+            assert (sampler.current == current).all()
+        rounds.append({int(client): int(current[client]) for client in cohort})
+        return real(number, cohort, sampler, context)
+
+    monkeypatch.setattr(run.federation, "round", watched)
+    run.train()
+    return rounds
+
+
+def curve(run: Streaming, which: str = "valid", split: str = "main") -> dict[int, float]:
+    """HR + NDCG by round."""
+    out: dict[int, float] = {}
+    for row in run.measured.rows:
+        if row["round"] is not None and (row["which"], row["split"]) == (which, split):
+            out[row["round"]] = out.get(row["round"], 0.0) + row["value"] * row["metric"].startswith(("HR", "NDCG"))
+    return out
+
+
+# --- which session when ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gru4rec", "fedmf"])
+def test_one_pass_meets_each_session_once_in_its_turn_and_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begun(kind, "rounds=50")
+    rounds = met(run, monkeypatch)
+    assert run.round == len(rounds) == SESSIONS - 2
+    for client in range(USERS):
+        assert [at[client] for at in rounds if client in at] == run.sessions.train[client].tolist()
+
+
+def test_cyclic_meets_them_over_and_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begun("gru4rec", "protocol.stream=cyclic", "rounds=10")
+    rounds = met(run, monkeypatch)
+    assert len(rounds) == 10
+    for client in range(USERS):
+        assert [at[client] for at in rounds] == (run.sessions.train[client].tolist() * 3)[:10]
+
+
+@pytest.mark.parametrize("kind", ["fcucr", "fedmf"])
+@pytest.mark.parametrize("stream", ["one-pass", "cyclic"])
+def test_a_session_of_one_item_never_trains(kind: str, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all clients have such a session in one turn, the round passes and the run goes on."""
+    run = begun(kind, f"protocol.stream={stream}", "rounds=6", prepared=shortened(1, 2))
+    rounds = met(run, monkeypatch)
+    turns = [0, 3] if stream == "one-pass" else [0, 3, 0]
+    for client in range(USERS):
+        assert [at[client] for at in rounds if client in at] == [int(run.sessions.train[client][t]) for t in turns]
+    assert [bool(at) for at in rounds] == [True, False, False, True, True][: len(rounds)]
+    assert run.round == (4 if stream == "one-pass" else 6)
+    assert sorted(curve(run)) == list(range(1, run.round + 1))
+
+
+def test_a_run_of_sessions_that_cannot_train_ends() -> None:
+    run = begun("gru4rec", "rounds=50", prepared=shortened(0, 1, 2, 3))
+    run.train()
+    assert run.round == 4
+    assert run.federation.counters.clients == 0
+
+
+def test_clients_of_sets_learn_from_the_items_of_the_session_alone() -> None:
+    run = begun("pfedrec")
+    for number in (1, 2, 4):
+        population, sampler = run.turn(number)
+        assert population.tolist() == list(range(USERS))
+        for client in population:
+            session = int(run.sessions.train[client][number - 1])
+            assert sampler.train[client].tolist() == sorted(set(run.sessions.items[session].tolist()))
+
+
+def test_nobody_may_be_late() -> None:
+    fleet = ideal_fleet()
+    late = fleet.model_copy(update={"rounds": fleet.rounds.model_copy(update={"policy": "async", "buffer": 4})})
+    for kind in ("gru4rec", "fedmf"):
+        with pytest.raises(InputError, match="policy") as caught:
+            Streaming.start(experiment(kind), prepared_of(), late, torch.device("cpu"), lambda events: None)
+        assert "\n" not in str(caught.value)
+
+
+# --- when a run ends, and what it keeps ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patience", [1, 2])
+def test_a_run_ends_when_validation_has_stopped_improving(patience: int) -> None:
+    still = begun("gru4rec", "protocol.stream=cyclic", "rounds=9", f"sessions.patience={patience}", "model.lr=1e-12")
+    still.train()
+    assert (still.best_round, still.round) == (1, 1 + patience), "an equal round is no better one"
+    moving = begun("gru4rec", "protocol.stream=cyclic", "rounds=9", f"sessions.patience={patience}")
+    moving.train()
+    values, best = curve(moving), 0
+    for number, value in values.items():
+        assert number - best <= patience, "it should have ended before"
+        best = number if value > max((values[n] for n in values if n < number), default=-1) else best
+    assert moving.best_round == best
+    assert moving.round == 9 or moving.round == best + patience
+
+
+@every
+def test_the_best_rounds_model_is_tested(kind: str) -> None:
+    """Its final metrics are those of its round, so tensors, replies and own rows are kept as they were."""
+    run = begun(kind, "protocol.stream=cyclic", "rounds=5")
+    kept: dict[int, dict[str, torch.Tensor]] = {}
+    run.train(boundary=lambda number: kept.update({number: {n: v.clone() for n, v in run._snapshot().items()}}))
+    values = curve(run)
+    first = max(values.values())
+    assert run.best_round == min(number for number, value in values.items() if value == first)
+    assert run.best_value == pytest.approx(first)
+    assert all(torch.equal(run.best[name], value) for name, value in kept[run.best_round].items())
+    run.finish()
+    for which in HELD:
+        final = {
+            row["metric"]: row["value"]
+            for row in run.measured.rows
+            if row["round"] is None and row["which"] == which and row["stage"] == run.row.stages[0]
+            if row["ranking"] == "sampled"
+        }
+        of_round = {
+            row["metric"]: row["value"]
+            for row in run.measured.rows
+            if row["round"] == run.best_round and row["which"] == which and row["split"] == "main"
+        }
+        assert final == of_round
+    assert any(not torch.equal(kept[1][name], value) for name, value in kept[5].items() if name.startswith("shared."))
+
+
+def test_with_no_round_the_first_model_is_tested() -> None:
+    run = begun("fcucr", "rounds=0")
+    run.train()
+    run.finish()
+    assert run.best_round == 0
+    assert torch.equal(run.best["shared.item"], run.federation.program.init_shared(run.experiment.seed)["item"])
+
+
+# --- what is seen of what is asked -----------------------------------------------------------------------------------
+
+
+def test_a_device_sees_a_held_out_session_without_its_last_item() -> None:
+    run = begun("gru4rec", "sessions.first_session=true")
+    s, length = run.sessions, 4
+    for which, held in (
+        ("valid", s.valid),
+        ("test", s.test),
+        (FIRST, [row[0] for row in map(s.train.__getitem__, range(USERS))]),
+    ):
+        for user, session in enumerate(held):
+            view = run.views[which]
+            seen = s.items[int(session)].tolist()[:-1][-length:]
+            assert view.items[user][view.real[user] > 0].tolist() == seen
+            split = run.first_split if which == FIRST else run.prepared.train_split
+            target = (split.test if which == "test" else split.valid)[user]
+            assert target == s.items[int(session)][-1]
+
+
+@every
+def test_scores_do_not_know_what_is_asked(kind: str) -> None:
+    """Other targets, and other held-out sessions of everybody else: the same scores. Training never sees one."""
+    run, prepared = begun(kind), prepared_of()
+    sessions = run.sessions
+    values = sessions.items.values.copy()
+    for held in (sessions.valid, sessions.test):
+        last = sessions.items.offsets[1:][held] - 1
+        values[last] = (values[last] + 1) % 140
+    other = replace(sessions, items=Ragged(values, sessions.items.offsets))
+    blind = begun(kind, prepared=replace(prepared, sessions=other))
+    items = np.tile(np.arange(140, dtype=np.int32), (USERS, 1))
+    for one in (run, blind):
+        for number in (1, 2):
+            population, sampler = one.turn(number)
+            one.federation.round(number, population, sampler, prepared.train_split.train)
+    for which in HELD:
+        mine, theirs = (one.scorer(which, one._asked(which))(np.arange(USERS), items) for one in (run, blind))
+        assert np.array_equal(mine, theirs)
+
+
+def test_what_is_still_known_of_first_sessions_is_measured_every_round() -> None:
+    run = begun("fcucr", "sessions.first_session=true")
+    run.train()
+    assert sorted(curve(run, split=FIRST)) == [1, 2, 3]
+    assert sorted(curve(run)) == [1, 2, 3]
+    users = {row["users"] for row in run.measured.rows if row["split"] == FIRST}
+    assert users == {USERS}
+
+
+def test_devices_ask_before_they_recommend_or_use_their_last_reply() -> None:
+    asking, silent = (begun("fcucr", f"model.asks_when_recommending={ask}") for ask in ("true", "false"))
+    for run in (asking, silent):
+        run.train()
+    assert silent._asked("valid") == {}
+    replies = asking._asked("valid")["reply.valid"]
+    assert replies.shape == asking.federation.private["prototype"].shape
+    assert not torch.equal(replies, asking.federation.private["prototype"])
+    for name, value in asking.federation.shared.items():
+        assert torch.equal(value, silent.federation.shared[name]), "asking changes no round"
+    assert "reply.test" in asking.best
+
+
+# --- shares of probabilities -----------------------------------------------------------------------------------------
+
+
+def test_probabilities_are_shares() -> None:
+    run = begun("fcucr")
+    run.train()
+    run.finish()
+    found = run.probabilities()
+    assert found["edges"] == pytest.approx([n / 20 for n in range(21)])
+    for part in ("targets", "negatives"):
+        assert len(found[part]) == 20
+        assert sum(found[part]) == pytest.approx(1.0)
+
+
+# --- kills, and who does the work ------------------------------------------------------------------------------------
+
+
+def through_a_file(run: Streaming, folder: Path) -> dict:
+    """The run's state as a checkpoint gives it back."""
+    checkpoint.write(folder, run.round, run.state(), "run")
+    found = checkpoint.newest(folder, "run", print)
+    assert found is not None
+    return found.state
+
+
+@every
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_restored_run_comes_to_the_same(kind: str, at: int, tmp_path: Path) -> None:
+    options = ("protocol.stream=cyclic", "rounds=4", "knowledge.window=2") if kind == "fcucr" else ("rounds=4",)
+    whole, stopped = begun(kind, *options), begun(kind, *options, f"rounds={at}")
+    resumed = begun(kind, *options)
+    stopped.train()
+    resumed.restore(through_a_file(stopped, tmp_path))
+    for run in (whole, resumed):
+        run.train()
+        run.finish()
+    assert resumed.measured.rows == whole.measured.rows
+    assert (resumed.best_round, resumed.best_value) == (whole.best_round, whole.best_value)
+    assert resumed.groups.keys() == whole.groups.keys()
+    for mine, theirs in (
+        (resumed.best, whole.best),
+        (resumed.federation.shared, whole.federation.shared),
+        (resumed.federation.private, whole.federation.private),
+    ):
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+
+
+@pytest.mark.parametrize("kind", ["fcucr", "released"])
+def test_a_killed_run_and_worker_processes_come_to_the_same_files(kind: str, tmp_path: Path) -> None:
+    """Whole; stopped in the third round and gone on with; by two workers."""
+    chosen = experiment(kind)
+    options: dict[str, Any] = {"data_dir": write_visits(tmp_path / "data"), "bundles": False, "figures": False}
+
+    def stop(stage: str, done: int, total: int, note: str) -> None:
+        if stage == "rounds" and done == 3:
+            raise KeyboardInterrupt
+
+    whole = simulate(chosen, ideal_fleet(), out=tmp_path / "whole", checkpoint_every=1, **options)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(chosen, ideal_fleet(), out=tmp_path / "killed", checkpoint_every=1, progress=stop, **options)
+    resume(tmp_path / "killed", **options)
+    assert differences(tmp_path / "killed", result(whole.path)) == []
+    workers = experiment(kind, "engine.executor=processes", "engine.workers=2")
+    simulate(workers, ideal_fleet(), out=tmp_path / "workers", checkpoint_every=1, **options)
+    assert set(differences(tmp_path / "workers", result(whole.path))) <= {"experiment.yaml"}
