@@ -25,8 +25,9 @@ def paired_t(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     one, two = one[known], two[known]
     if len(one) < 2:
         return math.nan
-    if (one - two == one[0] - two[0]).all():
-        return 1.0 if one[0] == two[0] else 0.0
+    difference = one - two
+    if np.allclose(difference, difference[0], rtol=1e-9, atol=1e-12):  # but for rounding
+        return 1.0 if abs(difference[0]) < 1e-12 else 0.0
     from scipy.stats import ttest_rel  # comes with the `cloud` extra only
 
     return float(ttest_rel(one, two).pvalue)

@@ -123,14 +123,19 @@ def levels(found: Found, title: str, column: str, lines: Sequence[Line]) -> tupl
         rounds = found.spread(line.cell, best_round)
         rows.append({**row, "best\nround": number(rounds.mean, ".0f"), **line.more, "seeds": str(rounds.number)})
     ruled = len(rows) - 1
-    source = next((line.cell for line in lines if found.by_seed(line.cell, best_round)), None)
-    if source is not None:
+    source = _most_seeds(found, lines).cell
+    if found.by_seed(source, best_round):
         made = [_reference(found, source, column, name, list(rows[0])) for name in REFERENCES]
         rows += [row for row, _ in made]
         records += [record for _, own in made for record in own]
     means = [found.spread(line.cell, measure(METRICS[0])).mean for line in lines]
     known = [mean for mean in means if not math.isnan(mean)]
     return Sheet(title, rows, [column], rules=[ruled], bold=[means.index(max(known))] if known else []), records
+
+
+def _most_seeds(found: Found, lines: Sequence[Line]) -> Line:
+    """The line with most finished runs: references are read from those."""
+    return max(lines, key=lambda line: len(found.by_seed(line.cell, best_round)))
 
 
 def _title(name: str) -> str:
@@ -140,7 +145,7 @@ def _title(name: str) -> str:
 def _reference(
     found: Found, cell: Cell, column: str, name: str, titles: Sequence[str]
 ) -> tuple[dict[str, str], list[Record]]:
-    """A reference, measured beside the first finished run; the same for all runs of a seed."""
+    """A reference, measured beside the runs of a cell; the same for all runs of a seed."""
     spreads = {m: found.spread(cell, measure(m, name)) for m in MEASURES}
     row = dict.fromkeys(titles, "") | {column: REFERENCES[name]} | {_title(m): str(s) for m, s in spreads.items()}
     row["seeds"] = str(spreads[METRICS[0]].number)
@@ -163,7 +168,7 @@ def compared(found: Found, title: str, line: Line, against: Line) -> tuple[Sheet
                 against.label: str(Spread.of(list(other.values()))),
                 line.label: str(Spread.of(list(own.values()))),
                 "gain\n%": number(gain, "+.1f"),
-                "p": number(p, ".3f"),
+                "p": as_p(p),
                 "gain %\n(paper)": number(printed, "+.1f"),
             }
         )
@@ -193,30 +198,48 @@ def told(gain: float, p: float) -> str:
     """A gain in plain words.
 
     >>> told(12.3, 0.01), told(-4.0, 0.01)
-    ('+12.3 % (p = 0.010)', '-4.0 %, worse (p = 0.010)')
+    ('+12.3 % (p 0.010)', '-4.0 %, worse (p 0.010)')
     >>> told(12.3, 0.2), told(5.0, math.nan)
-    ('+12.3 %, not told from chance (p = 0.200)', '+5.0 %, of one seed')
+    ('+12.3 %, not told from chance (p 0.200)', '+5.0 %, of one seed')
     """
     if math.isnan(gain):
         return "not run"
     if math.isnan(p):
         return f"{gain:+.1f} %, of one seed"
     if p >= 0.05:
-        return f"{gain:+.1f} %, not told from chance (p = {p:.3f})"
-    return f"{gain:+.1f} %{', worse' if gain < 0 else ''} (p = {p:.3f})"
+        return f"{gain:+.1f} %, not told from chance (p {as_p(p)})"
+    return f"{gain:+.1f} %{', worse' if gain < 0 else ''} (p {as_p(p)})"
+
+
+def as_p(p: float) -> str:
+    """A p in a cell.
+
+    >>> as_p(0.0123), as_p(0.0002), as_p(math.nan)
+    ('0.012', '< 0.001', '-')
+    """
+    return "< 0.001" if p < 0.001 else number(p, ".3f")
+
+
+_ASKED = (
+    *((name, "HR@10") for name in REFERENCES if name != "chance"),
+    ("popularity", "HR@10, new"),
+    ("follows last item", "HR@10, new"),
+)
 
 
 def beaten(found: Found, lines: Sequence[Line]) -> list[str]:
-    """A sentence per reference: which lines beat it in HR@10 (of those that were run), and which do not."""
+    """A sentence per reference: which lines have a higher mean HR@10 (of those that were run), and which do not; for
+    popularity and co-occurrence also where the target is new to the user.
+    """
     run = [line for line in lines if found.by_seed(line.cell, best_round)]
     if not run:
         return []
     out = []
-    for name in (n for n in REFERENCES if n != "chance"):
-        level = found.spread(run[0].cell, measure("HR@10", name)).mean
-        better = [line.label for line in run if found.spread(line.cell, measure("HR@10")).mean > level]
+    for name, where in _ASKED:
+        level = found.spread(_most_seeds(found, run).cell, measure(where, name)).mean
+        better = [line.label for line in run if found.spread(line.cell, measure(where)).mean > level]
         worse = [line.label for line in run if line.label not in better]
         parts = [f"beaten by {', '.join(better)}" if better else "beaten by none"]
-        parts += [f"not beaten by {', '.join(worse)}"] if worse else []
-        out.append(f"{REFERENCES[name]} ({run[0].cell.data}, HR@10 {level:.4f}): {'; '.join(parts)}")
+        parts += [f"not beaten by {', '.join(worse)}"] if worse and better else []
+        out.append(f"{REFERENCES[name]} ({run[0].cell.data}, {where} {level:.4f}): {'; '.join(parts)}")
     return out
