@@ -26,6 +26,7 @@ REFERENCES = (
     "text mean, cold",
     "seen, then popularity",
     "seen or in session, then popularity",
+    "all seen, then popularity",
     "follows last item",
 )
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
