@@ -27,7 +27,7 @@ LABELS = {
     "no-tasd": "w/o TASD",
     "no-iupr": "w/o IUPR",
     "no-both": "personal MLP alone",
-    "history": "FCUCR (SASRec) + own history (ours)",
+    "history": "FCUCR (SASRec) + own history + popularity (ours)",
 }
 """Names of rows as the paper prints them; the last two rows are not in the paper."""
 

@@ -31,7 +31,7 @@ ROWS: dict[str, Values] = {
     "no-tasd": {**_MAIN, "model.teacher": "none"},
     "no-iupr": {**_MAIN, "model.prototypes": "none"},
     "no-both": {**_MAIN, "model.teacher": "none", "model.prototypes": "none"},
-    "history": {**_MAIN, "sessions.history_bonus": 10.0},
+    "history": {**_MAIN, "sessions.history_bonus": 20.0, "sessions.popularity_weight": 2.0},
 }
 """What a row asks for, as for `--set`. `no-both` keeps the personal MLP alone; `history` is ours, not the paper's."""
 
