@@ -7,12 +7,12 @@ fusing (`cloud.fusion`), noise and the count of releases (`privacy`), what a cli
 
 What this does to privacy. Retrieval looks at single vectors, so secure aggregation cannot hide them from the server:
 a prototype is a release of its own, beside the client's update, in every round and for every recommendation for which
-one is sent; a ledger counts it with the recipient "server". An answer then carries something of its neighbours to a
-second recipient, another client, who knows which query it had sent. With `top_k: 1`, and wherever all neighbours found
-belong to one client, the answer *is* another client's prototype or a mean of its prototypes; `lone` counts these.
-`least_clients` turns answers of too few clients into zeros, which stops the plain handing over, but it is no
-guarantee: whoever compares answers of two rounds can still tell what one newcomer changed. A guarantee needs clipped
-and noised prototypes; everything here is then post-processing of them.
+one is sent; a ledger counts it, with both who learn from it as recipients. An answer carries something of its
+neighbours to the second of them, another client, who knows which query it had sent. With `top_k: 1`, and wherever all
+neighbours found belong to one client, the answer *is* another client's prototype or a mean of its prototypes; `lone`
+counts these. `least_clients` turns answers of too few clients into zeros, which stops the plain handing over, but it is
+no guarantee: whoever compares answers of two rounds can still tell what one newcomer changed. A guarantee needs
+prototypes that were clipped and noised on the device (`privacy.prototypes`); everything here is then post-processing.
 """
 
 from __future__ import annotations

@@ -86,8 +86,6 @@ def federate(
     if devices.rounds.policy == "async" and (experiment.privacy.project or experiment.privacy.step):
         field = "project" if experiment.privacy.project else "sampler"
         raise InputError(f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than async")
-    if devices.rounds.policy == "async" and experiment.prototypes is not None:
-        raise InputError("prototypes are answered round by round: use another fleet.rounds.policy than async")
     examples = plan_for(experiment.privacy, program, rounds)
     if examples is not None:
         start_up_probe(program, experiment.seed, experiment.negatives, torch.device("cpu"))

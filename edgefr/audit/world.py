@@ -31,6 +31,7 @@ from edgefr.methods.program import LocalProgram, Phase, Tensors, TensorSpec
 from edgefr.run import Run
 from edgefr.shipping import names_of, part, program_of
 from privacy import keyed
+from privacy.errors import InputError
 from privacy.plan import Plan, plan
 
 Floats = npt.NDArray[np.float64]
@@ -61,8 +62,11 @@ class World:
 
     @classmethod
     def open(cls, run: Run) -> World:
-        """Read a finished run back. Raises `InputError` for one that is not whole."""
-        experiment, tensors, names = run.experiment, run.read_tensors("model"), names_of(run)
+        """Read a finished run back. Raises `InputError` for one that is not whole or reads sessions."""
+        experiment = run.experiment
+        if experiment.row.reads == "sessions":
+            raise InputError(f"audits know sets of items, and {experiment.row.name} reads sessions: audit another run")
+        tensors, names = run.read_tensors("model"), names_of(run)
         program = program_of(run, experiment, tensors, len(names["items"]))
         own = Ragged(tensors["train.values"].numpy(), tensors["train.offsets"].numpy())
         used = {n for phase in program.phases if phase.when == "round" for n in phase.uses}

@@ -15,8 +15,8 @@ from tests.visits import USERS, write_visits
 
 __all__ = ["cli", "inside"]
 
-TINY = ("data=retailrocket", "method=fcucr", "rounds=3", "model.dim=8", "model.length=5", "model.lr=0.01")
-TINY += ("engine.shard_size=8", "aggregation.weights=uniform", "evaluation.full_ranking_users=0")
+SMALL = ("data=retailrocket", "method=fcucr", "rounds=3", "model.dim=8", "model.length=5", "model.lr=0.01")
+TINY = (*SMALL, "engine.shard_size=8", "aggregation.weights=uniform", "evaluation.full_ranking_users=0")
 CALM = "fleet={dropout: 0, availability: null, battery: null, share: {laptop_x86: 1.0}, rounds: {over_select: 1.0}}"
 QUIET = "model.asks_when_recommending=false"
 LOCAL = ("privacy.trust=local", "privacy.clip=1", "privacy.mechanism=gaussian", "privacy.sigma=8", QUIET)
@@ -60,6 +60,9 @@ def test_without_a_mechanism_prototypes_and_their_readers_are_named(cli: Cli, tm
     assert found["recipients"] == "other clients (through fused answers), server"
     assert (found["eps_guaranteed"], found["eps_nominal"]) == ("inf", "inf")
     assert any("noise on received prototypes: that protects nothing" in line for line in found["not_covered"])
+    code, _, err = cli("audit", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "audits know sets of items" in err
     text = " ".join(cli("privacy", tmp_path / "run")[1].replace("│", " ").split())
     assert "a prototype of 8 values as it is" in text
 
@@ -84,7 +87,6 @@ def test_the_papers_noise_runs_and_prints_its_epsilon(tmp_path: Path) -> None:
         ((*LOCAL, "model.prototypes=none", "privacy.prototype_clip=1"), "no prototypes are sent: drop it"),
         ((QUIET, "privacy.prototype_clip=1"), "prototype_clip goes beside a clip of the update"),
         ((*LOCAL, "aggregation.weights=size"), "use uniform"),
-        (("fleet={rounds: {policy: async, buffer: 4}}",), "prototypes are answered round by round"),
     ],
 )
 def test_what_would_not_mean_what_it_prints_is_refused(

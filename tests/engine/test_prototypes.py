@@ -88,13 +88,13 @@ def test_no_prototype_leaves_a_device_beyond_its_clip(order: str, times: float, 
 @pytest.mark.parametrize("order", list(ORDERS))
 @pytest.mark.parametrize(("mechanism", "norm"), [("gaussian", "l2"), ("laplace", "l1")])
 def test_what_is_added_to_a_prototype_has_the_law_that_is_accounted(order: str, mechanism: str, norm: str) -> None:
-    noise = {"mechanism": mechanism, "norm": norm, "sigma": 3.0, "prototype_clip": 2.0}
+    noise: Any = {"mechanism": mechanism, "norm": norm, "sigma": 3.0, "prototype_clip": 2.0}
     found, _ = federation(order, **noise)
     terms = found.plan.prototypes
     assert terms is not None
     assert terms.noise is not None
     assert (terms.noise.std, 2 * 2.0 * terms.event.multiplier) == pytest.approx((6.0, terms.noise.scale))
-    quiet = {"norm": norm, "prototype_clip": 2.0}  # no noise comes before the first round's prototypes
+    quiet: Any = {"norm": norm, "prototype_clip": 2.0}  # no noise comes before the first round's prototypes
     draws = np.concatenate([(ran(order, seed=s, **noise) - ran(order, seed=s, **quiet)).ravel() for s in range(6)])
     law = stats.norm(scale=6.0) if mechanism == "gaussian" else stats.laplace(scale=6.0 / 2**0.5)
     assert stats.kstest(draws, law.cdf).pvalue > 1e-3
@@ -104,7 +104,7 @@ def test_what_is_added_to_a_prototype_has_the_law_that_is_accounted(order: str, 
 
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_noise_is_new_every_round(order: str) -> None:
-    quiet = {"mechanism": "gaussian", "sigma": 1e4, "prototype_clip": 1e-3}  # what is sent is nearly all noise
+    quiet: Any = {"mechanism": "gaussian", "sigma": 1e4, "prototype_clip": 1e-3}  # what is sent is nearly all noise
     first, second, third = ran(order, rounds=3, **quiet)
     for one, other in ((first, second), (second, third), (first, third)):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.5
@@ -129,7 +129,7 @@ def test_a_client_that_diverged_sends_noise_alone() -> None:
 
 
 def test_without_a_clip_prototypes_leave_as_they_are() -> None:
-    plain, noisy = (ran("received", clip=None, **more) for more in ({}, {"mechanism": "paper-laplace", "scale": 1.0}))
+    plain, noisy = ran("received", clip=None), ran("received", clip=None, mechanism="paper-laplace", scale=1.0)
     assert (plain == noisy).all(), "the paper's noise is on parameters"
     assert (np.linalg.norm(plain[0], axis=1) > CLIP).all()
 

@@ -73,6 +73,7 @@ def test_a_clip_of_updates_is_the_prototypes_too_unless_they_have_one():
 )
 def test_noise_is_that_of_the_update_in_proportion_to_the_clips(settings, std, law):
     sent = under(50, **settings)
+    assert sent.noise is not None
     assert sent.noise.std == pytest.approx(std)
     drawn = sent.leaving(np.zeros((200, 50)), keyed.key(0, "test"), np.arange(200))
     assert stats.kstest(drawn.ravel(), law.cdf).pvalue > 1e-3
@@ -97,7 +98,7 @@ def test_on_a_grid_prototypes_are_whole_steps_and_pay_for_their_rounding():
 def test_update_and_prototype_are_two_releases_of_one_kind():
     _, made = planned(Prototypes(50, 4), **GAUSSIAN, prototype_clip=0.3)
     assert made.event == Event("gaussian", multiplier=2.0)
-    sent = made.prototypes.event
+    sent = under(50, **GAUSSIAN, prototype_clip=0.3).event
     assert (sent.mechanism, sent.multiplier, sent.recipient) == ("gaussian", pytest.approx(2.0), RECIPIENTS)
     assert made.promised.epsilon == pytest.approx(gaussian_epsilon(2.0, 14, DELTA), rel=1e-9)
     alone = planned(Prototypes(50, 0), **GAUSSIAN)[1].promised.epsilon
@@ -118,6 +119,8 @@ def test_noise_is_calibrated_for_both(law):
     _, both = planned(Prototypes(50, 10), **asked)
     _, alone = planned(Prototypes(50, 0), **asked)
     assert 7.9 < both.promised.epsilon <= 8.0
+    assert both.noise is not None
+    assert alone.noise is not None
     assert both.noise.scale > 1.3 * alone.noise.scale
 
 
