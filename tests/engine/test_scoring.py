@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from edge.ragged import Ragged
 from edgefr.engine.scoring import ModelScorer
 from edgefr.methods.program import One
-from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program
+from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, own_rows, program
 
 POOL = np.arange(0, ITEMS, 2)
 
@@ -18,6 +18,8 @@ POOL = np.arange(0, ITEMS, 2)
 def literal(local, shared, private, context: Ragged, user: int, items: np.ndarray) -> np.ndarray:
     """The program on the tensors of one user."""
     tensors = {**shared, **{name: value[user] for name, value in private.items()}}
+    everything = np.arange(ITEMS)
+    tensors |= {n: table.rows(np.full(ITEMS, user), everything) for n, table in own_rows(local).items()}
     index = torch.from_numpy(items)
     history = None
     if local.needs_history:
@@ -40,7 +42,8 @@ def test_many_users_at_once_are_scored_like_one(variant: str, personal: bool, va
     private = {n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in private.items()}
     if not personal:
         private = {name: value for name, value in private.items() if not name.startswith("head.")}
-    score = ModelScorer(local, shared, private, context, POOL, ITEMS, torch.device("cpu"), values_per_block)
+    tables = own_rows(local)
+    score = ModelScorer(local, shared, private, context, POOL, ITEMS, torch.device("cpu"), values_per_block, tables)
     users = np.array([7, 0, CLIENTS // 2, 22])
     items = np.random.default_rng(2).integers(0, ITEMS, (len(users), 9)).astype(np.int32)
     some, every = score(users, items), score(users, None)
