@@ -305,7 +305,7 @@ def check_program(program: LocalProgram) -> None:
     if hasattr(program, "publish"):
         raise InputError(f"privacy.examples does not protect the messages that clients of {program.name} publish")
     for name, spec in program.specs.items():
-        if (spec.place, spec.kind) == ("private", "rows"):
+        if spec.kind == "rows" and spec.place != "shared":
             raise InputError(f"privacy.examples: every row of a client's own table {name} would be noise; use fedmf")
         if spec.kind == "rows" and spec.shape[0] >= EXACT:
             raise InputError(f"privacy.examples takes fewer than {EXACT} items; tensor {name} has {spec.shape[0]}")
