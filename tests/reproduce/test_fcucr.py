@@ -214,7 +214,8 @@ def test_tables_4_and_5():
 def test_figures_3_and_7():
     some = found(fcucr_sasrec=WITH)
     three, seven = sweeps.figure_3(ASK, some, ["xing"]), sweeps.figure_7(ASK, some, ["xing"])
-    assert [row["k"] for row in three.sheets[0].rows][:6] == ["1", "5", "20", "100", "200", "1000"]
+    assert [row["k"] for row in three.sheets[0].rows][:6] == [f"k {k}" for k in (1, 5, 20, 100, 200, 1000)]
+    assert "seen, then popularity (xing, HR@10 0.4500): beaten by none" in three.notes
     assert three.sheets[0].rows[2]["HR@10"] == three.sheets[1].rows[3]["HR@10"] == "0.4000 ± 0.1000"
     epsilons = [row["epsilon\n(paper)"] for row in seven.sheets[0].rows]
     assert epsilons[:7] == ["inf", "48.45", "24.22", "16.15", "12.11", "9.69", "8.07"]

@@ -89,18 +89,19 @@ def _table(
 
 def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
     """A sheet and a curve per data set and knob."""
-    sheets, records = list[Sheet](), list[Record]()
+    sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     curves: dict[str, dict[float, Cell]] = {}
     for name in data:
         for knob, label in ((TOP_K, "k"), (LAMBDA, "lambda")):
             cells = turned(ask, name, knob)
-            sheet, made = levels(
-                found, f"{name}, FCUCR (SASRec) by {label}", label, [Line(f"{v:g}", c) for v, c in cells.items()]
-            )
+            own = [Line(f"{label} {v:g}", c) for v, c in cells.items()]
+            sheet, made = levels(found, f"{name}, FCUCR (SASRec) by {label}", label, own)
+            verdicts += beaten(found, own)
             sheets.append(sheet)
             records += [record | {"knob": knob} for record in made]
             curves[f"{name}, {label}"] = cells
     notes = [
+        *verdicts,
         "k: prototypes that an answer is made of; lambda: weight of the distillation, or (released) its clamp",
         "one knob at a time; the paper prints no numbers for this figure",
         *NOTES,
@@ -130,17 +131,19 @@ def needed_noise(ask: Ask, data: str) -> list[Cell]:
 
 def figure_7(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
     """A sheet and a curve per data set and kind of noise."""
-    sheets, records = list[Sheet](), list[Record]()
+    sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     curves: dict[str, dict[float, Cell]] = {}
     for name in data:
         for kind, cells in noisy(ask, name).items():
             nominal = {std: {"epsilon\n(paper)": f"{published.NOMINAL_EPSILON.get(std, math.inf):g}"} for std in cells}
-            own = [Line(f"{std:g}", cell, more=nominal[std]) for std, cell in cells.items()]
-            sheet, made = levels(found, f"{name}, {kind}", "std", own)
+            own = [Line(f"std {std:g}", cell, more=nominal[std]) for std, cell in cells.items()]
+            sheet, made = levels(found, f"{name}, {kind}", "noise", own)
+            verdicts += [f"{kind}: {line}" for line in beaten(found, own)]
             sheets.append(sheet)
             records += [record | {"noise": kind} for record in made]
             curves[f"{name}, {kind}"] = cells
     notes = [
+        *verdicts,
         "noise on uploads: Laplace noise of this standard deviation on every number of every client's update, nothing "
         "clipped (§5.6, D.2); prototypes are sent without noise. Without a bound on what one client can send it "
         "guarantees no differential privacy, and the paper's epsilon is nominal: sqrt(2 ln(1.25 / delta)) / std, as if "
