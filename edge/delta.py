@@ -130,6 +130,23 @@ def read_delta(
     return Delta(facts.base_digest, facts.from_round, facts.to_round, dense, rows, facts.kind, signed_by)
 
 
+def check_fits(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:
+    """That a delta changes what the bundle has, in its shapes, to numbers; `tables` are the trained ones, whole.
+
+    Raises `InputError` naming what does not fit.
+    """
+    values = [*delta.dense.values(), *(values for _, values in delta.rows.values())]
+    if not all(np.isfinite(value).all() for value in values):
+        raise InputError("the update has values that are not finite; nothing was changed")
+    shapes = {t.name: tuple(t.shape) for t in learning.tensors if t.place == "shared" and t.kind == "dense"}
+    for name, value in delta.dense.items():
+        if shapes.get(name) != value.shape:
+            raise InputError(f"the update has {name} of shape {list(value.shape)}, the bundle {shapes.get(name)}")
+    for name, (items, rows) in delta.rows.items():
+        if name not in tables or rows.shape[1:] != tables[name].shape[1:] or (items >= len(tables[name])).any():
+            raise InputError(f"the update changes rows of {name} that the bundle does not have")
+
+
 def _read(path: Path, limit: int) -> bytes | None:
     """A regular file's bytes, None when it is not there; `InputError`, unread, when it is larger than `limit`."""
     if not path.is_file():

@@ -3,6 +3,7 @@
     with a bundle and a folder for its private state:
     learn(interactions) -> Release     local work of a round; private tensors change, the update goes to the server
     apply(delta)                       the server's new shared tensors
+    prototype(), take(reply)           what a method that reads sessions tells the server of one, and is told
     next_block()                       what was learned so far is remembered and replayed from now on (continual runs)
     personalise()                      local training that never leaves the device
     recommend(k), explain(item)
@@ -14,33 +15,32 @@ change. Does not own: draws, steps, replay, clip, noise, files.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edge import release as outgoing
+from edge import streams
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue, top
 from edge.clients import read_tensors
-from edge.delta import Delta
+from edge.delta import Delta, check_fits
 from edge.enrol import first_state
-from edge.graph import Graph
 from edge.learning import Learning
 from edge.limits import Limits
+from edge.model import Model
 from edge.ragged import Ragged
 from edge.release import Release
 from edge.replay import Replay, Rule, best, ranks
 from edge.sampling import Sampler
-from edge.scorer import Rows, Scorer
 from edge.signature import Trusted
 from edge.state import PREVIOUS, State, Store
-from edge.tables import open_table
-from edge.training import Material, train
-from edge.vectors import Kept, read_vectors
+from edge.training import Material, Work, train
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -78,8 +78,7 @@ class Device:
         self.store, self._noise = Store(state_dir), noise
         self._limits = Limits(max_ram_mb, max_seconds)
         self.catalogue = Catalogue(self.bundle)
-        self._static = {table.name: open_table(self.bundle, table).rows for table in self.bundle.config.tables}
-        self._graphs: dict[str, Graph] = {}
+        self._model = Model(self.bundle, self.store.folder)
         self._start(user)
 
     @property
@@ -120,8 +119,10 @@ class Device:
 
     # --- learning -------------------------------------------------------------------------------------------------
 
-    def learn(self, interactions: Iterable[str | int] = ()) -> Release:
+    def learn(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> Release:
         """Add interactions (item ids or numbers), do the local work of the next round, and release the update.
+
+        `times`: when each of them was, unix seconds, for methods that read sessions (None: now).
 
         Asked again before the server's next update, it hands out the same release: nothing is released twice. Raises
         `InputError` for unknown items, when there is nothing to learn from, and for training that diverges.
@@ -129,7 +130,7 @@ class Device:
         learning = self.learning
         with self.store.locked():
             state = self.state
-            self._add(state, self.catalogue.numbers(interactions))
+            self._add(state, interactions, times)
             number = state.facts["round"] + 1
             if state.facts["learned"] == number:
                 self.store.write(state)
@@ -141,14 +142,25 @@ class Device:
             self.store.write(state)
             return made
 
+    def note(self, interactions: Iterable[str | int], times: Iterable[int] | None = None) -> None:
+        """Add interactions without learning from them yet; as `learn`."""
+        with self.store.locked():
+            state = self.state
+            self._add(state, interactions, times)
+            self.store.write(state)
+
     def _local_work(self, learning: Learning, state: State, number: int) -> Release:
         """Train a round; private tensors and the ledger in `state` are those after it."""
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
-        replay = self._replay(learning, state, number)
-        material = self._material(learning, state, number, replay)
+        material = self._material(learning, state, number)
         dense = state.part("shared") | state.part("private")
-        trained = train(phases, self._steps(learning, "round"), learning, dense, material, self._limits.start())
-        private = {name: trained.dense[name] for name in learning.trained("round", "private")}
+        trained = train(phases, self._model.steps(learning, "round"), learning, dense, material, self._limits.start())
+        private, prototype = {name: trained.dense[name] for name in learning.trained("round", "private")}, None
+        examples = len(state.tensors["items.own"])
+        if learning.sessions is not None and isinstance(material, streams.Lessons):
+            examples = len(material.sampler.train.values)
+            kept, prototype = streams.after(learning.sessions, learning, self._model.graph, dense, trained, material)
+            private |= kept
         if not all(np.isfinite(value).all() for value in private.values()):
             raise InputError("training has diverged: values are not finite; nothing was changed")
         state.put("private", private)
@@ -161,9 +173,10 @@ class Device:
             dense,
             tables,
             trained,
-            len(state.tensors["items.own"]),
+            examples,
             number,
             generator,
+            prototype,
         )
         terms = learning.release
         for column, value in (("round", number), ("clip", terms.clip or np.inf), ("scale", terms.scale)):
@@ -176,19 +189,23 @@ class Device:
         learning = self.learning
         with self.store.locked():
             state = self.state
-            self._add(state, self.catalogue.numbers(interactions))
+            self._add(state, interactions, None)
             phases = [phase for phase in learning.phases if phase.when == "final" and phase.epochs]
             if not phases:
                 raise InputError(f"{self.bundle.manifest.method} has no local training after the rounds")
-            material = self._material(learning, state, state.facts["round"] + 1, None)
+            material = self._material(learning, state, state.facts["round"] + 1, replays=False)
             dense = state.part("shared") | state.part("private")
-            trained = train(phases, self._steps(learning, "final"), learning, dense, material, self._limits.start())
+            trained = train(
+                phases, self._model.steps(learning, "final"), learning, dense, material, self._limits.start()
+            )
             state.drop("personal")
             state.put("personal", state.part("private") | trained.dense)
             self.store.write(state)
 
-    def apply(self, delta: Delta) -> None:
+    def apply(self, delta: Delta, reply: Floats | None = None) -> None:
         """Take the server's new shared tensors; the state before stays beside it until the next update.
+
+        `reply`: the server's to the prototype that went with the last release.
 
         Raises `InputError`, state unchanged, for a delta of another bundle, one that does not start where this device
         is, tensors the bundle does not have, and values that are not finite.
@@ -206,8 +223,10 @@ class Device:
                     f"the update goes from round {delta.from_round} to {delta.to_round}, but this device is at round "
                     f"{state.facts['round']}; fetch the one that fits"
                 )
-            tables = self._tables(learning) if base else state.part("table")
-            _check(delta, learning, tables)
+            tables = self._model.tables(learning) if base else state.part("table")
+            check_fits(delta, learning, tables)
+            if reply is not None:
+                state.put("private", streams.reply_of(reply, learning, state))
             for name, (items, values) in delta.rows.items():
                 tables[name] = tables[name].copy()
                 tables[name][items] = values
@@ -219,6 +238,21 @@ class Device:
             state.drop("outbox")
             self.store.write(state, keep_previous=True)
 
+    def prototype(self, before: streams.Before = "recommending") -> Floats:
+        """What is told the server of the session by the encoder as received, to have a reply: before recommending of
+        all of it, before learning of what will be trained on. Raises `InputError` for methods that send none."""
+        how = self.learning.sessions
+        if how is None or how.publish is None:
+            raise InputError(f"bundle {self.bundle.root} sends no prototypes")
+        return self._model.told(self.learning, how.publish, self.state, before)
+
+    def take(self, reply: Floats) -> None:
+        """Keep the server's reply for the next rounds and recommendations."""
+        with self.store.locked():
+            state = self.state
+            state.put("private", streams.reply_of(reply, self.learning, state))
+            self.store.write(state)
+
     def undo(self) -> None:
         """Go back to the model before the last update. Raises `InputError` when there is none.
 
@@ -226,7 +260,7 @@ class Device:
         """
         with self.store.locked():
             now, before = self.state, self.store.read(PREVIOUS)
-            for part in ("items", "memory", "ledger"):
+            for part in ("items", "session", "memory", "ledger"):
                 before.drop(part)
                 before.put(part, now.part(part))
             before.facts["block"] = now.facts["block"]
@@ -256,20 +290,30 @@ class Device:
 
     # --- recommending ---------------------------------------------------------------------------------------------
 
-    def scores(self) -> Floats:
-        """The device's own score (logit) of every item, float32 [items]."""
+    def scores(self, reply: Floats | None = None) -> Floats:
+        """The device's own score (logit) of every item, float32 [items]. `reply`: in place of the one it keeps."""
         state = self.state
+        if reply is not None:
+            state.put("private", streams.reply_of(reply, self.learning, state))
         config = self.bundle.config
         if "personal" in {name.partition(".")[0] for name in state.tensors} or config.learning is None:
             private = state.part("personal") or state.part("private")
-            return self._scores(config.score, state, private)
+            return self._model.scores(config.score, state, private)
         return self._round_scores(config.learning, state)
 
-    def recommend(self, k: int, exclude: Iterable[str | int] = ()) -> list[tuple[str, str, float]]:
-        """The k best items the user has not had, as (id, title, score), best first; ties in the catalogue's order."""
-        state = self.state
-        had = np.concatenate([state.tensors[f"items.{name}"] for name in ("own", "past", "seen")])
-        return self.catalogue.best(self.scores(), k, np.concatenate([had, self.catalogue.numbers(exclude)]))
+    def recommend(
+        self, k: int, exclude: Iterable[str | int] = (), reply: Floats | None = None
+    ) -> list[tuple[str, str, float]]:
+        """The k best items, as (id, title, score), best first; ties in the catalogue's order.
+
+        What the user has had is left out, but not where sessions are read, which may repeat themselves. `reply`: the
+        server's to the prototype of the session, for this once; None: the last one the device has kept.
+        """
+        left_out = self.catalogue.numbers(exclude)
+        if self.bundle.config.window is None:
+            state = self.state
+            left_out = np.concatenate([*(state.tensors[f"items.{n}"] for n in ("own", "past", "seen")), left_out])
+        return self.catalogue.best(self.scores(reply), k, left_out)
 
     def explain(self, item: str | int, k: int = 3) -> list[tuple[str, str, float]]:
         """Which of the user's own items are nearest to an item: (id, title, cosine of their rows), nearest first.
@@ -282,7 +326,7 @@ class Device:
         had = had[had != number]
         if not len(had):
             raise InputError("nothing to explain from: the device has no other items of its user")
-        tables = self._rows(state)
+        tables = self._model.rows(state)
         name = next(iter(tables))
         one, own = np.asarray(tables[name](np.array([number]))[0], float), np.asarray(tables[name](had), float)
         norms = np.linalg.norm(own, axis=1) * np.linalg.norm(one)
@@ -299,32 +343,38 @@ class Device:
                 raise InputError(f"{self.store.folder} is the state of user {facts['user']!r}, not {user!r}")
             return
         learning = self.bundle.config.learning
-        state = first_state(self.bundle, {} if learning is None else self._tables(learning), user)
+        state = first_state(self.bundle, {} if learning is None else self._model.tables(learning), user)
         with self.store.locked():
             if not self.store.exists:
                 self.store.write(state)
 
-    def _add(self, state: State, items: Ints) -> None:
-        """New interactions among those of the block; what is there already changes nothing."""
-        own = state.tensors["items.own"]
+    def _add(self, state: State, interactions: Iterable[str | int], times: Iterable[int] | None) -> None:
+        """New interactions among those of the block, where what is there changes nothing, and to the session."""
+        items, own = self.catalogue.numbers(interactions), state.tensors["items.own"]
         known = set(own.tolist())
         new = [item for item in dict.fromkeys(items.tolist()) if item not in known]
         state.tensors["items.own"] = np.concatenate([own, np.array(new, np.int64)])
+        config = self.bundle.config
+        if config.window is not None:
+            how = None if config.learning is None else config.learning.sessions
+            moments = streams.moments(state, len(items), times, int(time.time()))
+            streams.extend(state, items, moments, streams.GAP_S if how is None else how.gap_s, config.window)
 
-    def _material(self, learning: Learning, state: State, number: int, replay: Replay | None) -> Material:
+    def _material(self, learning: Learning, state: State, number: int, replays: bool = True) -> Work:
+        """What is learned from in a round."""
+        pool, items = self.catalogue.offered_items, self.catalogue.items
+        if learning.sessions is not None and self.bundle.config.window is not None:
+            drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)
+            teach = learning.sessions.teach
+            taught = None if teach is None else self._model.told(learning, teach, state, "learning")
+            return streams.Lessons(drawn, self._model.rows(state), number, taught)
         own = state.tensors["items.own"]
         if not len(own):
             raise InputError("nothing to learn from: this device has no interactions yet; give some to learn")
-        sampler = Sampler(
-            Ragged(own, np.array([0, len(own)])),
-            self.catalogue.offered_items,
-            self.catalogue.items,
-            learning.negatives,
-            learning.batch_size,
-            learning.seed,
-            np.array([state.facts["number"]]),
-        )
-        return Material(sampler, own, replay, self._rows(state), number)
+        draws = (learning.negatives, learning.batch_size, learning.seed, np.array([state.facts["number"]]))
+        sampler = Sampler(Ragged(own, np.array([0, len(own)])), pool, items, *draws)
+        replay = self._replay(learning, state, number) if replays else None
+        return Material(sampler, own, replay, self._model.rows(state), number)
 
     def _replay(self, learning: Learning, state: State, number: int) -> Replay | None:
         """What is replayed in a round, drawn by the rule that the simulator draws with."""
@@ -342,59 +392,4 @@ class Device:
 
     def _round_scores(self, learning: Learning, state: State) -> Floats:
         """Scores by the tensors that rounds train."""
-        return self._scores(learning.score, state, state.part("private"))
-
-    def _scores(self, graph: str, state: State, private: Mapping[str, Floats]) -> Floats:
-        dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
-        dense |= {f"private.{name}": value for name, value in private.items()}
-        context = state.tensors["items.own"] if len(state.tensors["items.own"]) else state.tensors["items.past"]
-        return Scorer(self._graph(graph), self.catalogue.items).scores(dense, context, self._rows(state))
-
-    def _rows(self, state: State) -> dict[str, Rows]:
-        """Rows of every table: the device's own copy of those that are trained, the bundle's of the others."""
-        own: dict[str, Rows] = {name: value.__getitem__ for name, value in state.part("table").items()}
-        learning = self.bundle.config.learning
-        if learning is not None and learning.vectors is not None and state.facts["round"] != learning.round:
-            own["vectors"] = self._vectors(learning, learning.vectors, state).__getitem__
-        return {**self._static, **own}
-
-    def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
-        """Item vectors by the tensors as the server last sent them; read anew after an update."""
-        shared, kept = state.part("shared"), Kept(self.store.folder)
-        vectors = kept.of(shared)
-        if vectors is None or len(vectors) != self.catalogue.items:
-            graph = self._graph(path, learning.vectors_data)
-            vectors = read_vectors(graph, shared, self._static, self.catalogue.items)
-            kept.keep(shared, vectors)
-        return vectors
-
-    def _tables(self, learning: Learning) -> dict[str, Floats]:
-        """The trained tables as the bundle brought them."""
-        return {
-            tensor.name: np.array(self._static[tensor.name](slice(None)), np.float32)
-            for tensor in learning.tensors
-            if tensor.kind == "rows" and tensor.place == "shared"
-        }
-
-    def _graph(self, path: str, data: str | None = None) -> Graph:
-        if path not in self._graphs:
-            beside = None if data is None else self.bundle.file(data)
-            self._graphs[path] = Graph(self.bundle.file(path), beside)
-        return self._graphs[path]
-
-    def _steps(self, learning: Learning, when: Literal["round", "final"]) -> dict[str, Graph]:
-        return {p.name: self._graph(p.graph, p.data) for p in learning.phases if p.when == when and p.epochs}
-
-
-def _check(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:
-    """That a delta changes what the bundle has, in its shapes, to numbers."""
-    values = [*delta.dense.values(), *(values for _, values in delta.rows.values())]
-    if not all(np.isfinite(value).all() for value in values):
-        raise InputError("the update has values that are not finite; nothing was changed")
-    shapes = {t.name: tuple(t.shape) for t in learning.tensors if t.place == "shared" and t.kind == "dense"}
-    for name, value in delta.dense.items():
-        if shapes.get(name) != value.shape:
-            raise InputError(f"the update has {name} of shape {list(value.shape)}, the bundle {shapes.get(name)}")
-    for name, (items, rows) in delta.rows.items():
-        if name not in tables or rows.shape[1:] != tables[name].shape[1:] or (items >= len(tables[name])).any():
-            raise InputError(f"the update changes rows of {name} that the bundle does not have")
+        return self._model.scores(learning.score, state, state.part("private"))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from edge.bundle import Bundle
 from edge.clients import Clients
+from edge.learning import Learning
 from edge.state import State
 
 NUMBER_BITS = 62
@@ -40,8 +41,19 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
     state.put("ledger", {"round": none, "clip": np.empty(0), "scale": np.empty(0)})
     state.put("shared", clients.shared())
     state.put("table", tables)
-    rounds = list(private) if learning is None else learning.trained("round", "private")
+    if bundle.config.window is not None:
+        state.put("session", {"items": clients.items("history", number), "times": clients.times(number)})
+    if learning is not None:
+        private = nothing_kept(learning) | private
+    rounds = list(private) if learning is None or learning.sessions else learning.trained("round", "private")
     state.put("private", {n: v if n in rounds or n not in first else first[n] for n, v in private.items()})
     if user is not None and set(private) - set(rounds):
         state.put("personal", private)
     return state
+
+
+def nothing_kept(learning: Learning) -> dict[str, npt.NDArray[np.float32]]:
+    """What a device keeps of its last session, where it has learned from none: zeros. Bundles need not bring them."""
+    how = learning.sessions
+    kept = () if how is None else (*how.keeps, *how.marks)
+    return {name: np.zeros(learning.tensor(name).shape, np.float32) for name in kept}

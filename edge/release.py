@@ -37,8 +37,10 @@ class Release:
     `update` is one array: the changes of all shared dense tensors that the round trains, one after another in the
     program's order. `rows`: of each trained table the items whose row is sent, ascending, and its changes [n, width];
     under the device's own noise all of the table. Where the run projects, `update` is the projection of the changes of
-    all shared tensors, and `rows` is empty. `examples`: the client's interactions, only where the server weighs
-    by them. `steps` of `planned` were taken; `stopped` says what ended them early ("time", "memory").
+    all shared tensors, and `rows` is empty. `prototype`: what the server is told of the client's session, where that
+    goes with the update; neither clipped nor noised. `examples`: the client's interactions (of a session: its targets),
+    only where the server weighs by them. `steps` of `planned` were taken; `stopped` says what ended them early
+    ("time", "memory").
     `dropped`: it had diverged, and nothing is in it.
     """
 
@@ -52,10 +54,13 @@ class Release:
     dropped: bool = False
     clipped: bool = False
     stopped: str | None = None
+    prototype: Floats | None = None
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by name, as they are stored."""
         out: dict[str, npt.NDArray[Any]] = {"update": self.update}
+        if self.prototype is not None:
+            out["prototype"] = self.prototype
         for table, (items, values) in self.rows.items():
             out |= {f"rows.{table}.items": items, f"rows.{table}.values": values}
         return out
@@ -74,7 +79,8 @@ class Release:
         """From `facts()` and `arrays()`; KeyError or TypeError for what they do not hold."""
         rows = {table: (arrays[f"rows.{table}.items"], arrays[f"rows.{table}.values"]) for table in facts["tables"]}
         names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped", "stopped")
-        return cls(update=arrays["update"], rows=rows, **{name: facts[name] for name in names})
+        sent = arrays.get("prototype")
+        return cls(update=arrays["update"], rows=rows, prototype=sent, **{name: facts[name] for name in names})
 
 
 def make(
@@ -86,10 +92,12 @@ def make(
     examples: int,
     number: int,
     generator: np.random.Generator,
+    prototype: Floats | None = None,
 ) -> Release:
     """The release of round `number`: changes against the broadcast (`before`, whole `tables`), clipped, noised.
 
-    `generator` draws the device's own noise; it is not used where the run adds none or the server does.
+    `prototype` goes with it as it is, unless training has diverged. `generator` draws the device's own noise; it is not
+    used where the run adds none or the server does.
     """
     shared = [name for name in learning.trained("round", "shared") if learning.tensor(name).kind == "dense"]
     changes = [(trained.dense[name] - before[name]).reshape(-1) for name in shared]
@@ -111,7 +119,8 @@ def make(
         update, rows = _noised(terms, update, rows, tables, generator)
     count = examples if terms.weights == "size" else None
     facts = (trained.steps, trained.planned, not sound, factor != 1.0, trained.stopped)
-    return Release(bundle, number, update, rows, count, *facts)
+    sent = prototype if sound and prototype is not None and np.isfinite(prototype).all() else None
+    return Release(bundle, number, update, rows, count, *facts, prototype=sent)
 
 
 def _norm(update: Floats, rows: Mapping[str, tuple[Ints, Floats]], terms: ReleaseRecord) -> npt.NDArray[np.float64]:
@@ -210,5 +219,18 @@ def _check(found: Release, learning: Learning) -> None:
             raise ValueError(f"rows of {name} are {list(values.shape)} for {len(items)} items")
         if len(items) and not (items[0] >= 0 and items[-1] < tables[name][0] and (np.diff(items) > 0).all()):
             raise ValueError(f"items of {name} do not ascend within the catalogue")
+    _check_prototype(found.prototype, learning)
     if not all(np.isfinite(array).all() for array in (found.update, *(values for _, values in found.rows.values()))):
         raise ValueError("it has values that are not finite")
+
+
+def _check_prototype(prototype: Floats | None, learning: Learning) -> None:
+    """ValueError where devices of this bundle send none with an update, or another."""
+    if prototype is None:
+        return
+    how = learning.sessions
+    if how is None or how.order != "trained" or how.reply is None:
+        raise ValueError("it has a prototype, which devices of this bundle do not send with an update")
+    shape = learning.tensor(how.reply).shape
+    if prototype.dtype != np.float32 or list(prototype.shape) != shape or not np.isfinite(prototype).all():
+        raise ValueError(f"its prototype is not {shape} finite numbers")

@@ -303,10 +303,11 @@ def check_shippable(experiment: Experiment) -> None:
             f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
             "leave bundles out (simulate --no-bundles)"
         )
-    if experiment.row.reads == "sessions" and experiment.sessions.history_bonus:
+    ours = experiment.sessions
+    if experiment.row.reads == "sessions" and (ours.history_bonus or ours.popularity_weight):
         raise InputError(
-            "a device's scores have no bonus for what its user had; set sessions.history_bonus=0, or leave bundles out "
-            "(simulate --no-bundles)"
+            "a device's scores know neither its user's history nor popularity: set sessions.history_bonus and "
+            "sessions.popularity_weight to 0, or leave bundles out (simulate --no-bundles)"
         )
 
 

@@ -16,6 +16,7 @@ import torch
 
 from edge.ragged import Ragged
 from edgefr.data.blocks import Blocks
+from edgefr.data.sessions import SessionsProtocol
 from edgefr.engine.release import restricted
 from edgefr.engine.tables import tensors_of
 from edgefr.experiment import Experiment, ExportSection, check_shippable
@@ -175,7 +176,6 @@ def export_run(
             "seed": experiment.seed,
             "pool": len(pool),
             **({} if experiment.privacy.examples is None else {"learning": ONLY_RECOMMENDS}),
-            **({"learning": "none: there are no step graphs for sessions yet"} if windowed else {}),
         },
         seed=experiment.seed,
         offered=pool.tolist() if len(pool) < len(names["items"]) else None,
@@ -266,7 +266,9 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
     how, e = strategy(experiment.strategy), experiment
     if e.privacy.step is not None:  # an upload is float32, which does not hold every multiple of a step
         return None
-    if e.privacy.examples is not None or e.row.reads == "sessions":
+    if e.privacy.examples is not None:
+        return None
+    if e.prototypes is not None and e.privacy.clip is not None:  # a device does not clip what it tells of a session
         return None
     if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
         return None
@@ -283,10 +285,16 @@ def lessons_of(experiment: Experiment, clients: int) -> Lessons | None:
             weight=rule.weight,
             reduction=rule.reduction,
         )
+    sessions: dict[str, Any] = {}
+    batch_size = e.batch_size
+    if isinstance(e.protocol, SessionsProtocol) and e.row.reads == "sessions":
+        sessions = {"gap_s": round(60 * e.protocol.gap_minutes), "receiver_noise": e.model["receiver_noise"]}
+        batch_size = e.model["length"] * (1 + e.negatives)  # a window is one batch
     return Lessons(
         optimisers={"sgd": sgd, "adam": adam},
         negatives=e.negatives,
-        batch_size=e.batch_size,
+        batch_size=batch_size,
+        **sessions,
         seed=e.seed,
         round=rounds,
         release=ReleaseRecord(

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from edge.optimiser import corrections
 from export.trace import constants_of, example_rows, filled, noise, open_session, refused
-from privacy import keyed
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,18 +83,10 @@ def first_values(step: Step) -> Values:
 
 def inputs_of(step: Step, client: Values, number: int, size: int, past: int) -> tuple[Tensor, Values]:
     """The items of step `number` (from 1) and all its inputs by name, for `size` examples and `past` positives."""
-    keys = keyed.fold(keyed.key(0, "rehearsal", number), np.arange(2))
-    items, history = (
-        torch.from_numpy(keyed.choose(int(key), np.arange(ITEMS), count))
-        for key, count in zip(keys, (size, past), strict=True)
-    )
-    ones = torch.ones(past)
-    factor, epsilon = (torch.tensor([float(value)]) for value in corrections(number))
-    label = torch.from_numpy(keyed.uniform(keys[0], items.numpy())).float().round(decimals=1)
+    items, examples = step.examples(client, number, size, past)
+    factor, epsilon = (torch.tensor([float(value)]) for value in corrections(number, step.phase.beta_2))
     inputs = client | {name: value[items] for name, value in client.items() if name.startswith("items.")}
-    inputs |= {f"history.{n}": client[f"items.{n}"][history] for n in step.layout.read}
-    inputs |= {"label": label, "weight": torch.full((size,), 1 / size), "factor": factor, "epsilon": epsilon}
-    inputs |= {"label.history": ones, "weight.history": ones / past}
+    inputs |= examples | {"factor": factor, "epsilon": epsilon}
     return items, {name: inputs[name] for name in step.shapes()}
 
 

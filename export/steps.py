@@ -27,9 +27,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from export.graphs import Gathered, table_widths
-from export.rehearsal import Rehearsal, first_values, inputs_of, rehearse
+from export.graphs import Gathered, table_widths, window_of
+from export.rehearsal import ITEMS, Rehearsal, Values, first_values, inputs_of, rehearse
 from export.trace import Shape, constants_of, hold, trace
+from privacy import keyed
 from privacy.errors import InputError
 
 Optimisers = Mapping[str, Callable[..., None]]
@@ -54,7 +55,7 @@ class Layout:
         specs = program.specs
         trained = [name for name in specs if name in phase.trains]
         tables = tuple(name for name in trained if specs[name].kind == "rows")
-        if tables and program.needs_history:
+        if tables and program.needs_history and window_of(program) is None:
             raise InputError(f"phase '{phase.name}' of {program.name} trains table '{tables[0]}' through a history")
         used = {name: width for name, width in table_widths(program).items() if name in (*phase.uses, *program.frozen)}
         given = tuple(n for n in specs if n in phase.uses and n not in trained and specs[n].kind == "dense")
@@ -125,10 +126,28 @@ class Step:
         batch = Gathered(tables, now["label"], now["weight"], past, training=past is not None)
         return self.program.loss(tensors, batch, self.phase)
 
+    def gradients(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Gradients of the loss for `moving`, and the loss."""
+        found: tuple[tuple[Tensor, ...], Tensor] = torch.func.grad_and_value(self.loss)(moving, given)
+        return found
+
+    def examples(self, client: Mapping[str, Tensor], number: int, size: int, past: int) -> tuple[Tensor, Values]:
+        """What a client that has these tables learns from in step `number` of a rehearsal: `size` items, and all inputs
+        that say what is to be learned of them, with `past` positives."""
+        keys = keyed.fold(keyed.key(0, "rehearsal", number), np.arange(2))
+        items, history = (
+            torch.from_numpy(keyed.choose(int(key), np.arange(ITEMS), count))
+            for key, count in zip(keys, (size, past), strict=True)
+        )
+        label = torch.from_numpy(keyed.uniform(keys[0], items.numpy())).float().round(decimals=1)
+        out = {f"history.{n}": client[f"items.{n}"][history] for n in self.layout.read}
+        out |= {"label": label, "weight": torch.full((size,), 1 / size)}
+        return items, out | {"label.history": torch.ones(past), "weight.history": torch.ones(past) / past}
+
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(self.shapes(), inputs, strict=True))
         moving = tuple(given[name] for name in self.moving())
-        gradients, loss = torch.func.grad_and_value(self.loss)(moving, given)
+        gradients, loss = self.gradients(moving, given)
         out = [loss.reshape(1)]
         for name, value, gradient in zip(self.moving(), moving, gradients, strict=True):
             after = value.clone()
@@ -138,23 +157,26 @@ class Step:
                 out.append(after)
                 continue
             first, second = (given[f"{name}.{moment}"].clone() for moment in MOMENTS)
-            self.optimisers["adam"](after, gradient, first, second, lr * given["factor"], given["epsilon"])
+            size, beta_2 = lr * given["factor"], self.phase.beta_2
+            self.optimisers["adam"](after, gradient, first, second, size, given["epsilon"], beta_2)
             out += [after, first, second]
         return tuple(out)
 
 
-def step_graph(program: Any, phase: Any, optimisers: Optimisers) -> tuple[Any, Rehearsal]:
+def step_graph(
+    program: Any, phase: Any, optimisers: Optimisers, kind: Callable[..., Step] = Step
+) -> tuple[Any, Rehearsal]:
     """The ONNX graph of one optimiser step of a phase, and how near it stays to torch; n and h are free.
 
-    Raises `InputError` for a phase that cannot be traced, and, naming tensor and step, for a graph that does not train
-    like torch (`export.rehearsal`).
+    `kind` makes the step of program, phase, optimisers, layout and keys of tables. Raises `InputError` for a phase that
+    cannot be traced, and, naming tensor and step, for a graph that does not train like torch (`export.rehearsal`).
 
     >>> graph, rehearsal = step_graph(program, program.phases[0], OPTIMISERS)  # doctest: +SKIP
     >>> rehearsal.error < 1e-5  # doctest: +SKIP
     True
     """
     keys = {name: torch.empty(0) for name, spec in program.specs.items() if spec.kind == "rows"} | program.frozen
-    step = Step(program, phase, optimisers, Layout.of(program, phase), keys)
+    step = kind(program, phase, optimisers, Layout.of(program, phase), keys)
     what = f"step graph of phase '{phase.name}' of {program.name}"
     shapes = step.shapes()
     example = list(inputs_of(step, first_values(step), 1, *free_sizes(shapes))[1].values())

@@ -41,8 +41,8 @@ class _OfWindow(torch.nn.Module):
         return found
 
 
-def window_graph(program: Any, function: Callable[..., Tensor | None], output: str) -> Any | None:
-    """The ONNX graph of `function(tensors, window)`: all tensors and a window in by name; None where it makes none.
+def window_graph(program: Any, function: Callable[..., Tensor | None], output: str) -> tuple[Any, torch.Size] | None:
+    """The ONNX graph of `function(tensors, window)`, inputs by name, and its shape; None where that makes none.
 
     Raises `InputError` when the graph differs from torch by more than 1e-4 on windows of any length.
 
@@ -56,8 +56,9 @@ def window_graph(program: Any, function: Callable[..., Tensor | None], output: s
         return [example.get(name, noise(name, filled(shape, {}))) for name, shape in shapes.items()]
 
     module, what = _OfWindow(program, function, list(shapes)), f"{output} graph of {program.name}"
-    if module.found(*inputs(LENGTHS[0])) is None:
+    first = module.found(*inputs(LENGTHS[0]))
+    if first is None:
         return None
     model = trace(what, module, inputs(LENGTHS[0]), shapes, [output], optimize=False)
     gate(what, model, module, shapes, [inputs(real) for real in LENGTHS])
-    return model
+    return model, first.shape

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edge.bundle import Bundle
+    from edge.graph import Graph
     from edge.learning import PhaseRecord
     from edge.scorer import Rows
+    from edge.streams import Lessons
 
 LEAST, MOST = 5, 200  # calls that a figure is made of
 RECOMMENDED = 10  # items in one recommendation, and past positives it is made from where the method reads them
@@ -154,11 +156,12 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
 
     from edge.catalogue import Catalogue
     from edge.clients import Clients
+    from edge.enrol import nothing_kept
     from edge.graph import Graph
     from edge.ragged import Ragged
     from edge.sampling import Sampler
     from edge.tables import open_table
-    from edge.training import Material, train
+    from edge.training import Material, Work, train
 
     learning, clients, pool = bundle.config.learning, Clients(bundle), Catalogue(bundle).offered_items
     assert learning is not None
@@ -166,7 +169,8 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
     for tensor in learning.tensors:
         if tensor.kind == "rows" and tensor.place == "shared":
             tables[tensor.name] = np.array(tables[tensor.name](slice(None)), np.float32).__getitem__
-    dense, graphs = clients.shared() | clients.private(None), {phase.name: Graph(bundle.file(phase.graph))}
+    dense = clients.shared() | nothing_kept(learning) | clients.private(None)
+    graphs = {phase.name: Graph(bundle.file(phase.graph))}
 
     def sized(positives: int) -> tuple[float, Step]:
         own = pool[:: max(1, len(pool) // positives)][: min(positives, max(1, len(pool) // 2))]
@@ -175,7 +179,9 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
         sampler = Sampler(Ragged(own, np.array([0, len(own)])), pool, items, *draws)
 
         def step(number: int) -> float:
-            material = Material(sampler, own, None, tables, number)
+            material: Work = Material(sampler, own, None, tables, number)
+            if bundle.config.window is not None:
+                material = lesson(bundle, graphs[phase.name], tables, own, number)
             began = time.process_time()
             done = train([phase], graphs, learning, dense, material)
             return (time.process_time() - began) / done.steps
@@ -183,6 +189,25 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
         return len(own) * (1 + learning.negatives) / int(sampler.steps(np.zeros(1, np.int64))[0]) + past, step
 
     return sized
+
+
+def lesson(bundle: Bundle, graph: Graph, tables: dict[str, Rows], own: Any, number: int) -> Lessons:
+    """The work of a round on a session of the items `own` and the first of them again; no teacher is asked."""
+    import numpy as np
+
+    from edge.catalogue import Catalogue
+    from edge.state import State
+    from edge.streams import Lessons, sampler
+
+    learning, window, none = bundle.config.learning, bundle.config.window, np.empty(0, np.int64)
+    assert learning is not None
+    assert window is not None
+    items = np.append(own, own[:1])
+    had = {"items.own": own, "items.past": none, "items.seen": none}
+    state = State({"number": 0}, had | {"session.items": items, "session.times": 60 * np.arange(len(items))})
+    shape = [size for size in graph.inputs.get("window.taught", []) if isinstance(size, int)]
+    drawn = sampler(state, learning, window, Catalogue(bundle).offered_items, bundle.manifest.item_count)
+    return Lessons(drawn, tables, number, np.zeros(shape, np.float32) if shape else None)
 
 
 ACTIVITIES: dict[str, Callable[..., dict[str, Any]]] = {

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 from edge.recommender import Recommender
+from edge.release import read_release
+from edgefr.calibrate.probe import learn
 from tests.cli.conftest import Cli
 from tests.visits import USERS, write_visits
 
@@ -29,7 +31,7 @@ def test_a_run_over_sessions_says_that_it_wrote_no_bundles(cli: Cli, tmp_path: P
     assert "history_bonus" in err
 
 
-def test_bundles_of_a_run_over_sessions_recommend(cli: Cli, tmp_path: Path) -> None:
+def test_bundles_of_a_run_over_sessions_recommend_and_learn(cli: Cli, tmp_path: Path) -> None:
     assert simulate(cli, tmp_path, "fcucr")[::2] == (0, "")
     rows = json.loads((tmp_path / "run" / "summary.json").read_text())["bundles"]
     assert all(row["max_score_error"] < 1e-4 and row["top10_equal"] == 1 for row in rows if row["parity_users"])
@@ -43,3 +45,24 @@ def test_bundles_of_a_run_over_sessions_recommend(cli: Cli, tmp_path: Path) -> N
     assert made.recommend(3, history=items[:4]) != made.recommend(3, history=items[3::-1]), "the order is read"
     assert made.recommend(3, history=items[:9]) == made.recommend(3, history=items[4:9]), "five items are read"
     assert len(made.recommend(3)) == 3, "a new device has no session"
+
+    state, release = tmp_path / "state", tmp_path / "release"
+    device = ("device", "learn", place, "--state", state, "--user", made.users[0])
+    code, out, err = cli(*device, "--out", release)
+    assert (code, err) == (0, "")
+    assert "4 of 4" in out
+    learning = made.bundle.config.learning
+    assert learning is not None
+    sent = read_release(release, learning, made.bundle.manifest.bundle_id)
+    assert sent.round == 3, "the round after those of the run"
+    assert sent.prototype is None, "asked for before training, not sent with the update"
+    assert learning.sessions is not None
+    assert (learning.sessions.order, learning.sessions.gap_s) == ("received", 1800)
+    items = [word for item in made.catalogue.ids[:2] for word in ("--item", item)]
+    code, _, err = cli("device", "learn", place, "--state", tmp_path / "new", *items)
+    assert (code, err) == (0, "")
+    code, _, err = cli("device", "learn", place, "--state", tmp_path / "newer", *items[:2])
+    assert (code, err.count("\n")) == (2, 1)
+    assert "fewer than two items" in err
+    figures = learn(place, started=0.0, seconds=0.0, least=2)
+    assert [len(phase["points"]) for phase in figures["phases"]] == [2]

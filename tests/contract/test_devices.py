@@ -173,9 +173,9 @@ def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) ->
     close(after, torch.from_numpy(literal(local, tensors, interactions()[client])))
 
     [kept] = tmp_path.glob("vectors-*.npy")
-    device._graphs.clear()
+    device._model.graphs.clear()
     path = device.learning.vectors
-    device._graphs[path] = None  # type: ignore[index,assignment]  # reading again would fail
+    device._model.graphs[path] = None  # type: ignore[index,assignment]  # reading again would fail
     np.testing.assert_array_equal(device.scores(), after)
     kept.write_bytes(kept.read_bytes()[:50])
     np.testing.assert_array_equal(Device(bundles.bundle(variant), tmp_path).scores(), after)

@@ -1,0 +1,87 @@
+"""What a bundle brings, as a device uses it: its graphs, opened once, and its tables beneath the device's own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge import streams
+from edge.bundle import Bundle
+from edge.graph import Graph
+from edge.learning import Learning
+from edge.scorer import Rows, Scorer
+from edge.sessions import Windows
+from edge.state import State
+from edge.tables import open_table
+from edge.vectors import Kept, read_vectors
+
+Floats = npt.NDArray[np.float32]
+
+
+class Model:
+    """The graphs and tables of `bundle`; `folder` is where vectors may be kept that the device has made itself."""
+
+    def __init__(self, bundle: Bundle, folder: Path):
+        self.bundle, self.folder, self.items = bundle, folder, bundle.manifest.item_count
+        self.graphs: dict[str, Graph] = {}
+        self._static: dict[str, Rows] = {table.name: open_table(bundle, table).rows for table in bundle.config.tables}
+
+    def graph(self, path: str, data: str | None = None) -> Graph:
+        """A graph of the bundle; `data` is the file of its large tensors."""
+        if path not in self.graphs:
+            beside = None if data is None else self.bundle.file(data)
+            self.graphs[path] = Graph(self.bundle.file(path), beside)
+        return self.graphs[path]
+
+    def steps(self, learning: Learning, when: Literal["round", "final"]) -> dict[str, Graph]:
+        """Step graphs by phase name."""
+        return {p.name: self.graph(p.graph, p.data) for p in learning.phases if p.when == when and p.epochs}
+
+    def scores(self, path: str, state: State, private: Mapping[str, Floats]) -> Floats:
+        """Scores of every item, float32 [items], by a score graph and these private tensors."""
+        dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
+        dense |= {f"private.{name}": value for name, value in private.items()}
+        own = state.tensors["items.own"]
+        context: npt.NDArray[np.int64] | Windows = own if len(own) else state.tensors["items.past"]
+        if self.bundle.config.window is not None:
+            context = streams.window(state, self.bundle.config.window)
+        return Scorer(self.graph(path), self.items).scores(dense, context, self.rows(state))
+
+    def told(self, learning: Learning, path: str, state: State, before: streams.Before) -> Floats:
+        """What a graph makes of the tensors in `state` and of its session's window."""
+        assert self.bundle.config.window is not None
+        dense, seen = (
+            state.part("shared") | state.part("private"),
+            streams.window(state, self.bundle.config.window, before),
+        )
+        return streams.told(self.graph(path), dense, seen, self.rows(state), learning)
+
+    def rows(self, state: State) -> dict[str, Rows]:
+        """Rows of every table: the device's own copy of those that are trained, the bundle's of the others."""
+        own: dict[str, Rows] = {name: value.__getitem__ for name, value in state.part("table").items()}
+        learning = self.bundle.config.learning
+        if learning is not None and learning.vectors is not None and state.facts["round"] != learning.round:
+            own["vectors"] = self._vectors(learning, learning.vectors, state).__getitem__
+        return {**self._static, **own}
+
+    def tables(self, learning: Learning) -> dict[str, Floats]:
+        """The trained tables as the bundle brought them."""
+        return {
+            tensor.name: np.array(self._static[tensor.name](slice(None)), np.float32)
+            for tensor in learning.tensors
+            if tensor.kind == "rows" and tensor.place == "shared"
+        }
+
+    def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
+        """Item vectors by the tensors as the server last sent them; read anew after an update."""
+        shared, kept = state.part("shared"), Kept(self.folder)
+        vectors = kept.of(shared)
+        if vectors is None or len(vectors) != self.items:
+            graph = self.graph(path, learning.vectors_data)
+            vectors = read_vectors(graph, shared, self._static, self.items)
+            kept.keep(shared, vectors)
+        return vectors

@@ -1,0 +1,106 @@
+"""Steps of programs that learn from a window of a session: what `export.steps` traces, with other inputs.
+
+    in   items.T             rows of the trained table T that the round reads    [n, width]
+         label, weight       1 at real positions; shares of the loss, sum 1      [L]
+         window.times        seconds since the first real one                    [L]
+         window.inputs       which of the n rows a position reads, int64         [L]
+         window.positives    and is to predict                                   [L]
+         window.negatives    and is not to                                       [L, negatives]
+         window.taught       the teacher's features                              [L, d]
+
+and theta, learning rates, moments, corrections and other dense tensors as there. All rows of a round take part in all
+of its steps, read or not, so they come whole and go whole.
+
+Owns: these inputs and their rehearsal. Does not own: draws (`edge.sessions`), tracing and gate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from export.graphs import example_history, window_of
+from export.rehearsal import Values
+from export.steps import MOMENTS, Step
+from export.trace import Shape, filled, noise
+from privacy import keyed
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A window to learn from, as a program sees it: `items`, `positive`, `negative` number rows of the tables."""
+
+    items: Tensor
+    label: Tensor
+    weight: Tensor
+    times: Tensor
+    positive: Tensor
+    negative: Tensor
+    taught: Tensor | None
+
+    def rows(self, table: Tensor) -> Tensor:
+        """Rows of a table at the window's positions: [L, width]."""
+        return torch.nn.functional.embedding(self.items, table)
+
+
+@dataclass(frozen=True)
+class SessionStep(Step):
+    """One step as a function of the graph's inputs in order; `taught` is the shape of the teacher's features."""
+
+    negatives: int = 1
+    taught: tuple[int, ...] | None = None
+
+    @property
+    def window(self) -> dict[str, Shape]:
+        """Inputs that say what is to be learned."""
+        length = window_of(self.program)
+        assert length is not None
+        wide = {f"window.{name}": (length,) for name in ("times", "inputs", "positives")}
+        out: dict[str, Shape] = {"label": (length,), "weight": (length,), **wide}
+        out |= {"window.negatives": (length, self.negatives)} if self.negatives else {}
+        return out | ({} if self.taught is None else {"window.taught": self.taught})
+
+    def shapes(self) -> dict[str, Shape]:
+        at, specs = self.layout, self.program.specs
+        out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
+        out |= {f"items.{name}": ("n", at.read[name]) for name in at.tables}
+        out |= {f"lr.{name}": (1,) for name in at.tables} | self.window
+        if self.phase.optimiser == "adam":
+            out |= {"factor": (1,), "epsilon": (1,)}
+            out |= {f"{name}.{moment}": out[name] for name in self.moving() for moment in MOMENTS}
+        return out | {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}
+
+    def loss(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> Tensor:
+        now = dict(given) | dict(zip(self.moving(), moving, strict=True))
+        specs, at = self.program.specs, self.layout
+        tensors = {n: now[f"{specs[n].place}.{n}"] for n in at.given} | {n: now[f"items.{n}"] for n in at.tables}
+        tensors |= at.split(now["theta"]) if at.dense else {}
+        inputs, positives = now["window.inputs"], now["window.positives"]
+        negatives = now.get("window.negatives", positives.new_empty(len(positives), 0))
+        taught = now.get("window.taught")
+        lesson = Lesson(inputs, now["label"], now["weight"], now["window.times"], positives, negatives, taught)
+        found: Tensor = self.program.loss(tensors, lesson, self.phase)
+        return found
+
+    def gradients(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """By autograd, which takes gradients that are written by hand, as a recurrent unit's; `torch.func` does not."""
+        leaves = tuple(value.detach().requires_grad_() for value in moving)
+        loss = self.loss(leaves, given)
+        return torch.autograd.grad(loss, leaves), loss.detach()
+
+    def examples(self, client: Mapping[str, Tensor], number: int, size: int, past: int) -> tuple[Tensor, Values]:
+        out: Values = {}
+        for name, shape in self.window.items():
+            places, key = np.arange(math.prod(filled(shape, {}))), keyed.key(0, f"rehearsal {name}", number)
+            out[name] = torch.from_numpy(keyed.integers(key, places, size).astype(np.int64)).reshape(filled(shape, {}))
+        shown = example_history(self.program, past)
+        real = shown["label.history"]
+        out |= {"label": real, "weight": real / real.sum(), "window.times": shown["times.history"] * number}
+        if self.taught is not None:
+            out["window.taught"] = noise(f"taught {number}", self.taught)
+        return torch.arange(size), out

@@ -1,0 +1,134 @@
+"""What was simulated over sessions is what is shipped: a device's round, prototype and scores are the simulator's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edge.delta import Delta
+from edge.device import Device
+from edge.release import read_release
+from edge.sessions import window_of, windows
+from edgefr.engine import inline
+from edgefr.engine.sequences import WindowScorer, published
+from privacy.errors import InputError
+from tests.contract import session_bundles as bundles
+from tests.contract.bundles import fresh, user
+from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, private_of, program, sampler, sessions, work
+from tests.contract.test_devices import close, compare
+
+LEARNERS = (0, 1, 5, 7)
+"""Clients with a past and without, with one input, and with more than a window holds."""
+CPU = torch.device("cpu")
+shipped = pytest.mark.parametrize("variant", bundles.SHIPPED)
+
+
+def device(variant: str, client: int, folder: Path | None = None) -> Device:
+    return Device(bundles.bundle(variant), fresh() if folder is None else folder, user=user(client))
+
+
+@shipped
+def test_a_device_learns_what_the_simulator_does(variant: str) -> None:
+    local, clients = program(variant), np.array(LEARNERS)
+    shared, private = local.init_shared(3), private_of(local, clients)
+    updates = inline.run(work(local), shared, private, clients)
+    for slot, client in enumerate(LEARNERS):
+        one = device(variant, client)
+        release = one.learn()
+        assert release.steps == release.planned == 3
+        compare(release, updates, slot)
+        own = one.state.part("private")
+        for name, value in updates.private.items():
+            close(own[name], value[slot])
+        assert (release.prototype is None) == (local.publishes != "trained")
+        if release.prototype is not None:
+            assert updates.message is not None
+            close(release.prototype, updates.message[slot])
+        assert np.abs(release.update).max() > 1e-3
+        assert one.learn().to_bytes() == release.to_bytes(), "asked again, it sends the same"
+        learning, bundle = one.learning, one.bundle.manifest.bundle_id
+        assert read_release(release.to_bytes(), learning, bundle).to_bytes() == release.to_bytes()
+
+
+@shipped
+def test_a_device_scores_by_its_window(variant: str) -> None:
+    """As the bundle brought it, then as the session goes on, then in another after a pause."""
+    local, everyone = program(variant), np.arange(CLIENTS)
+    shared, private = local.init_shared(3), private_of(local, everyone)
+    items, times = sessions()
+
+    def expected(client: int, seen: np.ndarray, when: np.ndarray) -> torch.Tensor:
+        own, view = {name: value[[client]] for name, value in private.items()}, window_of(seen, when, LENGTH)
+        scores = WindowScorer(local, shared, own, view, np.arange(ITEMS), CPU)(np.array([0]), None)
+        return torch.from_numpy(scores[0])
+
+    for client in (0, 1, 7):
+        one = device(variant, client)
+        close(one.scores(), expected(client, items[client], times[client]))
+        last = int(times[client][-1])
+        one.note([3, 9], [last + 60, last + 1860])
+        more = np.append(items[client], [3, 9]), np.append(times[client], [last + 60, last + 1860])
+        close(one.scores(), expected(client, *more))
+        one.note([4], [last + 1860 + 1801])
+        close(one.scores(), expected(client, np.array([4]), np.array([0])))
+        assert len(one.recommend(ITEMS)) == ITEMS, "a session may repeat itself"
+    new = Device(bundles.bundle(variant), fresh())
+    assert np.isfinite(new.scores()).all()
+    with pytest.raises(InputError, match="fewer than two items"):
+        new.learn([1])
+    assert not len(new.state.tensors["session.items"]), "a call that fails changes nothing"
+
+
+@pytest.mark.parametrize("variant", [v for v in bundles.SHIPPED if program(v).publishes != "none"])
+def test_prototypes_and_replies(variant: str) -> None:
+    """A device publishes what the simulator's clients do, trains with the reply, and recommends with one."""
+    local, client = program(variant), 7
+    items, times = sessions()
+    who, shared = np.array([client]), local.init_shared(3)
+    one = device(variant, client)
+    close(one.prototype("learning"), published(local, shared, sampler().window(who), CPU)[0])
+    seen = windows(items, times, who, LENGTH)
+    close(one.prototype(), published(local, shared, seen, CPU)[0])
+
+    reply = np.linspace(-1, 1, local.specs["prototype"].size, dtype=np.float32)
+    private = private_of(local, who)
+    private["prototype"] = torch.from_numpy(reply)[None]
+    scores = WindowScorer(local, shared, private, seen, np.arange(ITEMS), CPU)(np.array([0]), None)
+    before = one.scores()
+    close(one.scores(reply), torch.from_numpy(scores[0]))
+    np.testing.assert_array_equal(one.scores(), before)
+    one.take(reply)
+    close(one.scores(), torch.from_numpy(scores[0]))
+    compare(one.learn(), inline.run(work(local), shared, private, who), 0)
+    for wrong in (reply[:-1], reply.astype(np.float64), np.full_like(reply, np.nan)):
+        with pytest.raises(InputError, match="finite float32"):
+            one.take(wrong)  # type: ignore[arg-type]
+
+
+def test_a_reply_comes_with_an_update() -> None:
+    variant, client = "fcucr as released on gru4rec", 5
+    one = device(variant, client)
+    one.learn()
+    reply = np.full(one.learning.tensor("prototype").shape, 0.5, np.float32)
+    base = one.bundle.manifest.bundle_id
+    moved = {name: value + np.float32(0.01) for name, value in one.state.part("shared").items()}
+    with pytest.raises(InputError, match="finite float32"):
+        one.apply(Delta(base, 1, 2, moved), reply[:3])
+    assert one.state.facts["round"] == 1, "an update with a wrong reply changes nothing"
+    one.apply(Delta(base, 1, 2, moved), reply)
+    assert one.state.facts["round"] == 2
+    np.testing.assert_array_equal(one.state.part("private")["prototype"], reply)
+    one.learn()
+    one.undo()
+    np.testing.assert_array_equal(one.state.part("session")["items"], sessions()[0][client][-LENGTH - 1 :])
+
+
+def test_backbones_alone_say_nothing_but_updates() -> None:
+    one = device("sasrec, two heads and blocks, softmax", 0)
+    with pytest.raises(InputError, match="sends no prototypes"):
+        one.prototype()
+    with pytest.raises(InputError, match="takes no replies"):
+        one.take(np.zeros(3, np.float32))
