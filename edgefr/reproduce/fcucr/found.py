@@ -35,6 +35,7 @@ REFERENCES = {
     "popularity": "popularity",
     "seen, then popularity": "seen, then popularity",
     "seen or in session, then popularity": "seen or in session, then popularity",
+    "all seen, then popularity": "seen, in session or in the validation session, then popularity",
     "follows last item": "co-occurrence with the last item",
     "chance": "chance",
 }
@@ -125,7 +126,8 @@ def levels(found: Found, title: str, column: str, lines: Sequence[Line]) -> tupl
     ruled = len(rows) - 1
     source = _most_seeds(found, lines).cell
     if found.by_seed(source, best_round):
-        made = [_reference(found, source, column, name, list(rows[0])) for name in REFERENCES]
+        measured = [n for n in REFERENCES if not math.isnan(found.spread(source, measure("HR@10", n)).mean)]
+        made = [_reference(found, source, column, name, list(rows[0])) for name in measured]
         rows += [row for row, _ in made]
         records += [record for _, own in made for record in own]
     means = [found.spread(line.cell, measure(METRICS[0])).mean for line in lines]
@@ -237,6 +239,8 @@ def beaten(found: Found, lines: Sequence[Line]) -> list[str]:
     out = []
     for name, where in _ASKED:
         level = found.spread(_most_seeds(found, run).cell, measure(where, name)).mean
+        if math.isnan(level):
+            continue
         better = [line.label for line in run if found.spread(line.cell, measure(where)).mean > level]
         worse = [line.label for line in run if line.label not in better]
         parts = [f"beaten by {', '.join(better)}" if better else "beaten by none"]
