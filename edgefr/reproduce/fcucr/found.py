@@ -124,20 +124,22 @@ def levels(found: Found, title: str, column: str, lines: Sequence[Line]) -> tupl
         rounds = found.spread(line.cell, best_round)
         rows.append({**row, "best\nround": number(rounds.mean, ".0f"), **line.more, "seeds": str(rounds.number)})
     ruled = len(rows) - 1
-    source = _most_seeds(found, lines).cell
-    if found.by_seed(source, best_round):
-        measured = [n for n in REFERENCES if not math.isnan(found.spread(source, measure("HR@10", n)).mean)]
-        made = [_reference(found, source, column, name, list(rows[0])) for name in measured]
-        rows += [row for row, _ in made]
-        records += [record for _, own in made for record in own]
+    for name in REFERENCES:
+        source = _measured_most(found, lines, name)
+        if source is not None:
+            row, own = _reference(found, source, column, name, list(rows[0]))
+            rows.append(row)
+            records += own
     means = [found.spread(line.cell, measure(METRICS[0])).mean for line in lines]
     known = [mean for mean in means if not math.isnan(mean)]
     return Sheet(title, rows, [column], rules=[ruled], bold=[means.index(max(known))] if known else []), records
 
 
-def _most_seeds(found: Found, lines: Sequence[Line]) -> Line:
-    """The line with most finished runs: references are read from those."""
-    return max(lines, key=lambda line: len(found.by_seed(line.cell, best_round)))
+def _measured_most(found: Found, lines: Sequence[Line], name: str) -> Cell | None:
+    """The cell that a reference is read from: the one with most seeds that have it; None where none has."""
+    counts = {line.cell: found.spread(line.cell, measure("HR@10", name)).number for line in lines}
+    best = max(counts, key=lambda cell: counts[cell])
+    return best if counts[best] else None
 
 
 def _title(name: str) -> str:
@@ -238,9 +240,10 @@ def beaten(found: Found, lines: Sequence[Line]) -> list[str]:
         return []
     out = []
     for name, where in _ASKED:
-        level = found.spread(_most_seeds(found, run).cell, measure(where, name)).mean
-        if math.isnan(level):
+        source = _measured_most(found, run, name)
+        if source is None:
             continue
+        level = found.spread(source, measure(where, name)).mean
         better = [line.label for line in run if found.spread(line.cell, measure(where)).mean > level]
         worse = [line.label for line in run if line.label not in better]
         parts = [f"beaten by {', '.join(better)}" if better else "beaten by none"]
