@@ -15,10 +15,10 @@ from edge.ragged import Ragged
 from edgefr.data.protocols import Split
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Table
-from edgefr.experiment import EvaluationSection
 from edgefr.methods.program import LocalProgram, Tensors
 from edgefr.metrics import Ranking, Scorer, evaluate, references
 from edgefr.prepare import Text
+from edgefr.sections import EvaluationSection
 from privacy import keyed
 
 Progress = Callable[[str, int, int, str], None]

@@ -13,13 +13,13 @@ import torch
 from edge.ragged import Ragged
 from edgefr.data.blocks import Block
 from edgefr.engine.scoring import ModelScorer
-from edgefr.experiment import EvaluationSection
 from edgefr.measure import joined
 from edgefr.methods.program import LocalProgram, Tensors
 from edgefr.metrics import Scorer
 from edgefr.metrics.continual import MASKS as MASKS
 from edgefr.metrics.continual import Masks
 from edgefr.metrics.lists import rank_lists
+from edgefr.sections import EvaluationSection
 from privacy import keyed
 
 Tested = tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from edgefr import checkpoint
 from edgefr.data.candidate_file import write_candidates
 from edgefr.documents import Document
-from edgefr.experiment import EngineSection, Experiment, check_shippable
+from edgefr.experiment import Experiment, check_shippable
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
+from edgefr.sections import EngineSection
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
 

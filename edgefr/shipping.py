@@ -19,12 +19,13 @@ from edgefr.data.blocks import Blocks
 from edgefr.data.sessions import SessionsProtocol
 from edgefr.engine.release import restricted
 from edgefr.engine.tables import tensors_of
-from edgefr.experiment import Experiment, ExportSection, check_shippable
+from edgefr.experiment import Experiment, check_shippable
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
 from edgefr.methods.program import LocalProgram
 from edgefr.prepare import Prepared, Progress
 from edgefr.run import Run
+from edgefr.sections import ExportSection
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
 from privacy.plan import plan

@@ -17,8 +17,8 @@ from cloud.distill import distill
 from cloud.encode import encode
 from cloud.folder import open_config
 from cloud.settings import DistillSettings, EncodeSettings
-from edgefr.experiment import StudentSection
 from edgefr.prepare import Progress, cache_dir
+from edgefr.sections import StudentSection
 from privacy.files import write_atomic
 
 Vectors = npt.NDArray[np.float32]

@@ -10,7 +10,8 @@ from safetensors.numpy import load_file
 
 from cloud.encode import encode
 from cloud.settings import EncodeSettings
-from edgefr.experiment import Experiment, StudentSection
+from edgefr.experiment import Experiment
+from edgefr.sections import StudentSection
 from edgefr.students import least_squares, spread, students_of
 from export.encoders import Reading, stage_encoders
 from export.quantise import cosine

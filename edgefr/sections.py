@@ -1,0 +1,118 @@
+"""Sections of an experiment that belong to no room: encoder, evaluation, sessions, engine, export."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cloud.settings import DistillSettings, EncodeSettings
+
+
+class Section(BaseModel):
+    """A part of an experiment: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
+
+
+class EncoderSection(Section):
+    """How item texts become vectors: a distilled student, or the teacher itself."""
+
+    distill: DistillSettings | None = Field(
+        default_factory=lambda: DistillSettings(layers=2, layer_map=[3, 6], hidden=156, steps=150, max_tokens=32),
+        description="the student to distil; none: items are read by the teacher itself",
+    )
+    teacher: str = Field(
+        "package", description="used when distill is none: 'package', a transformers folder, or a hub id"
+    )
+    encode: EncodeSettings = Field(default_factory=EncodeSettings, description="pooling and length of texts")
+
+
+class EvaluationSection(Section):
+    """What is measured, on whom, and how often."""
+
+    k: list[Annotated[int, Field(ge=1)]] = Field(
+        [10], min_length=1, description="cut-offs of HR@k, NDCG@k and Recall@k"
+    )
+    every: int = Field(1, ge=1, description="rounds between points of the learning curve (validation items)")
+    full_ranking_users: int = Field(
+        1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
+    )
+    curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
+    keep_blocks: bool = Field(False, description="keep every block's model and the clients' preference shifts (blocks)")
+
+
+class SessionsSection(Section):
+    """Runs over sessions: when they end, and what is measured beside."""
+
+    patience: int | None = Field(
+        None, ge=1, description="rounds without a better validation after which a run ends; none: it never does early"
+    )
+    first_session: bool = Field(
+        False, description="measure each round what is still known of every client's first session (FCUCR Fig. 2a)"
+    )
+    history_bonus: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="score added to items of the client's own history, in its sessions and the present one: ours, not "
+        "FCUCR's; 0: none",
+    )
+    popularity_weight: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="score added per log(1 + clients who had the item), to model scores of unit spread over the "
+        "catalogue; counts that clients would have to tell the server: ours, not FCUCR's; 0: none",
+    )
+
+
+class EngineSection(Section):
+    """How clients are run. `shard_size` decides the order of sums, so it belongs to the experiment."""
+
+    executor: Literal["inline", "processes", "debug"] = Field(
+        "inline", description="inline: vectorised; processes: the same in worker processes; debug: one client at a time"
+    )
+    workers: int = Field(
+        2, ge=1, le=256, description="worker processes of executor processes; results do not depend on it"
+    )
+    shard_size: int | None = Field(
+        None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded"
+    )
+    memory_mb: int = Field(
+        64, ge=16, description="working memory of a shard, MB: decides shard_size; near the cache is fastest"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where clients are trained: cpu or cuda")
+
+
+class StudentSection(Section):
+    """A smaller encoder, distilled from the run's own on the catalogue's texts."""
+
+    layers: int = Field(ge=1, description="Transformer layers, at most the encoder's")
+    hidden: int = Field(ge=1, description="width; a multiple of the encoder's attention heads, at most its width")
+    steps: int = Field(200, ge=1, le=100_000, description="optimiser steps of its distillation")
+
+
+class ExportSection(Section):
+    """Variants of the bundles: what they may lose, and what a device may spend on a recommendation.
+
+    Deadline and energy are for one recommendation and, with an encoder, the reading of one new text.
+    """
+
+    max_quality_loss: float = Field(
+        0.05, ge=0, lt=1, description="share of HR@10 on validation items that a variant may lose"
+    )
+    min_overlap: float = Field(
+        0.8, ge=0, le=1, description="share of the fp32 model's top 10 that a variant must keep, mean over users"
+    )
+    vocabulary: int | None = Field(
+        8192,
+        ge=1,
+        description="pieces of the encoder's vocabulary that bundles keep (the catalogue's always are); none: all. "
+        "onnxruntime's CoreML provider takes at most 16384",
+    )
+    students: list[StudentSection] = Field(
+        default_factory=list, description="smaller encoders to distil and offer; each takes up to minutes"
+    )
+    deadline_ms: float | None = Field(1000.0, gt=0, description="longest time of it on the device, ms; none: any")
+    budget_j: float | None = Field(None, gt=0, description="most energy of it on the device, J; none: any")
