@@ -108,7 +108,7 @@ def trace(
     finally:
         noisy.setLevel(level)
     assert program is not None
-    return _strip(program.model_proto)
+    return _with_shifts(_strip(program.model_proto))
 
 
 def _strip(model: Any) -> Any:
@@ -123,6 +123,22 @@ def _strip(model: Any) -> Any:
     del graph.input[:]
     graph.input.extend(kept)
     model.ir_version = IR
+    return model
+
+
+def _with_shifts(model: Any) -> Any:
+    """Give layer normalisations without a shift one of zeros: onnxruntime 1.17 looks for it in each, and aborts."""
+    from onnx import helper
+
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "LayerNormalization" and len(node.input) == 2:
+            scale, shift = node.input[1], f"{node.output[0]}.shift"
+            nodes.append(helper.make_node("Sub", [scale, scale], [shift]))
+            node.input.append(shift)
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
     return model
 
 

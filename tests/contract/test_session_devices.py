@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 
 from edge.delta import Delta
 from edge.device import Device
+from edge.recommender import Recommender
 from edge.release import read_release
 from edge.sessions import window_of, windows
 from edgefr.engine import inline
@@ -19,6 +22,7 @@ from tests.contract import session_bundles as bundles
 from tests.contract.bundles import fresh, user
 from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, private_of, program, sampler, sessions, work
 from tests.contract.test_devices import close, compare
+from tests.edge.folders import edit_json, edit_tensors, resign
 
 LEARNERS = (0, 1, 5, 7)
 """Clients with a past and without, with one input, and with more than a window holds."""
@@ -132,3 +136,55 @@ def test_backbones_alone_say_nothing_but_updates() -> None:
         one.prototype()
     with pytest.raises(InputError, match="takes no replies"):
         one.take(np.zeros(3, np.float32))
+
+
+def test_uploads_that_no_device_of_the_bundle_sends() -> None:
+    """A prototype where none goes with an update, in another shape, or with numbers that are none."""
+    asks, sends = device("fcucr", 5), device("fcucr as released on gru4rec", 5)
+    plain, full = asks.learn(), sends.learn()
+    assert full.prototype is not None
+    wrong = [(asks, plain, full.prototype), (sends, full, full.prototype[:-1]), (sends, full, full.prototype * np.nan)]
+    for one, release, prototype in wrong:
+        content = replace(release, prototype=prototype).to_bytes()
+        with pytest.raises(InputError, match="prototype"):
+            read_release(content, one.learning, one.bundle.manifest.bundle_id)
+
+
+SPOILT = {
+    "missing": lambda times: None,
+    "too few": lambda times: times[:-1],
+    "falling": lambda times: times[::-1].copy(),
+    "another type": lambda times: times.astype(np.int32),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_bundles_whose_times_do_not_fit(how: str, tmp_path: Path) -> None:
+    def spoil(tensors: dict[str, np.ndarray]) -> None:
+        spoilt = SPOILT[how](tensors.pop("history.times"))
+        tensors |= {} if spoilt is None else {"history.times": spoilt}
+
+    folder = shutil.copytree(bundles.bundle("fcucr"), tmp_path / "bundle")
+    edit_tensors(folder / "private" / "users.safetensors", spoil)
+    resign(folder)
+    with pytest.raises(InputError, match=r"history\.times"):
+        Recommender(folder).recommend(3, user(7))
+
+
+@pytest.mark.parametrize(("window", "message"), [(None, "reads no window"), (LENGTH + 1, "instead of"), (0, "window")])
+def test_bundles_whose_windows_do_not_fit(window: int | None, message: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(bundles.bundle("fcucr"), tmp_path / "bundle")
+    edit_json(folder / "config.json", lambda config: config.update(window=window))
+    resign(folder)
+    with pytest.raises(InputError, match=message):
+        Recommender(folder).scores(user(7))
+
+
+def test_interactions_that_do_not_fit_change_nothing() -> None:
+    one = device("fcucr", 5)
+    before = one.state.digest()
+    with pytest.raises(InputError, match="before the last one"):
+        one.learn([1, 2], [5, 6])
+    with pytest.raises(InputError, match="2 times for 1"):
+        one.note([1], [5, 6])
+    assert one.state.digest() == before
