@@ -3,8 +3,9 @@
     python benchmarks/sessions.py [--data-dir DIR] [--rounds N] [--encoder sasrec|gru4rec|tisasrec] [--fidelity ...]
 
 FCUCR on XING: 877 clients with one session each, four steps of Adam, windows of 15 items, width 50, one thread. A
-round is draws, training, prototypes, the server's step, validation and test among 1 + 100; `full` also ranks the test
-targets among all items. Times are CPU seconds, the median of the rounds after the first.
+client's update is its draws, teacher, four steps and prototype; a round is all updates, the server's knowledge base and
+step, validation and test among 1 + 100; `full` also ranks the test targets among all items. Times are CPU seconds, the
+median of the rounds after the first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgefr.engine.crew import Alone
+from edgefr.engine.work import Updates
 from edgefr.experiment import load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.pipeline import peak_rss_mb, sized, start
@@ -43,16 +46,20 @@ def main() -> None:
     rounds: list[float] = []
     updates: list[float] = []
     full: list[float] = []
-    server = run.federation.round
+    crew = run.federation.crew
+    assert isinstance(crew, Alone)
+    train = crew.executor
 
-    def timed(*asked: Any) -> None:
+    def timed(*asked: Any) -> Updates:
         began = time.process_time()
-        server(*asked)
-        updates.append(time.process_time() - began)
+        found = train(*asked)
+        updates[-1] += time.process_time() - began
+        return found
 
-    run.federation.round = timed  # type: ignore[method-assign]
+    crew.executor = timed
     for number in range(asked.rounds):
         run.experiment = run.experiment.model_copy(update={"rounds": number + 1})
+        updates.append(0.0)
         began = time.process_time()
         run.train()
         done = time.process_time()
