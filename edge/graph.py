@@ -32,6 +32,7 @@ class Graph:
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = THREADS
         options.log_severity_level = 3
+        options.enable_mem_pattern = False  # from the second call on, onnxruntime 1.17 lets tensors overlap with it
         try:
             self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors have no common class of their own

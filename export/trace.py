@@ -48,7 +48,7 @@ def open_session(model: Any) -> Any:
 
     onnx.checker.check_model(model, full_check=True)
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    options.intra_op_num_threads, options.log_severity_level, options.enable_mem_pattern = 1, 3, False
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
