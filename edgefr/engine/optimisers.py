@@ -51,9 +51,7 @@ class Optimiser:
     `shapes` are those of the whole trained tensors, of which a step may concern some rows.
     """
 
-    def __init__(
-        self, kind: str, lr: Mapping[str, float], shapes: Mapping[str, Sequence[int]], beta_2: float = BETA_2
-    ):
+    def __init__(self, kind: str, lr: Mapping[str, float], shapes: Mapping[str, Sequence[int]], beta_2: float = BETA_2):
         self.kind, self.lr, self.shapes, self.beta_2 = kind, lr, shapes, beta_2
         self.moments: dict[str, tuple[Tensor, Tensor]] = {}
 
