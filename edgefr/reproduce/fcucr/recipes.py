@@ -26,7 +26,6 @@ _MAIN: Values = {"method": "fcucr", "backbone": "sasrec"}
 
 ROWS: dict[str, Values] = {
     **{name: {"method": name, **_BASELINE} for name in BASELINES},
-    "fedrap": {"method": "fedrap", **_BASELINE, "model.own_lr": 1.0},  # at the shared rows' rate it comes apart
     **{name: {"method": name} for name in BACKBONES},
     **{f"fcucr-{name}": {"method": "fcucr", "backbone": name} for name in BACKBONES},
     "no-tasd": {**_MAIN, "model.teacher": "none"},
