@@ -117,6 +117,9 @@ class Experiment(Section):
         streams = isinstance(self.protocol, SessionsProtocol)
         if self.row.reads == "sessions" and not streams:
             raise _fault(f"{self.row.name} learns from sessions: set protocol.name=sessions", "protocol")
+        asked = [name for name, value in self.sessions if value != getattr(SessionsSection(), name)]
+        if asked and not streams:
+            raise _fault("it is about runs over sessions: drop it, or set protocol.name=sessions", "sessions", asked[0])
         if streams and self.row.stages[1] is not None:
             raise _fault("sessions need a method without local training after the rounds, e.g. fcucr", "protocol")
         self._check_prototypes()
@@ -198,7 +201,7 @@ def check_shippable(experiment: Experiment) -> None:
             "leave bundles out (simulate --no-bundles)"
         )
     ours = experiment.sessions
-    if experiment.row.reads == "sessions" and (ours.history_bonus or ours.popularity_weight):
+    if ours.history_bonus or ours.popularity_weight:
         raise InputError(
             "a device's scores know neither its user's history nor popularity: set sessions.history_bonus and "
             "sessions.popularity_weight to 0, or leave bundles out (simulate --no-bundles)"

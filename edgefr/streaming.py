@@ -98,6 +98,12 @@ class Streaming(Simulation):
         rounds, longest = self.experiment.rounds, int(self.sessions.train.counts.max(initial=0))
         return rounds if self.stream == "cyclic" else min(rounds, longest)
 
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to meet, or validation has not been better for too long."""
+        patience = self.experiment.sessions.patience
+        return self.round >= self.last or self.round - self.best_round >= (patience or math.inf)
+
     def current(self, number: int) -> npt.NDArray[np.int64]:
         """The session each client meets in round `number`, int64 [clients]; -1: none is left, or none can teach."""
         train = self.sessions.train
@@ -144,18 +150,20 @@ class Streaming(Simulation):
     # --- rounds -----------------------------------------------------------------------------------------------------
 
     def train(self, progress: Progress | None = None, boundary: Boundary | None = None) -> None:
-        """The rounds that are left, until there are no more sessions or validation has stopped improving."""
-        patience = self.experiment.sessions.patience
-        while self.round < self.last and self.round - self.best_round < (patience or math.inf):
+        """The rounds that are left, until there are no more sessions or validation has stopped improving.
+
+        A round after which there would be no other is measured too, whatever `evaluation.every` is: it may be the best.
+        """
+        while not self.over:
             self.round += 1
             population, sampler = self.turn(self.round)
             contributors = self.cohorts.meet(self.round, population, sampler) if len(population) else population
             if len(contributors):
                 self.federation.round(self.round, contributors, sampler, self.prepared.train_split.train)
-            note = self._measure() if self.round % self.experiment.evaluation.every == 0 else ""
+            note = self._measure() if self.round % self.experiment.evaluation.every == 0 or self.over else ""
             if progress is not None:
                 speed = self.federation.counters.clients / max(self.federation.counters.seconds, 1e-9)
-                progress("rounds", self.round, self.experiment.rounds, f"{speed:,.0f} clients/s{note}")
+                progress("rounds", self.round, self.last, f"{speed:,.0f} clients/s{note}")
             if boundary is not None:
                 boundary(self.round)
         self.cohorts.adjourn()
@@ -206,7 +214,7 @@ class Streaming(Simulation):
         who = np.flatnonzero(view.real.any(axis=1))
         some = Windows(view.items[who], view.real[who], view.times[who])
         out = torch.zeros_like(f.private[REPLY])
-        out[torch.from_numpy(who)] = transfer.asked(f.program, f.shared, who, some, f.device)
+        out[torch.from_numpy(who)] = transfer.asked(f.program, self.round + 1, f.shared, who, some, f.device)
         return {f"reply.{which}": out}
 
     def scorer(self, which: str, replies: dict[str, Tensor], best: bool = False) -> Scorer:
@@ -215,14 +223,14 @@ class Streaming(Simulation):
         shared = {n: v.to(f.device) for n, v in self._part("shared.").items()} if best else f.shared
         used = {n for phase in f.program.phases for n in phase.uses if not n.startswith("previous.")}
         private = self._part("private.") if best else {n: v for n, v in f.private.items() if n in used}
-        if not self.windowed:
-            return self.measured.scorer(
-                f.program, shared, private, split.train, split, self.tables if best else f.tables
-            )
-        if f"reply.{which}" in replies:
-            private = {**private, REPLY: replies[f"reply.{which}"]}
-        program = cast(SessionProgram, f.program)
-        score: Scorer = WindowScorer(program, shared, private, self.views[which], split.pool, f.device)
+        if self.windowed:
+            if f"reply.{which}" in replies:
+                private = {**private, REPLY: replies[f"reply.{which}"]}
+            program = cast(SessionProgram, f.program)
+            score: Scorer = WindowScorer(program, shared, private, self.views[which], split.pool, f.device)
+        else:
+            tables = self.tables if best else f.tables
+            score = self.measured.scorer(f.program, shared, private, split.train, split, tables)
         ours = self.experiment.sessions
         if ours.popularity_weight:
             score = references.with_popularity(score, ours.popularity_weight, split)

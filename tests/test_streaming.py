@@ -186,6 +186,48 @@ def test_a_run_ends_when_validation_has_stopped_improving(patience: int) -> None
     assert moving.round == 9 or moving.round == best + patience
 
 
+def test_the_last_round_is_measured_however_seldom_others_are() -> None:
+    run = begun("gru4rec", "protocol.stream=cyclic", "rounds=5", "evaluation.every=3")
+    run.train()
+    assert list(curve(run)) == [3, 5]
+    assert run.best_round in (3, 5)
+    short = begun("gru4rec", "rounds=40", "evaluation.every=40")  # one pass ends long before
+    short.train()
+    assert list(curve(short)) == [short.last] == [short.best_round]
+
+
+@pytest.mark.parametrize(("patience", "measured"), [(2, [2, 3, 4]), (4, [3, 6, 7]), (6, [3, 6, 9])])
+def test_patience_does_not_end_a_run_on_a_round_that_nobody_looked_at(patience: int, measured: list[int]) -> None:
+    """Every third round is measured, and the one at which a run that gets no better would end."""
+    still = ("protocol.stream=cyclic", "rounds=40", "evaluation.every=3", f"sessions.patience={patience}")
+    run = begun("gru4rec", *still, "model.lr=1e-12")
+    run.train()
+    assert list(curve(run)) == measured
+    assert (run.best_round, run.round) == (measured[0], measured[-1])
+
+
+@pytest.mark.parametrize("kind", ["gru4rec", "fedmf"])
+def test_own_history_counts_whatever_clients_read(kind: str) -> None:
+    """A bonus beyond any score brings all that was had to the top, for models of windows and of sets."""
+    run = begun(kind, "rounds=1", "sessions.history_bonus=1e6")
+    run.train()
+    users = run.prepared.train_split.users("test")
+    had, pool = run._had("test"), np.asarray(run.prepared.train_split.pool)
+    scores = run.scorer("test", {})(users, None)
+    for user, row in zip(users.tolist(), scores, strict=True):
+        own = np.intersect1d(had[user], pool)
+        assert set(pool[np.argsort(-row)[: len(own)]].tolist()) == set(own.tolist())
+
+
+def test_settings_of_runs_over_sessions_are_refused_elsewhere() -> None:
+    for override in ("patience=3", "first_session=true", "history_bonus=1", "popularity_weight=0.5"):
+        with pytest.raises(InputError, match=r"protocol\.name=sessions") as caught:
+            load_experiment(overrides=["method=fedmf", f"sessions.{override}"])
+        assert f"sessions.{override.partition('=')[0]}" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert load_experiment(overrides=["method=fedmf", "sessions.history_bonus=0"]).sessions.history_bonus == 0
+
+
 @every
 def test_the_best_rounds_model_is_tested(kind: str) -> None:
     """Its final metrics are those of its round, so tensors, replies and own rows are kept as they were."""

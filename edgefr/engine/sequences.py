@@ -25,6 +25,8 @@ from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.program import LocalProgram, One, Phase, Tensors, Window
 
 TABLE = "item"
+AT_ONCE = 1024
+"""Windows that are encoded in one call where there is no shard: prototypes of everybody."""
 
 
 class SessionProgram(LocalProgram, Protocol):
@@ -66,11 +68,15 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
 
 def published(program: SessionProgram, shared: Tensors, windows: Windows, device: torch.device) -> Tensor:
     """Prototypes [C, P] of windows by tensors that all clients have in common."""
+    found = []
     with torch.no_grad():
-        batch = _window(windows, device)
-        found = program.publish(shared, batch)
-    assert found is not None
-    return found
+        for at in range(0, max(len(windows.items), 1), AT_ONCE):
+            some = slice(at, at + AT_ONCE)
+            part = Windows(windows.items[some], windows.real[some], windows.times[some])
+            made = program.publish(shared, _window(part, device))
+            assert made is not None
+            found.append(made)
+    return torch.cat(found)
 
 
 def tensors_of(shared: Tensors, private: Tensors, draw: Draw, device: torch.device) -> dict[str, Tensor]:

@@ -73,28 +73,40 @@ class Transfer:
             self._exchange(number, private, clients, messages, sampler.current[clients])
 
     def asked(
-        self, program: LocalProgram, shared: Tensors, clients: Clients, windows: Windows, device: torch.device
+        self,
+        program: LocalProgram,
+        number: int,
+        shared: Tensors,
+        clients: Clients,
+        windows: Windows,
+        device: torch.device,
     ) -> Tensor:
-        """Answers [C, P] to clients who are about to be recommended something; nothing is added to the base.
+        """What clients [C, P] have of the answer when they ask before they are recommended something.
 
-        Nobody counts these prototypes, so they leave as they are; `ValueError` where prototypes are clipped.
+        Nothing is added to the base. `number`: of the round that comes next, which keys the noise of a device here as
+        in `edge.streams.reply_of`. Nobody counts these prototypes, so they leave as they are; `ValueError` where
+        prototypes are clipped.
         """
         if self.terms.clip is not None:
             raise ValueError("prototypes that are asked with leave unclipped beside clipped ones")
         messages = sequences.published(cast(sequences.SessionProgram, program), shared, windows, device)
-        return self.base.answer(clients, messages).cpu()
+        return self._received(number, clients, messages)
 
     def _exchange(
         self, number: int, private: dict[str, Tensor], clients: Clients, messages: Tensor, sessions: Clients
     ) -> None:
         sent = self._leaving(number, clients, messages)
         self.base.add(number, clients, sent, sessions)
+        private[REPLY][torch.from_numpy(clients)] = self._received(number, clients, sent)
+
+    def _received(self, number: int, clients: Clients, sent: Tensor) -> Tensor:
+        """What the devices of `clients` make of the base's answers to what they sent: [C, P], on the host."""
         answers = self.base.answer(clients, sent).cpu()
         if self.terms.received_noise:
             keys = keyed.fold(keyed.key(self.seed, "received noise", number), clients)
             draws = keyed.normal(keys[:, None], np.arange(answers.shape[1]))
             answers += torch.from_numpy((self.terms.received_noise * draws).astype(np.float32))
-        private[REPLY][torch.from_numpy(clients)] = answers
+        return answers
 
     def _leaving(self, number: int, clients: Clients, messages: Tensor) -> Tensor:
         """What leaves the devices of `clients` of their prototypes [C, P]: each clipped, with noise of its own."""

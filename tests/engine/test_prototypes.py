@@ -138,4 +138,4 @@ def test_clipped_prototypes_are_not_asked_with() -> None:
     found, _ = federation("received")
     assert found.transfer is not None
     with pytest.raises(ValueError, match="unclipped beside clipped"):
-        found.transfer.asked(found.program, found.shared, EVERYONE, sampler().window(EVERYONE), torch.device("cpu"))
+        found.transfer.asked(found.program, 2, found.shared, EVERYONE, sampler().window(EVERYONE), torch.device("cpu"))

@@ -17,6 +17,7 @@ from edge.sessions import windows
 from edgefr.engine.federation import Federation
 from edgefr.engine.sequences import published
 from edgefr.engine.transfer import REPLY, Transfer
+from privacy import keyed
 from privacy.plan import plan
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
@@ -114,6 +115,24 @@ def test_a_prototype_is_of_the_session_without_its_last_item() -> None:
     assert torch.equal(published(local, shared, draws.window(EVERYONE), CPU), expected)
 
 
+def test_prototypes_of_everybody_are_made_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    local, draws = program("fcucr"), sampler()
+    shared, largest = local.init_shared(3), 0
+
+    class Watched:
+        def publish(self, tensors: Any, batch: Any) -> Any:
+            nonlocal largest
+            largest = max(largest, len(batch.items))
+            return local.publish(tensors, batch)
+
+    whole = published(local, shared, draws.window(EVERYONE), CPU)
+    monkeypatch.setattr("edgefr.engine.sequences.AT_ONCE", 3)
+    parts = published(Watched(), shared, draws.window(EVERYONE), CPU)  # type: ignore[arg-type]
+    assert largest == 3 < CLIENTS
+    torch.testing.assert_close(parts, whole, atol=1e-6, rtol=0)
+    assert published(local, shared, draws.window(EVERYONE[:0]), CPU).shape == (0, WIDTH)
+
+
 @pytest.mark.parametrize("interval", [2, 3])
 def test_rounds_between_transfers_send_nothing_and_keep_the_answer(interval: int) -> None:
     trained, received = (transfer(order, interval=interval) for order in ("trained", "received"))
@@ -208,7 +227,7 @@ def test_asking_adds_nothing() -> None:
     made.before(local, 1, shared, private, EVERYONE, draws, CPU)
     held = made.base.state()
     backwards = EVERYONE[::-1].copy()
-    asked = made.asked(local, shared, backwards, draws.window(backwards), CPU)
+    asked = made.asked(local, 2, shared, backwards, draws.window(backwards), CPU)
     torch.testing.assert_close(asked.flip(0), private[REPLY], atol=1e-6, rtol=0)
     now = made.base.state()
     assert all(np.array_equal(held[name], now[name]) for name in ("vectors", "owner", "session", "since"))
@@ -232,6 +251,20 @@ def test_receivers_noise_is_keyed_by_round_and_client() -> None:
         assert (base - other).abs().min() > 1e-4
     assert (base[1:] - base[:-1]).abs().min() > 1e-4
     torch.testing.assert_close(noise(size=1.0), 2 * base, atol=1e-5, rtol=0)
+
+
+def test_devices_add_their_noise_to_what_they_ask_for_when_recommending_too() -> None:
+    """The noise of the round that comes next, as on a device (`edge.streams.reply_of`)."""
+    local, draws = program("fcucr"), sampler()
+    shared = local.init_shared(3)
+    found = {}
+    for size in (0.0, 0.5):
+        made = transfer("received", noise=size)
+        made.before(local, 1, shared, {REPLY: torch.zeros(CLIENTS, WIDTH)}, EVERYONE, draws, CPU)
+        found[size] = made.asked(local, 2, shared, EVERYONE, draws.window(EVERYONE), CPU)
+    keys = keyed.fold(keyed.key(4, "received noise", 2), EVERYONE)
+    drawn = [0.5 * keyed.normal(key, np.arange(WIDTH)) for key in keys]
+    torch.testing.assert_close((found[0.5] - found[0.0]).double().numpy(), np.stack(drawn), atol=1e-5, rtol=0)
 
 
 def test_receivers_noise_has_the_size_asked_for() -> None:
