@@ -127,6 +127,9 @@ class Experiment(Section):
     def _check_prototypes(self) -> None:
         """What of privacy prototypes leave room for: the server sees each of them."""
         if self.prototypes is None:
+            asked = [name for name, value in self.knowledge if value != getattr(KnowledgeSettings(), name)]
+            if asked:
+                raise _fault("no prototypes are sent: drop it, or set model.prototypes", "knowledge", asked[0])
             if self.privacy.prototype_clip is not None:
                 raise _fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
             return

@@ -219,12 +219,18 @@ def test_own_history_counts_whatever_clients_read(kind: str) -> None:
         assert set(pool[np.argsort(-row)[: len(own)]].tolist()) == set(own.tolist())
 
 
-def test_settings_of_runs_over_sessions_are_refused_elsewhere() -> None:
+def test_settings_that_nothing_would_read_are_refused() -> None:
     for override in ("patience=3", "first_session=true", "history_bonus=1", "popularity_weight=0.5"):
         with pytest.raises(InputError, match=r"protocol\.name=sessions") as caught:
             load_experiment(overrides=["method=fedmf", f"sessions.{override}"])
         assert f"sessions.{override.partition('=')[0]}" in str(caught.value)
         assert "\n" not in str(caught.value)
+    for override in ("knowledge.top_k=3", "knowledge.window=2", "model.receiver_noise=0.1"):
+        for alone in (["method=sasrec"], ["method=fcucr", "model.prototypes=none"]):
+            with pytest.raises(InputError, match="prototypes") as caught:
+                load_experiment(overrides=[*alone, override])
+            assert override.rpartition(".")[2].partition("=")[0] in str(caught.value)
+        load_experiment(overrides=["method=fcucr", override])
     assert load_experiment(overrides=["method=fedmf", "sessions.history_bonus=0"]).sessions.history_bonus == 0
 
 

@@ -4,7 +4,7 @@ A program is pure functions on the tensors of ONE client. Every function is writ
 so the same lines run
 
 - for one client (`One`: tensors as they are),
-- for a shard of clients of similar size (`Padded`: one leading client dimension, short batches padded and weighted 0),
+- for a shard of clients of similar size (`One` with a leading client dimension: short batches padded and weighted 0),
 - for a shard of clients of any size (`Flat`: all clients' examples in one list; for programs without dense layers),
 - for clients that learn from sessions (`Window`: one window each, with or without a leading client dimension),
 
@@ -105,7 +105,7 @@ class Transformer:
 
 @dataclass(frozen=True)
 class One:
-    """The examples of one client: `items`, `label`, `weight` are [n]; `Padded` adds a leading client dimension.
+    """The examples of one client: `items`, `label`, `weight` are [n]; or of several, with a leading client dimension.
 
     `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue
     (they index `frozen` tables); `weight` is 1/n for examples, 0 for padding; `history` is the client's own past

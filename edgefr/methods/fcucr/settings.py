@@ -70,6 +70,10 @@ class FCUCRSettings(BaseModel):
     def _prototypes_are_used(self) -> Self:
         if self.prototypes != "none" and not self.personal:
             raise ValueError("prototypes are read by the personal MLP: set personal to true, or prototypes to none")
+        if self.prototypes == "none" and self.receiver_noise:
+            raise ValueError(
+                "receiver_noise is on replies to prototypes, and none are sent: set it to 0, or prototypes"
+            )
         return self
 
     @property
