@@ -56,7 +56,7 @@ def found(**by_row: dict[int, dict]) -> Found:
 def test_every_row_is_a_valid_experiment(row, fidelity):
     made = Ask(fidelity, [0]).cell("xing", row).experiment(3)
     assert (made.data, made.fidelity, made.seed, made.rounds) == ("xing", fidelity, 3, 40)
-    assert made.local_epochs == (1 if row == "fedrap" else 4)
+    assert made.local_epochs == (1 if row in ("fedrap", "gpfedrec") else 4)
     assert made.protocol.stream == {"released": "cyclic", "paper": "one-pass"}[fidelity]
     assert made.evaluation.k == [10]
     if row not in BASELINES:

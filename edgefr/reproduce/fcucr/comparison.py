@@ -52,9 +52,9 @@ def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | No
         P_NOTE,
         "Fed-DMI-GNN, Fed-HearInt and Fed-MiaSRec of the paper's table are not made again; its values for them on XING "
         "are .2561/.1584, .1387/.0708 and .1692/.0910",
-        "own history + popularity (ours, not in the paper): items that the client has had, in its sessions and the "
-        "present one, get a higher score, and so do items that many clients had; bonus 20 and weight 2 were best on "
-        "validation (HR@10 + NDCG@10, mean of three seeds) of weights 0 to 4",
+        "own history + popularity (ours, not in the paper): items that the client has had come first, its validation "
+        "session's too, the rest by the model and by how many clients had an item; the weight was chosen on validation "
+        "(experiments/fcucr/history.py)",
     ]
     title = "FCUCR Table 2: sequential backbones with and without FCUCR, and federated baselines"
     return Page("table-2", title, sheets, records, notes)
