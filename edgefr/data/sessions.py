@@ -170,6 +170,13 @@ class SessionsProtocol(BaseModel):
             f"left out; ties count against the target; stream {self.stream}: {stream[self.stream]}"
         )
 
+    def _mend(self, dataset: Dataset) -> str:
+        """What to change where nobody can be tested."""
+        if dataset.part is not None:
+            return "its parts are as released: drop fewer kinds of interaction (protocol.drop), or use more data"
+        gap = "" if dataset.session is not None else f"raise protocol.gap_minutes ({self.gap_minutes:g}), "
+        return f"{gap}lower protocol.min_sessions or protocol.min_length, or use more data"
+
     def _how(self, dataset: Dataset) -> str:
         cut = "as released" if dataset.session is not None else f"cut at {self.gap_minutes:g} minutes of inactivity"
         return f"sessions {cut}, from {self.min_length} interactions; users with {self.min_sessions} sessions or more"
@@ -200,7 +207,7 @@ class SessionsProtocol(BaseModel):
         if not (cut.part == _PARTS["test"]).any():
             raise InputError(
                 f"no user of '{dataset.name}' has the {self.min_sessions} sessions that the protocol needs, the last "
-                "with items that were trained; lower protocol.min_sessions or protocol.min_length, or use more data"
+                f"with items that were trained; {self._mend(dataset)}"
             )
         return cut
 

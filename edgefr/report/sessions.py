@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from edgefr.report.layout import Sheet
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 def summarise_sessions(sim: Streaming) -> dict[str, Any]:
     """The section `sessions` of a summary.
 
-    `groups`: test metrics by stage and reference on targets that are repeats ("seen") and on new ones. `first_session`:
-    {metric: value per measured round} of every client's first session, empty unless it was asked for. `knowledge`: the
-    server's prototypes at the end.
+    `groups`: test metrics by stage and reference on targets that are repeats ("seen") and on new ones; of targets that
+    nobody has there is their number, 0, alone. `first_session`: {metric: value per measured round} of every client's
+    first session, empty unless it was asked for. `knowledge`: the server's prototypes at the end.
     """
     from edgefr.streaming import FIRST
 
@@ -30,7 +31,7 @@ def summarise_sessions(sim: Streaming) -> dict[str, Any]:
         "rounds": sim.round,
         "best_round": sim.best_round,
         "statistics": sim.sessions.statistics(),
-        "groups": sim.groups,
+        "groups": {stage: {which: _finite(of) for which, of in apart.items()} for stage, apart in sim.groups.items()},
         "probabilities": sim.probabilities(),
         "first_session": curve,
         "knowledge": None
@@ -42,9 +43,10 @@ def summarise_sessions(sim: Streaming) -> dict[str, Any]:
 def group_table(summary: dict[str, Any]) -> Sheet:
     """Repeats and new items apart: a mean over both hides which of them was found."""
     found = summary["sessions"]["groups"]
-    names = [name for name in next(iter(found.values()))["seen"] if name.startswith(("HR", "NDCG"))]
+    either = {name: None for values in next(iter(found.values())).values() for name in values}
+    names = [name for name in either if name.startswith(("HR", "NDCG"))]
     rows = [
-        {"targets": stage} | {f"{name}\n{group}": f"{groups[group][name]:.4f}" for group in groups for name in names}
+        {"targets": stage} | {f"{name}\n{group}": _cell(groups[group], name) for group in groups for name in names}
         for stage, groups in found.items()
     ]
     counts = {group: values["users"] for group, values in next(iter(found.values())).items()}
@@ -52,7 +54,16 @@ def group_table(summary: dict[str, Any]) -> Sheet:
         f"repeats and new items, best round {summary['sessions']['best_round']}",
         rows,
         words=["targets"],
-        caption=f"{counts['seen']} targets the user had had, {counts['new']} it had not; 1+sampled",
+        caption=f"{counts['seen']} targets the user had had, {counts['new']} it had not; each among sampled negatives",
         rules=[0],
         bold=[0],
     )
+
+
+def _finite(found: dict[str, float]) -> dict[str, float]:
+    """Without the means over nobody: a data set may have no repeats, and JSON has no NaN."""
+    return {metric: value for metric, value in found.items() if math.isfinite(value)}
+
+
+def _cell(values: dict[str, float], metric: str) -> str:
+    return f"{values[metric]:.4f}" if metric in values else "-"

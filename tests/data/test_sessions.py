@@ -187,8 +187,17 @@ def test_released_sessions_without_parts_are_held_out_by_time():
     own = SessionsProtocol(gap_minutes=0.001, negatives=1).apply(replace(table, session=session), 0)[1]
     assert own.items.values.tolist() == cut.items.values.tolist()
     assert (own.valid == cut.valid).all()
-    with pytest.raises(InputError, match="no user of 'hand-made' has the 3 sessions"):
+    with pytest.raises(InputError, match=r"no user of 'hand-made'.*3 sessions.*trained; lower protocol\.min_sess"):
         SessionsProtocol(negatives=1, min_length=4).apply(replace(table, session=session), 0)
+
+
+def test_where_nobody_can_be_tested_the_error_says_what_would_help():
+    table, _ = two_users()
+    with pytest.raises(InputError, match=r"raise protocol\.gap_minutes \(30\), lower protocol\.min_sessions"):
+        SessionsProtocol(negatives=1, min_length=4).apply(table, 0)
+    session, train = np.zeros(len(table.user), np.int64), np.zeros(len(table.user), np.uint8)
+    with pytest.raises(InputError, match=r"parts are as released: drop fewer .*\(protocol\.drop\), or use more data"):
+        SessionsProtocol(negatives=1).apply(replace(table, session=session, part=train), 0)
 
 
 def test_kinds_are_dropped_by_name_number_or_default():
