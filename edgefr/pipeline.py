@@ -115,11 +115,11 @@ def _go(
     data_dir = None if options.data_dir is None else Path(options.data_dir)
     with nullcontext() if warn is not None else run.recorded(experiment, fleet):
         prepared = prepare(experiment, data_dir, str(device), progress)
-    if experiment.engine.shard_size is None:
-        experiment = sized(experiment, prepared)
-        run.write_experiment(experiment)
+        if experiment.engine.shard_size is None:
+            experiment = sized(experiment, prepared)
+            run.write_experiment(experiment)
+        simulation = start(experiment, prepared, fleet, device, run.events.append)
     keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
-    simulation = start(experiment, prepared, fleet, device, run.events.append)
     if warn is not None:
         keeper.restore(simulation, warn)
     finish_run(

@@ -71,6 +71,11 @@ def tree(folder: Path) -> dict[str, bytes]:
             ["--set", "privacy={mechanism: laplace, clip: 1, sigma: 1}", "--set", "aggregation.weights=size"],
             ["--set aggregation.weights=size: aggregation.weights: ", "use uniform"],
         ),
+        (
+            ["--set", "method=fedmf", "--set", "privacy.at_least=9999"],  # known when the run begins, after its data
+            ["at_least 9999 is more than the 600 clients of a round", "lower it"],
+        ),
+        (["--set", "method=fedmf", "--set", "privacy.tensors=[user]"], ["no shared tensor 'user'", "'item'"]),
         (["--set", "fleet.share={phone_sd680: 0.5}"], ["shares sum to 0.5, not 1"]),
         (["--set", "fleet.rounds.deadline_s=-1"], ["deadline_s", "greater than 0"]),
         (["--set", "name=../etc"], ["--set name=../etc"]),
