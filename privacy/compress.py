@@ -21,9 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy import keyed
-from privacy.clip import clip_factors, joint_norms
 from privacy.errors import InputError
-from privacy.settings import Norm
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -90,21 +88,3 @@ class Projection:
         if values.shape[-1] != self.kept:
             raise ValueError(f"vectors of {values.shape[-1]} values instead of {self.kept}")
         return values[..., self.buckets] * self.signs
-
-
-def compressed(updates: npt.ArrayLike, projection: Projection, bound: float, norm: Norm) -> Floats:
-    """Joint updates [C, size] as the releases before noise: projected, then clipped to `bound`: float64 [C, kept].
-
-    A client whose update is not finite, or has diverged, releases zeros. Sensitivity: 2 `bound` local, `bound` central,
-    as for any clipped update.
-
-    >>> made = compressed(np.full((1, 8), 9.0), Projection(1, 8, 4), 1.0, "l2")
-    >>> round(float(np.linalg.norm(made)), 4) <= 1.0
-    True
-    """
-    values = np.asarray(updates, dtype=np.float64)
-    sound = np.isfinite(values).all(axis=1, keepdims=True)
-    with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values; such a client is dropped
-        short = projection.forth(np.where(sound, values, 0.0))
-        factors = clip_factors(joint_norms([short], norm), bound)[:, None]
-        return np.where(factors > 0, short * factors, 0.0)

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
@@ -15,8 +18,8 @@ from edgefr.engine import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.engine.processes import Workers
-from edgefr.engine.release import released_values, restricted
-from edgefr.engine.work import LocalWork
+from edgefr.engine.release import SHORT, Joint, Terms, release, released_values, restricted
+from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.pfedrec.program import PFedRec
@@ -110,6 +113,44 @@ def test_a_projected_round_is_the_mean_of_clipped_projections_taken_back(kind: s
     np.testing.assert_allclose(flat(made, moved(made)), expected, rtol=1e-4, atol=1e-6)
     norms = np.sort(np.concatenate(made.counters.norms))
     np.testing.assert_allclose(norms, np.sort(np.linalg.norm(projection.forth(vectors), axis=1)), rtol=1e-5)
+
+
+def short(updates: np.ndarray, projection: Projection, clip: float, norm: str) -> np.ndarray:
+    """What each of some clients releases of the updates [C, d] of one tensor, each in a shard with all before it."""
+    terms = Terms(clip, norm, False, True, joint=Joint({"w": updates.shape[1:]}, projection))
+    sums = [np.zeros(projection.kept)]
+    for count in range(1, len(updates) + 1):
+        some = Updates({"w": torch.from_numpy(updates[:count])}, {}, {})
+        sums.append(release(some, np.ones(count, np.int64), terms).dense[SHORT].numpy())
+    return np.diff(sums, axis=0)
+
+
+@given(
+    hnp.arrays(np.float32, (3, 11), elements=st.floats(width=32)),
+    st.floats(1e-3, 1e3),
+    st.sampled_from(["l1", "l2"]),
+    st.integers(0, 100),
+)
+@settings(deadline=None, max_examples=60)
+def test_what_is_released_is_within_the_clip_for_any_floats(
+    updates: np.ndarray, bound: float, norm: str, key: int
+) -> None:
+    """Also of clients that diverged: they release zeros."""
+    made, order = Projection(key, 11, 5), 1 if norm == "l1" else 2
+    for client in range(3):
+        alone = short(updates[[client]], made, bound, norm)[0]
+        assert np.linalg.norm(alone, order) <= bound
+        assert not alone.any() or np.isfinite(updates[client]).all()
+
+
+def test_a_bad_client_changes_no_other() -> None:
+    updates, made = np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32), Projection(1, 8, 4)
+    before = short(updates, made, 1.0, "l2")
+    assert np.abs(before).sum(1).min() > 0.1
+    updates[1, 3] = np.nan
+    after = short(updates, made, 1.0, "l2")
+    np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], atol=1e-12)
+    assert not after[1].any()
 
 
 def test_every_round_has_a_projection_of_its_own() -> None:
