@@ -326,14 +326,16 @@ def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[st
     out = [
         "participation that depends on a client's data (a long history can miss the deadline)",
         "metrics of the run, early stopping and settings chosen by them",
-        "floating-point rounding of the noise" if settings.sampler == "float" else "whose random bits the noise has",
     ]
+    if plan.noise is not None:
+        grid = "whose random bits the noise has"
+        out.append("floating-point rounding of the noise" if settings.sampler == "float" else grid)
     if settings.delta * clients >= 1:
         out.append(f"delta {settings.delta:g} is not below 1/{clients} clients: set a smaller privacy.delta")
     if plan.noise is not None and plan.clip is None:
         out.append("everything: without a clip the noise bounds nothing; set privacy.clip")
     if plan.noise is None:
-        out.append("everything: no noise was added")
+        out.append("everything: no noise was added to what a client releases")
     if plan.prototypes is not None and plan.prototypes.received_noise:
         out.append("what was sent, by noise on received prototypes: that protects nothing of it")
     if plan.prototypes is not None and plan.prototypes.clip is None and plan.noise is not None:

@@ -137,7 +137,10 @@ def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None
     console.print(_table("privacy", rows))
     if "ledger" in parts:
         if parts["ledger"] is None:
-            console.print(f"no {LEDGER}: the guarantee above is that of the client with most releases", style="dim")
+            why = "releases are counted where they have a clip and noise"
+            if parts["privacy"]["eps_guaranteed"] != "inf":
+                why = "the guarantee above is that of the client with most releases"
+            console.print(f"no {LEDGER}: {why}", style="dim")
         else:
             console.print(_table("ledger", render_ledger(parts["ledger"])))
 

@@ -241,7 +241,7 @@ def engine_line(summary: dict[str, Any]) -> str:
 
 
 def warnings(summary: dict[str, Any]) -> list[str]:
-    """What a user must not overlook: diverged clients, rounds that came to nothing, bundles that do not fit."""
+    """What a user must not overlook: diverged clients, rounds that came to nothing, bundles missing or too big."""
     out = []
     dropped, fleet = summary["engine"]["dropped_updates"], summary["fleet"]
     if dropped:
@@ -250,6 +250,8 @@ def warnings(summary: dict[str, Any]) -> list[str]:
         )
     if fleet["rounds"] and not fleet["contributed"]:
         out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
+    if summary.get("no_bundles"):
+        out.append(f"warning: no bundles were written: {summary['no_bundles']}")
     if summary["bundles"] and summary.get("privacy", {}).get("examples"):
         out.append("warning: bundles of this run only recommend: a device cannot add the noise of privacy.examples")
     for row in summary["bundles"]:

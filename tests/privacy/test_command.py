@@ -174,7 +174,11 @@ def test_a_runs_report_and_its_ledger(run):
 def test_a_run_without_a_ledger_says_so(run):
     (run / "ledger.parquet").unlink()
     assert asked(str(run))["ledger"] is None
-    assert "no ledger.parquet" in shell(str(run)).stdout
+    assert "no ledger.parquet: the guarantee above" in shell(str(run)).stdout
+    summary = json.loads((run / "summary.json").read_text())
+    summary["privacy"]["eps_guaranteed"] = "inf"
+    (run / "summary.json").write_text(json.dumps(summary))
+    assert "no ledger.parquet: releases are counted where" in shell(str(run)).stdout
 
 
 def test_refuses_the_ledger_of_another_run(run):

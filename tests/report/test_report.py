@@ -147,6 +147,8 @@ def test_warnings_are_for_what_must_not_be_overlooked() -> None:
     assert line.startswith("warning: 1 client update held NaN or infinite values")
     (line,) = warnings(summary(fleet=fleet() | {"contributed": 0}))
     assert "no client ever contributed" in line
+    (line,) = warnings(summary(no_bundles="a bundle has no history_bonus"))
+    assert line == "warning: no bundles were written: a bundle has no history_bonus"
     (line,) = warnings(summary(bundles=[{"class": "watch", "lacks": "needs 97 MB"}, {"class": "tv", "lacks": None}]))
     assert "watch" in line
     assert "tv" not in line
