@@ -73,6 +73,7 @@ class Experiment(Section):
                 look_up()
             except InputError as error:
                 raise _fault(str(error), field) from None
+        self._check_backbone()
         try:
             self.model = self.row.settings.model_validate(self.model).model_dump()
         except ValidationError as error:
@@ -92,6 +93,18 @@ class Experiment(Section):
                 "weights",
             )
         return self
+
+    def _check_backbone(self) -> None:
+        """Only methods made of another's local program choose one, and FCUCR's reads sessions."""
+        own = method(self.method)
+        if self.backbone in (None, self.method):
+            return
+        if "backbone" not in own.defaults:
+            raise _fault(f"{self.method} has its own: drop it, or set method={self.backbone}", "backbone")
+        if own.reads != self.row.reads:
+            rows = [row for row in METHODS.values() if row.reads == own.reads and "backbone" not in row.defaults]
+            fit = ", ".join(row.name for row in rows if row.stages[1] is None and not row.own_rows)
+            raise _fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
 
     def _check_blocks(self) -> None:
         """What only protocol blocks can do, and what it cannot."""
@@ -117,6 +130,10 @@ class Experiment(Section):
         streams = isinstance(self.protocol, SessionsProtocol)
         if self.row.reads == "sessions" and not streams:
             raise _fault(f"{self.row.name} learns from sessions: set protocol.name=sessions", "protocol")
+        if self.row.reads == "sessions" and "backbone" not in self.row.defaults:
+            encoder, what = self.model["encoder"], "method" if self.backbone is None else "backbone"
+            if encoder != self.row.name:
+                raise _fault(f"{self.row.name} has its own: drop it, or set {what}={encoder}", "model", "encoder")
         asked = [name for name, value in self.sessions if value != getattr(SessionsSection(), name)]
         if asked and not streams:
             raise _fault("it is about runs over sessions: drop it, or set protocol.name=sessions", "sessions", asked[0])

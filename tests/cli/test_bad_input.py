@@ -41,6 +41,11 @@ def tree(folder: Path) -> dict[str, bytes]:
         (["--set", "protocol.name=cross-domian"], ["protocol", "did you mean 'cross-domain'"]),
         (["--set", "strategy=f3rec"], ["strategy", "did you mean 'f3crec'"]),
         (["--set", "backbone=fedfm"], ["backbone", "did you mean", "fedmf"]),
+        (["--set", "method=fedmf", "--set", "backbone=pfedrec"], ["backbone: fedmf has its own", "set method=pfedrec"]),
+        (["--set", "method=fcucr", "--set", "backbone=fedmf"], ["fcucr has no fedmf: use one of sasrec, gru4rec, tis"]),
+        (["--set", "method=f3crec", "--set", "backbone=sasrec"], ["has no sasrec: use one of fedmf, fedncf, pfedrec"]),
+        (["--set", "method=fcucr", "--set", "model.encoder=gru4rec"], ["model.encoder: ", "set backbone=gru4rec"]),
+        (["--set", "method=sasrec", "--set", "model.encoder=gru4rec"], ["model.encoder: ", "set method=gru4rec"]),
         (["--set", "method=fedmf", "--set", "strategy=kd"], ["strategy", "protocol.name=blocks"]),
         (["--set", "protocol.name=blocks"], ["protocol", "without local training"]),
         (
