@@ -27,17 +27,31 @@ def first_fault(error: ValidationError, schema: type[BaseModel]) -> tuple[Locati
 
     A misspelt key comes before what it leaves out.
     """
-    faults = [(_location(e), e) for e in error.errors(include_url=False)]
+    faults = [(_location(e, schema), e) for e in error.errors(include_url=False)]
     faults.sort(key=lambda fault: fault[1]["type"] != "extra_forbidden")
     location, first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return location, _what(first, location, schema) + more
 
 
-def _location(error: Any) -> Location:
+def _location(error: Any, schema: type[BaseModel]) -> Location:
     """Where the fault is in the document: pydantic also names the member of a union ("leave-one-out"), which is not."""
-    real = tuple(p for p in error["loc"] if not (isinstance(p, str) and ("-" in p or p.startswith("function"))))
-    return real + tuple(error.get("ctx", {}).get("at", ()))
+    real: list[str | int] = []
+    entered = 0  # parts after which a member has been named
+    for part in error["loc"]:
+        unnamed = isinstance(part, str) and ("-" in part or part.startswith("function"))
+        if unnamed or (len(real) > entered and part in _names_of_members(schema, tuple(real))):
+            entered = len(real)
+        else:
+            real.append(part)
+    return tuple(real) + tuple(error.get("ctx", {}).get("at", ()))
+
+
+def _names_of_members(schema: type[BaseModel], location: Location) -> set[str]:
+    """By which `name` the members of a union are told apart; nothing where there is one model."""
+    members = _members_at(schema, location)
+    named = [member for member in members if "name" in member.model_fields]
+    return {tag for member in named for tag in _tags(member, "name")} if len(members) > 1 else set()
 
 
 def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:

@@ -54,6 +54,13 @@ def tree(folder: Path) -> dict[str, bytes]:
         ),
         (["--resume", "nowhere", "--seed", "3"], ["--seed cannot change a run that is resumed"]),
         (["--set", "protocol={negatives: 9}"], ["needs name: blocks or cross-domain or leave-one-out"]),
+        (
+            ["--set", "method=fcucr", "--set", "protocol.gap_minutes=.nan"],
+            [": protocol.gap_minutes: it should be a finite number"],
+        ),
+        (["--set", "method=fcucr", "--set", "protocol.gap=3"], [": protocol.gap: unknown key 'gap'", "gap_minutes"]),
+        (["--set", "method=fcucr", "--set", "protocol.sessions=3"], [": protocol.sessions: unknown key 'sessions'"]),
+        (["--set", "method=f3crec", "--set", "protocol.base=2"], [": protocol.base: it should be"]),
         (["--set", "protocol.name=cross-domain"], ["--set protocol.name", "protocol.source", "is missing"]),
         (["--set", "protocol={name: cross-domain, source: books, target: filsm}"], ["did you mean 'films'"]),
         (["--set", "rounds"], ["--set takes key=value, got 'rounds'"]),
