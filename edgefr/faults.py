@@ -38,13 +38,15 @@ def _location(error: Any, schema: type[BaseModel]) -> Location:
     """Where the fault is in the document: pydantic also names the member of a union ("leave-one-out"), which is not."""
     real: list[str | int] = []
     entered = 0  # parts after which a member has been named
-    for part in error["loc"]:
+    unknown_key = 1 if error["type"] == "extra_forbidden" else 0  # it is kept as it was written
+    parts = error["loc"][: len(error["loc"]) - unknown_key]
+    for part in parts:
         unnamed = isinstance(part, str) and ("-" in part or part.startswith("function"))
         if unnamed or (len(real) > entered and part in _names_of_members(schema, tuple(real))):
             entered = len(real)
         else:
             real.append(part)
-    return tuple(real) + tuple(error.get("ctx", {}).get("at", ()))
+    return tuple(real) + tuple(error["loc"][len(parts) :]) + tuple(error.get("ctx", {}).get("at", ()))
 
 
 def _names_of_members(schema: type[BaseModel], location: Location) -> set[str]:
@@ -79,7 +81,7 @@ def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:
 def _fields_at(schema: type[BaseModel], location: Location) -> list[str]:
     """The keys that the schema knows at a location (those of every member, where it is a union)."""
     models = _members_at(schema, location)
-    return [field.alias or name for kind in models for name, field in kind.model_fields.items()]
+    return sorted({field.alias or name for kind in models for name, field in kind.model_fields.items()})
 
 
 def _tags(model: type[BaseModel], key: str) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         (["--executor", "inlin"], ["--executor", "'inline', 'processes' or 'debug'"]),
         (["--set", "ronuds=3"], ["--set ronuds=3", "did you mean 'rounds'"]),
         (["--set", "model.adaptr=[8]"], ["--set model.adaptr", "model.adaptr", "did you mean 'adapter'"]),
+        (["--set", "privacy.at-least=2"], [": privacy.at-least: unknown key 'at-least'", "did you mean 'at_least'"]),
         (["--set", "privacy.clpi=1"], ["privacy.clpi", "did you mean 'clip'"]),
         (["--set", "fleet.dropuot=0.1"], ["fleet.dropuot", "did you mean 'dropout'"]),
         (["--set", "data_options.usres=9"], ["'usres'", "did you mean 'users'"]),
