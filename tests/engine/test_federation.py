@@ -333,3 +333,30 @@ def test_the_order_of_a_round_begins_with_its_cohort() -> None:
         assert sorted(order.tolist()) == population.tolist()
         for size in (1, 5, 29):
             assert sorted(order[:size].tolist()) == made.cohort(number, population, size).tolist()
+
+
+def test_the_servers_adam_moves_tables_alone_and_goes_on_from_a_checkpoint() -> None:
+    dense, row = np.full(CLIENTS, 0.5), np.linspace(0.1, 1.2, CLIENTS)
+    how = AggregationSettings(adaptive="tables", adaptive_lr=0.1, adaptive_floor=0.0)
+
+    def start() -> Federation:
+        made = federation(Sent(dense, row))
+        made.aggregation = how
+        made.adam.lr, made.adam.floor = how.adaptive_lr, how.adaptive_floor
+        return made
+
+    first = start()
+    before = first.shared["item"].clone()
+    update = moved(first)
+    assert update["w"].flatten().tolist() == pytest.approx([0.5] * 6)
+    touched = np.arange(CLIENTS) % ITEMS
+    step = (first.shared["item"] - before).numpy()
+    assert step[touched] == pytest.approx(np.full((CLIENTS, DIM), 0.1), abs=1e-6)  # however small the mean update is
+    assert not np.delete(step, touched, axis=0).any()
+    second, state = start(), first.state()
+    arrays = {n: {k: np.asarray(v) for k, v in kept.items()} for n, kept in state["adam"].items()}
+    second.adam.restore(arrays, torch.device("cpu"))
+    second.shared = {name: value.clone() for name, value in first.shared.items()}
+    for made in (first, second):
+        moved(made, 2)
+    assert torch.equal(first.shared["item"], second.shared["item"])
