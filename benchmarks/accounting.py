@@ -25,8 +25,9 @@ import torch
 
 import edgefr
 from edgefr import data
-from edgefr.pipeline import sized, start
+from edgefr.pipeline import sized
 from edgefr.prepare import Prepared
+from edgefr.training import Training
 from privacy import keyed
 from privacy.accounting import composed
 from privacy.guarantee import Event
@@ -89,8 +90,8 @@ def in_the_loop(clients: int, rounds: int) -> dict[str, float]:
     splits: dict[str, Any] = {part.name: part for part in parts}
     prepared = Prepared(dataset, splits, experiment.protocol.describe(dataset), None)
     fleet = edgefr.load_fleet(Path(__file__).parent.parent / "devices.yaml")
-    simulation: Any = start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
-    ledger, sampler = simulation.cohorts.ledger, simulation.sampler(simulation.prepared.train_split)
+    simulation = Training.start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    ledger, sampler = simulation.participation.ledger, simulation.sampler(parts[0].train, parts[0].pool)
     spent, asked, met = [], 0.0, []
 
     def watched(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,7 +108,7 @@ def in_the_loop(clients: int, rounds: int) -> dict[str, float]:
     for number in range(1, rounds + 1):
         asked = 0.0
         simulation.experiment.clients_per_round = 1.0 if number % 2 else 0.5
-        meet = partial(simulation.cohorts.meet, number, simulation.population, sampler)
+        meet = partial(simulation.participation.meet, number, simulation.clients, sampler)
         met.append(timed(meet))
         spent.append(asked)
     assert ledger.refused().any()

@@ -26,8 +26,8 @@ from edgefr import data
 from edgefr.data.blocks import Blocks
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.engine import debug, inline
+from edgefr.engine.aggregate import Terms, release
 from edgefr.engine.footprint import default_shard_size
-from edgefr.engine.release import Terms, release
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
@@ -35,9 +35,9 @@ from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from edgefr.methods.program import LocalProgram
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.program import LocalProgram
 
 
 def careful_loop(work: LocalWork, shared: dict[str, Tensor], private: dict[str, Tensor], clients: np.ndarray) -> None:

@@ -20,8 +20,9 @@ from rich.console import Console
 
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods import METHODS
-from edgefr.methods.program import LocalProgram
+from edgefr.methods.given import Given
 from edgefr.report.layout import Sheet
+from export.program import LocalProgram
 from export.steps import step_graph
 from export.trace import open_session
 
@@ -41,7 +42,7 @@ def programs() -> Iterator[tuple[str, LocalProgram]]:
     text = torch.randn((ITEMS, WIDTH), generator=torch.Generator().manual_seed(0))
     for title, (name, settings) in VARIANTS.items():
         row = METHODS[name]
-        yield title, row.build(row.settings.model_validate(settings), ITEMS, text if row.needs_text else None, 1)
+        yield title, row.build(row.settings.model_validate(settings), Given(ITEMS, 1, text if row.needs_text else None))
 
 
 def step_us(graph: object) -> float:

@@ -18,7 +18,7 @@ import torch
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import default_shard_size
 from edgefr.engine.inline import run
@@ -44,7 +44,7 @@ def interactions(clients: int) -> Ragged:
     return Ragged.from_sorted(codes // ITEMS, (codes % ITEMS).astype(np.int32), clients)
 
 
-def measured(name: str, crew: Crew, train: Ragged, rounds: int) -> tuple[float, torch.Tensor]:
+def measured(name: str, backend: Backend, train: Ragged, rounds: int) -> tuple[float, torch.Tensor]:
     """Clients per second, and the item table at the end."""
     clients = len(train)
     program = FedMF(FedMFSettings(dim=32), ITEMS, 1)
@@ -57,17 +57,17 @@ def measured(name: str, crew: Crew, train: Ragged, rounds: int) -> tuple[float, 
         aggregation=AggregationSettings(),
         plan=plan(PrivacySettings(), rounds, clients, clients),
         device=torch.device("cpu"),
-        crew=crew,
+        backend=backend,
     )
     started = time.perf_counter()
-    crew.start()
+    backend.start()
     ready, best = time.perf_counter() - started, np.inf
     for number in range(rounds + 1):
         started = time.perf_counter()
         made.round(number, np.arange(clients), sampler, train)
         if number:
             best = min(best, time.perf_counter() - started)
-    crew.close()
+    backend.close()
     shards = -(-clients // made.shard_size)
     print(
         f"{name:>12}  {clients / best:>9,.0f} clients/s  {best:6.2f} s a round, {shards} shards, ready in {ready:.1f} s"
@@ -86,7 +86,7 @@ def main() -> None:
         f"{len(train):,} clients, {len(train.values) * (1 + NEGATIVES) / len(train):.0f} examples each, {ITEMS} items"
     )
     print(f"{os.cpu_count()} cores, load before the run {os.getloadavg()[0]:.1f}")
-    alone, table = measured("inline", Alone(run), train, options.rounds)
+    alone, table = measured("inline", InProcess(run), train, options.rounds)
     speeds = {}
     for count in options.workers:
         speeds[count], found = measured(f"{count} workers", Workers(count), train, options.rounds)

@@ -28,9 +28,9 @@ from edgefr import data
 from edgefr.engine.footprint import round_work
 from edgefr.experiment import Experiment
 from edgefr.metrics import evaluate
-from edgefr.pipeline import peak_rss_mb, sized, start
+from edgefr.pipeline import peak_rss_mb, sized
 from edgefr.prepare import Prepared
-from edgefr.simulation import Simulation
+from edgefr.training import Training
 from privacy import keyed
 
 DEVICES = Path(__file__).parent.parent / "devices.yaml"
@@ -85,20 +85,18 @@ def measure(users: int, items: int, interactions: float, rounds: int) -> dict[st
     return out | {"peak_mb": peak_rss_mb()}
 
 
-def begun(experiment: Experiment, prepared: Prepared, fleet: Any) -> Simulation:
+def begun(experiment: Experiment, prepared: Prepared, fleet: Any) -> Training:
     """The experiment before its first round."""
-    simulation = start(experiment, prepared, fleet, torch.device("cpu"), lambda events: None)
-    assert isinstance(simulation, Simulation)
-    return simulation
+    return Training.start(experiment, prepared, fleet, torch.device("cpu"), lambda events: None)
 
 
-def rounds_of(simulation: Simulation, rounds: int) -> dict[str, float]:
+def rounds_of(simulation: Training, rounds: int) -> dict[str, float]:
     """CPU seconds of a round (median), clients that contributed to it (mean), and clients per second."""
     split = simulation.prepared.train_split
-    sampler = simulation.sampler(split)
+    sampler = simulation.sampler(split.train, split.pool)
     seconds, clients = [], []
     for number in range(1, rounds + 1):
-        contributors, met = clocked(lambda n=number: simulation.cohorts.meet(n, simulation.population, sampler))
+        contributors, met = clocked(lambda n=number: simulation.participation.meet(n, simulation.clients, sampler))
         _, trained = clocked(
             lambda n=number, who=contributors: simulation.federation.round(n, who, sampler, split.train)
         )
@@ -111,12 +109,12 @@ def rounds_of(simulation: Simulation, rounds: int) -> dict[str, float]:
     }
 
 
-def parts(simulation: Simulation) -> dict[str, float]:
+def parts(simulation: Training) -> dict[str, float]:
     """Milliseconds of the parts of a round beside training, each on its own, best of three."""
     federation, fleet = simulation.federation, simulation.fleet
     split = simulation.prepared.train_split
-    sampler, phases = simulation.sampler(split), federation.phases("round")
-    invited = federation.cohort(100, simulation.population, fleet.over_selected(1000))
+    sampler, phases = simulation.sampler(split.train, split.pool), federation.phases("round")
+    invited = federation.cohort(100, simulation.clients, fleet.over_selected(1000))
     work = round_work(federation.program, phases, sampler, invited, np.ones(len(invited), bool))
 
     def move() -> None:
@@ -126,7 +124,7 @@ def parts(simulation: Simulation) -> dict[str, float]:
 
     size = federation.shard_size
     calls: dict[str, Callable[[], Any]] = {
-        "draw the cohort": lambda: federation.cohort(100, simulation.population, len(invited)),
+        "draw the cohort": lambda: federation.cohort(100, simulation.clients, len(invited)),
         "footprints": lambda: round_work(federation.program, phases, sampler, invited, np.ones(len(invited), bool)),
         "fleet": lambda: fleet.round(100, invited, work),
         "cut shards": lambda: federation.shards(invited, split.train.counts),
@@ -137,10 +135,10 @@ def parts(simulation: Simulation) -> dict[str, float]:
     return {name: min(clocked(call)[1] for _ in range(3)) * 1e3 for name, call in calls.items()}
 
 
-def evaluation(simulation: Simulation) -> dict[str, float]:
+def evaluation(simulation: Training) -> dict[str, float]:
     """CPU seconds of ranking test items: all items and sampled candidates on keyed samples of users, then everyone."""
-    split, federation = simulation.prepared.train_split, simulation.federation
-    score = simulation.measured.scorer(federation.program, federation.shared, federation.private, split.train, split)
+    split = simulation.prepared.train_split
+    score = simulation.scorer(simulation.together(), split, split.train)
     everyone = split.users("test")
 
     def seconds(ranking: Literal["full", "sampled"], size: int) -> float:

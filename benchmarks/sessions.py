@@ -18,14 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefr.engine.crew import Alone
+from edgefr.callbacks import measure
+from edgefr.engine.backend import InProcess
 from edgefr.engine.work import Updates
 from edgefr.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.pipeline import peak_rss_mb, sized, start
+from edgefr.measure import Asked
+from edgefr.pipeline import peak_rss_mb, sized
 from edgefr.prepare import prepare
 from edgefr.reproduce.runs import ideal_fleet
-from edgefr.streaming import Streaming
+from edgefr.stages.sessions import Met
+from edgefr.training import Training
 
 
 def main() -> None:
@@ -41,14 +44,15 @@ def main() -> None:
     experiment = load_experiment(overrides=["protocol.stream=cyclic"], **chosen, rounds=asked.rounds)
     prepared = prepare(experiment, asked.data_dir, "cpu")
     fleet = load_fleet(Path("devices.yaml"), ideal_fleet())
-    run = start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
-    assert isinstance(run, Streaming)
+    run = Training.start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    stage = run.stage
+    assert isinstance(stage, Met)
     rounds: list[float] = []
     updates: list[float] = []
     full: list[float] = []
-    crew = run.federation.crew
-    assert isinstance(crew, Alone)
-    train = crew.executor
+    backend = run.federation.backend
+    assert isinstance(backend, InProcess)
+    train = backend.executor
 
     def timed(*asked: Any) -> Updates:
         began = time.process_time()
@@ -56,16 +60,23 @@ def main() -> None:
         updates[-1] += time.process_time() - began
         return found
 
-    crew.executor = timed
-    for number in range(asked.rounds):
-        run.experiment = run.experiment.model_copy(update={"rounds": number + 1})
-        updates.append(0.0)
-        began = time.process_time()
-        run.train()
+    backend.executor = timed
+    began = time.process_time()
+
+    def measured(run: Training) -> None:
+        """Full ranking after each round, beside what the round took."""
+        nonlocal began
         done = time.process_time()
-        run.measured.add("federated", run.prepared.train_split, run.scorer("test", run.best, best=True), "test", None)
+        score = stage.score(run, run.best, "test")
+        run.measured.candidates(Asked("federated", "main"), stage.task, score, "test")
         rounds.append(done - began)
         full.append(time.process_time() - done)
+        updates.append(0.0)
+        began = time.process_time()
+
+    updates.append(0.0)
+    run.learn([measure, measured])
+    updates.pop()
     clients = run.federation.counters.clients / asked.rounds
     update = float(np.median(updates[1:])) / clients
     print(

@@ -1,4 +1,4 @@
-"""The server's own optimiser: Adam on the cohort's mean update (FedAdam, Reddi et al. 2021, Algorithm 2).
+"""The server's own optimiser is Adam on the cohort's mean update (FedAdam, Reddi et al. 2021, Algorithm 2).
 
 A mean over a cohort moves the row of an item that few clients have by next to nothing: the others say zero. Adam's step
 does not depend on how large a mean is, only on how steady. It looks at the opened sum alone, so it costs no privacy.
@@ -34,7 +34,7 @@ class ServerAdam:
         self.steps: dict[str, int] = {}
 
     def step(self, name: str, mean: Tensor) -> Tensor:
-        """What tensor `name` moves by for a mean update, float64 of its shape."""
+        """Return what tensor `name` moves by for a mean update, float64 of its shape."""
         first, second = self.moments.setdefault(name, (torch.zeros_like(mean), torch.zeros_like(mean)))
         first.lerp_(mean, 1 - BETA_1)
         second.mul_(BETA_2).addcmul_(mean, mean, value=1 - BETA_2)
@@ -43,7 +43,7 @@ class ServerAdam:
         return (first * (self.lr / (1 - BETA_1**number))).div_(spread).nan_to_num_(0.0)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs."""
+        """Return what a checkpoint needs."""
         return {
             name: {"first": first, "second": second, "steps": self.steps[name]}
             for name, (first, second) in self.moments.items()

@@ -1,4 +1,4 @@
-"""Federated averaging of updates as one streaming sum. Owns the sum and the step, not who takes part.
+"""Updates are averaged as one streaming sum (federated averaging). Owns the sum and the step, not who takes part.
 
 An update is a client's tensors after local work minus the broadcast. Nobody's update is kept: each is added
 to a float64 sum per tensor, whole tensors or touched rows alone. Partial sums (of shards, of workers) are
@@ -78,7 +78,7 @@ class Accumulator:
         self.add_weight(other.weight, other.clients)
 
     def apply(self, shared: Mapping[str, Tensor], settings: AggregationSettings) -> dict[str, Tensor]:
-        """The next broadcast: shared + server_lr * sum / weight, in the tensors' own dtype and place.
+        """Return the next broadcast: shared + server_lr * sum / weight, in the tensors' own dtype and place.
 
         With an empty cohort nothing changes. The update is the negative of the uploaded gradient in TransFR
         Eq. 5, and a uniform weight is its 1 / |U_p|. Raises `InputError` when an update is not finite.
@@ -88,13 +88,58 @@ class Accumulator:
         return moved(shared, {name: self.sums[name] / self.weight for name in shared}, self.clients, settings)
 
 
+class BlockSum(Accumulator):
+    """This is the partial sum of a block of shards, which knows what of it was touched.
+
+    >>> total, block = (kind({"table": torch.zeros(3, 1)}) for kind in (Accumulator, BlockSum))
+    >>> block.add_rows("table", torch.tensor([2, 0]), torch.tensor([[1.0], [2.0]]))
+    >>> block.move_into(total)
+    >>> total.sums["table"].flatten().tolist(), block.sums["table"].flatten().tolist()
+    ([2.0, 0.0, 1.0], [0.0, 0.0, 0.0])
+    """
+
+    def __init__(self, shared: Mapping[str, Tensor], device: torch.device | str = "cpu") -> None:
+        super().__init__(shared, device)
+        self._touched: dict[str, Tensor | None] = {}  # of a table the rows, bool [rows]; None: all of the tensor
+
+    def add_dense(self, name: str, total: Tensor) -> None:
+        """Add updates of a whole tensor, as `Accumulator.add_dense`."""
+        super().add_dense(name, total)
+        self._touched[name] = None
+
+    def add_rows(self, name: str, rows: Tensor, values: Tensor) -> None:
+        """Add updates of some rows, as `Accumulator.add_rows`."""
+        super().add_rows(name, rows, values)
+        into = self.sums[name]
+        if name not in self._touched:
+            self._touched[name] = torch.zeros(len(into), dtype=torch.bool, device=into.device)
+        touched = self._touched[name]
+        if touched is not None:
+            touched[rows.to(into.device)] = True
+
+    def move_into(self, total: Accumulator) -> None:
+        """Add this to `total`, one addition a value, and start again from nothing: the next block's sum."""
+        for name, touched in self._touched.items():
+            into, values = total.sums[name], self.sums[name]
+            rows = None if touched is None else touched.nonzero().squeeze(1)
+            if rows is None or 2 * len(rows) > len(into):
+                into += values
+                values.zero_()
+            else:
+                into.index_add_(0, rows, values[rows])
+                values[rows] = 0.0
+        total.add_weight(self.weight, self.clients)
+        self._touched, self.weight, self.clients = {}, 0.0, 0
+
+
 class SealedSum:
     """A cohort's sum as its server sees it: what is added is gone, and what is opened, once, is the sum with its noise.
 
     `shapes`: of the tensors that are summed, by name. It stays closed to fewer than `at_least` clients (to nobody it
-    may open). No attribute holds a part or the sum, and there is no copy and no pickle. This is what secure aggregation
-    shows, simulated, without cryptography: it keeps honest code honest, and no process from reading its own memory. By
-    itself it is no differential privacy.
+    may open). What is added up to `end_block` is summed by itself and then added to the rest, so whoever sums a block
+    changes no bit. No attribute holds a part or the sum, and there is no copy and no pickle. This is what secure
+    aggregation shows, simulated, without cryptography: it keeps honest code honest, and no process from reading its own
+    memory. By itself it is no differential privacy.
 
     >>> total = SealedSum({"w": (2,)}, at_least=2)
     >>> total.add({"w": torch.tensor([1.0, 2.0])}, {}, weight=1.0, clients=1)
@@ -103,12 +148,12 @@ class SealedSum:
     [2.5, 4.0]
     """
 
-    __slots__ = ("_add", "_open")
+    __slots__ = ("_add", "_end_block", "_open")
 
     def __init__(
         self, shapes: Mapping[str, Sequence[int]], device: torch.device | str = "cpu", at_least: int = 1
     ) -> None:
-        self._add, self._open = _vault(shapes, device, at_least)
+        self._add, self._end_block, self._open = _vault(shapes, device, at_least)
 
     def add(
         self,
@@ -125,8 +170,12 @@ class SealedSum:
         """
         self._add(dense, rows, weight, clients, times)
 
+    def end_block(self) -> None:
+        """Add up what came since the last block, and add its sum to those of the blocks before it."""
+        self._end_block()
+
     def open(self, noise: Iterable[tuple[str, npt.NDArray[np.float64]]] = ()) -> Accumulator | None:
-        """The sum with `noise` (arrays for tensors by name) in it; the sealed one is gone then.
+        """Return the sum with `noise` (arrays for tensors by name) in it; the sealed one is gone then.
 
         None, and still sealed, where fewer than `at_least` clients are in it. Raises `ValueError` the second time.
         """
@@ -138,16 +187,20 @@ class SealedSum:
 
 def _vault(
     shapes: Mapping[str, Sequence[int]], device: torch.device | str, at_least: int
-) -> tuple[Callable[..., None], Callable[..., Accumulator | None]]:
-    """The two things one can do with a sum that no name reaches."""
-    total: Accumulator | None = Accumulator(
-        {n: torch.empty(tuple(s), device="meta") for n, s in shapes.items()}, device
-    )
+) -> tuple[Callable[..., None], Callable[[], None], Callable[..., Accumulator | None]]:
+    """The three things one can do with a sum that no name reaches."""
+    empty = {n: torch.empty(tuple(s), device="meta") for n, s in shapes.items()}
+    total: Accumulator | None = None  # blocks that have ended
+    block: BlockSum | None = BlockSum(empty, device)  # the one that has not
+    opened = False
 
-    def held() -> Accumulator:
-        if total is None:
+    def held() -> BlockSum:
+        nonlocal block
+        if opened:
             raise ValueError("this sum was opened before; the next round needs a new one")
-        return total
+        if block is None:
+            block = BlockSum(empty, device)
+        return block
 
     def add(
         dense: Mapping[str, Tensor],
@@ -157,27 +210,38 @@ def _vault(
         times: float,
     ) -> None:
         for name, value in dense.items():
-            held().add_dense(name, value * times)
+            held().add_dense(name, value if times == 1.0 else value * times)
         for name, (places, values) in rows.items():
-            held().add_rows(name, places, values * times)
+            held().add_rows(name, places, values if times == 1.0 else values * times)
         held().add_weight(weight, clients)
 
+    def end_block() -> None:
+        nonlocal total, block
+        if total is None:  # the first is the sum so far; most rounds have no other
+            total, block = held(), None
+        elif block is not None:
+            block.move_into(total)
+
     def open_once(noise: Iterable[tuple[str, npt.NDArray[np.float64]]]) -> Accumulator | None:
-        nonlocal total
-        if 0 < held().clients < at_least:
+        nonlocal total, opened
+        if opened:
+            held()
+        end_block()
+        assert total is not None
+        if 0 < total.clients < at_least:
             return None
-        found, total = held(), None
+        found, total, opened = total, None, True
         for name, array in noise:
             found.noise(name, array)
         return found
 
-    return add, open_once
+    return add, end_block, open_once
 
 
 def moved(
     shared: Mapping[str, Tensor], update: Mapping[str, Tensor], clients: int, settings: AggregationSettings
 ) -> dict[str, Tensor]:
-    """The next broadcast: shared + server_lr * update, in the tensors' own dtype and place.
+    """Return the next broadcast: shared + server_lr * update, in the tensors' own dtype and place.
 
     `update` is the cohort's (mean, median, ...), one float64 tensor per shared one. Raises `InputError` when it is
     not finite; `clients` is for its message.

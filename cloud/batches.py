@@ -1,4 +1,4 @@
-"""Texts as token numbers, in batches of similar length.
+"""Texts become token numbers, in batches of similar length.
 
 Tokens of all texts lie in one ragged column (`values`, `offsets`). Batches hold neighbours in length, so
 little is padded; which texts share a batch never changes, only the order of batches does.
@@ -24,7 +24,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token numbers of n texts: text i is `values[offsets[i]:offsets[i + 1]]`; `pad` fills up short rows."""
+    """These are the token numbers of n texts: text i is `values[offsets[i]:offsets[i + 1]]`.
+
+    `pad` fills up short rows.
+    """
 
     values: Ints
     offsets: Ints
@@ -36,7 +39,7 @@ class Tokens:
 
 
 def checked(texts: Sequence[str]) -> list[str]:
-    """The texts without outer blanks and broken characters. Raises `InputError` for what is no string."""
+    """Return the texts without outer blanks and broken characters. Raises `InputError` for what is no string."""
     out = []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
@@ -58,7 +61,7 @@ def corpus(texts: Sequence[str]) -> list[str]:
 
 
 def digest_of(texts: Sequence[str]) -> str:
-    """Hex digest of texts in their order."""
+    """Return the hex digest of texts in their order."""
     total = hashlib.sha256()
     for text in texts:
         raw = text.encode()
@@ -67,7 +70,7 @@ def digest_of(texts: Sequence[str]) -> str:
 
 
 def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> Tokens:
-    """Token numbers of `texts`, special tokens included, each cut off at `max_tokens`."""
+    """Return the token numbers of `texts`, special tokens included, each cut off at `max_tokens`."""
     rows = tokenizer(list(texts), truncation=True, max_length=max_tokens)["input_ids"] if texts else []
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
     values = np.fromiter((token for row in rows for token in row), dtype=np.int64, count=int(offsets[-1]))
@@ -75,20 +78,20 @@ def tokenise(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> Tokens:
 
 
 def by_length(lengths: Ints, size: int) -> list[Ints]:
-    """Batches of at most `size` texts of similar length, shortest first; equal lengths keep their order."""
+    """Return batches of at most `size` texts of similar length, shortest first; equal lengths keep their order."""
     order = np.argsort(lengths, kind="stable")
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def visit(count: int, number: int, seed: int, purpose: str) -> int:
-    """Which of `count` batches comes `number`-th, when every pass over them has a keyed order of its own."""
+    """Say which of `count` batches comes `number`-th, when every pass over them has a keyed order of its own."""
     epoch, place = divmod(number, count)
     draws = keyed.bits(np.uint64(keyed.key(seed, purpose, epoch)), np.arange(count))
     return int(np.argsort(draws, kind="stable")[place])
 
 
 def padded(tokens: Tokens, rows: Ints, device: str) -> tuple[Tensor, Tensor]:
-    """Token numbers and mask of some texts, both int64 [rows, longest]; 0 in the mask is padding."""
+    """Return token numbers and mask of some texts, both int64 [rows, longest]; 0 in the mask is padding."""
     lengths = tokens.lengths[rows]
     column = np.arange(int(lengths.max()))
     mask = column < lengths[:, None]

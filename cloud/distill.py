@@ -24,11 +24,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from cloud import quality
+from cloud import purposes, quality
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
 from cloud.encode import vectors_of
 from cloud.folder import digest, open_config, open_model, open_tokenizer, save, usable_device
-from cloud.inherit import start_from_teacher
+from cloud.init_from_teacher import start_from_teacher
 from cloud.losses import attention_loss, state_loss
 from cloud.seeded import seeded
 from cloud.settings import DistillSettings, EncodeSettings
@@ -46,7 +46,7 @@ JUDGED_TEXTS = 1000  # texts on which the report compares student and teacher
 
 @dataclass(frozen=True)
 class Student:
-    """A student: its transformers folder, that folder's digest, what was kept, and whether it was there."""
+    """A student has a transformers folder, its digest, what it kept of the teacher, and whether it was there."""
 
     path: Path
     digest: str
@@ -56,7 +56,7 @@ class Student:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What the teacher says of one batch: states [texts, L, f'] and the mapped layers' attention."""
+    """This is what the teacher says of one batch: states [texts, L, f'] and the mapped layers' attention."""
 
     ids: Tensor
     mask: Tensor
@@ -96,7 +96,7 @@ def distill(
     terms = _terms(student, projections, settings, device)
 
     def loss(number: int) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return terms(lesson(visit(len(batches), number, settings.seed, "distillation order")))
+        return terms(lesson(visit(len(batches), number, settings.seed, purposes.DISTILLATION_ORDER)))
 
     plan = Plan(settings.steps, settings.lr, settings.warmup, settings.accumulate)
     first = train("distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress)
@@ -111,7 +111,7 @@ def distill(
 
 
 def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
-    """The same student with random weights from the seed, never trained: the ablation's "Random"."""
+    """Make the same student with random weights from the seed, never trained: the ablation's "Random"."""
     teacher_folder = resolve(settings.teacher)
     config = student_config(settings, open_config(teacher_folder))
     final = _place(cache_dir, teacher_folder, settings, "untrained")
@@ -142,7 +142,7 @@ def _kept(folder: Path) -> Student:
 def _start(
     config: Any, settings: DistillSettings, teacher: nn.Module, layers: list[int], tokens: Tokens
 ) -> tuple[nn.Module, dict[str, nn.Parameter]]:
-    """The student before its first step, and the learnable W of each state it compares, [f, f']."""
+    """Return the student before its first step, and the learnable W of each state it compares, [f, f']."""
     embeddings = teacher.get_input_embeddings().weight  # type: ignore[operator]
     device = embeddings.device
     student = new_student(config, settings.seed).to(device)
@@ -150,14 +150,14 @@ def _start(
         counts = np.bincount(tokens.values, minlength=config.vocab_size)
         first = start_from_teacher(student, teacher, layers, torch.from_numpy(counts))
     else:
-        with seeded(settings.seed, "projection"):
+        with seeded(settings.seed, purposes.PROJECTION):
             first = torch.randn(config.hidden_size, embeddings.shape[1]) * config.hidden_size**-0.5
     names = ["embedding", "last_hidden"] if settings.last_hidden_weight else ["embedding"]
     return student, {name: nn.Parameter(first.to(device, copy=True)) for name in names}
 
 
 def _trained(student: nn.Module, projections: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
-    """What learns: all but the pooler, which no term reaches."""
+    """Return what learns: all but the pooler, which no term reaches."""
     of_student = {f"student.{n}": p for n, p in student.named_parameters() if not n.startswith("pooler.")}
     return of_student | {f"projection.{name}": p for name, p in projections.items()}
 
@@ -165,7 +165,7 @@ def _trained(student: nn.Module, projections: Mapping[str, nn.Parameter]) -> dic
 def _lessons(
     teacher: nn.Module, tokens: Tokens, batches: list[Ints], layers: list[int], device: str
 ) -> Callable[[int], Lesson]:
-    """The teacher's outputs for a batch, computed once and kept while they fit into `KEPT_BYTES`."""
+    """Return the teacher's outputs for a batch, computed once and kept while they fit into `KEPT_BYTES`."""
     kept: dict[int, Lesson] = {}
     free = KEPT_BYTES
 
@@ -189,7 +189,7 @@ def _lessons(
 def _terms(
     student: nn.Module, projections: Mapping[str, Tensor], settings: DistillSettings, device: str
 ) -> Callable[[Lesson], tuple[Tensor, dict[str, Tensor]]]:
-    """The loss of a batch, and its terms by name (`attention` is the sum over layers)."""
+    """Return a function that gives the loss of a batch, and its terms by name (`attention` is the sum over layers)."""
     weights = settings.layer_weights or [1.0] * (settings.layers + 1)
 
     def terms(lesson: Lesson) -> tuple[Tensor, dict[str, Tensor]]:
@@ -218,7 +218,7 @@ def _terms(
 
 
 def _half(device: str) -> torch.autocast:
-    """bfloat16 on a GPU, float32 elsewhere."""
+    """Compute in bfloat16 on a GPU, in float32 elsewhere."""
     kind = torch.device(device).type
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
 
@@ -238,8 +238,8 @@ def _sizes(student: nn.Module, teacher: nn.Module) -> dict[str, Any]:
 def _judged(
     folder: Path, teacher: Path, texts: list[str], settings: DistillSettings, device: str
 ) -> dict[str, float | int | str | None]:
-    """What the student kept, on mean-pooled vectors of at most `JUDGED_TEXTS` keyed texts of the corpus."""
-    rows = keyed.choose(keyed.key(settings.seed, "judged texts"), np.arange(len(texts)), JUDGED_TEXTS)
+    """Measure what the student kept, on mean-pooled vectors of at most `JUDGED_TEXTS` keyed texts of the corpus."""
+    rows = keyed.choose(keyed.key(settings.seed, purposes.JUDGED_TEXTS), np.arange(len(texts)), JUDGED_TEXTS)
     sample = [texts[row] for row in rows]
     how = EncodeSettings(pooling="mean", max_tokens=settings.max_tokens)
     vectors, seconds = [], []

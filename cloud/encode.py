@@ -1,4 +1,4 @@
-"""Texts to vectors: each text once, batched by length, kept by content."""
+"""Texts become vectors: each text once, batched by length, kept by content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def encode(
     cache_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> Vectors:
-    """One vector per text from the BERT in `folder`: float32 [n, hidden]; an empty text has the zero vector.
+    """Return one vector per text from the BERT in `folder`: float32 [n, hidden]; an empty text has the zero vector.
 
     With `cache_dir`, vectors are kept under the digest of model, texts and settings. Raises `InputError` for
     a folder that is no usable model, a text that is no string, a damaged cache or an unusable device.
@@ -87,7 +87,7 @@ def vectors_of(
 
 
 def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """One vector per text [texts, f] from token states [texts, L, f]; `mask` [texts, L] is 0 at padding."""
+    """Return one vector per text [texts, f] from token states [texts, L, f]; `mask` [texts, L] is 0 at padding."""
     if pooling == "cls":
         return states[:, 0]  # TransFR Eq. 11
     weight = mask.unsqueeze(-1).to(states.dtype)

@@ -1,4 +1,4 @@
-"""Ordinary transformers folders: checking, opening, saving and telling them apart."""
+"""Models are ordinary transformers folders: this checks, opens and saves them, and tells them apart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloud import purposes
 from privacy.errors import InputError
 from privacy.files import sha256_of
 
@@ -45,7 +46,7 @@ def check(folder: Path) -> Path:
 
 
 def digest(folder: str | Path) -> str:
-    """Hex digest of what a model is: its configuration, weights and tokenizer, not its other files."""
+    """Return the hex digest of what a model is: its configuration, weights and tokenizer, not its other files."""
     folder = Path(folder)
     names = {name for name in _IN_DIGEST if (folder / name).is_file()}
     names |= {path.name for path in folder.glob("model*.safetensors*")}
@@ -72,7 +73,7 @@ def quiet() -> Iterator[None]:
 
 
 def open_config(folder: Path) -> Any:
-    """The configuration of the BERT in `folder`. Raises `InputError` for anything that is not a BERT."""
+    """Return the configuration of the BERT in `folder`. Raises `InputError` for anything that is not a BERT."""
     from transformers import AutoConfig, BertConfig
 
     check(folder)
@@ -87,7 +88,7 @@ def open_config(folder: Path) -> Any:
 
 
 def open_model(folder: Path, device: str = "cpu", attention: str = "sdpa") -> nn.Module:
-    """The BERT in `folder`, ready for inference. `attention="eager"` also gives attention matrices.
+    """Return the BERT in `folder`, ready for inference. `attention="eager"` also gives attention matrices.
 
     Raises `InputError` when the files are damaged or do not fit each other.
     """
@@ -98,7 +99,7 @@ def open_model(folder: Path, device: str = "cpu", attention: str = "sdpa") -> nn
     from cloud.seeded import seeded
 
     config = open_config(folder)
-    with quiet(), seeded(0, "weights that a folder lacks"):
+    with quiet(), seeded(0, purposes.MISSING_WEIGHTS):
         try:
             opened: Any = BertModel.from_pretrained(
                 str(folder),
@@ -120,7 +121,7 @@ def open_model(folder: Path, device: str = "cpu", attention: str = "sdpa") -> nn
 
 
 def open_tokenizer(folder: Path) -> Any:
-    """The tokenizer in `folder`, without cutting or padding of its own. Raises `InputError` when damaged."""
+    """Return the tokenizer in `folder`, without cutting or padding of its own. Raises `InputError` when damaged."""
     from transformers import AutoTokenizer
 
     check(folder)

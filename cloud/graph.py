@@ -1,10 +1,10 @@
-"""GPFedRec's server rule: who is like whom, and what each client gets of them (Zhang et al., KDD 2024).
+"""GPFedRec's server rule says who is like whom, and what each client gets of them (Zhang et al., KDD 2024).
 
     uploads → cosine of the clients' item tables → neighbours → each client's mean of them → the mean of these means
 
 A client's table is the broadcast plus its change, and only changes are looked at: with d_v the change of client v and W
 the relations, whose rows sum to 1, client u gets T + Σ_v W_uv d_v, and the next broadcast is the mean of all these.
-Owns: relations and means. Does not own: uploads (`cloud.rules`), who keeps the answers until they are asked for.
+Owns: relations and means. Does not own: uploads (`cloud.uploads`), who keeps the answers until they are asked for.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.rules import PAIRS_LIMIT, Rows
-from cloud.settings import AggregationSettings
+from cloud.rules.graph import GraphSettings
+from cloud.similarities import SIMILARITIES
+from cloud.uploads import PAIRS_LIMIT, Rows
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
 
-def relations(rows: Rows, clients: int, table: Tensor, settings: AggregationSettings) -> Tensor:
-    """Each client's weights of the cohort's tables, float64 [clients, clients]; every row sums to 1.
+def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings) -> Tensor:
+    """Return each client's weights of the cohort's tables, float64 [clients, clients]; every row sums to 1.
 
     `rows` are the clients' changes of `table` [items, width]. Neighbours weigh alike: the `neighbours` most similar
     clients, or without that number all above `threshold` x the mean similarity of the cohort; whoever has none keeps
@@ -30,7 +31,7 @@ def relations(rows: Rows, clients: int, table: Tensor, settings: AggregationSett
 
     >>> values = torch.tensor([[1.0, 0.0], [0.9, 0.0], [-2.0, 0.0]])
     >>> changes = (torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]), values)
-    >>> relations(changes, 3, torch.ones(1, 2), AggregationSettings(rule="graph")).tolist()
+    >>> relations(changes, 3, torch.ones(1, 2), GraphSettings()).tolist()
     [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
     if clients > PAIRS_LIMIT:
@@ -38,8 +39,7 @@ def relations(rows: Rows, clients: int, table: Tensor, settings: AggregationSett
             f"rule graph compares every pair of a cohort, at most {PAIRS_LIMIT} clients, but {clients} took part; "
             "lower clients_per_round"
         )
-    alike = similarities(rows, clients, table)
-    alike = 1.0 - alike if settings.similarity == "distance" else alike
+    alike = SIMILARITIES[settings.similarity].between(rows, clients, table)
     if settings.neighbours is not None:
         order = np.argsort(-alike, axis=1, kind="stable")[:, : settings.neighbours]
         near = np.zeros(alike.shape, np.bool_)
@@ -52,7 +52,7 @@ def relations(rows: Rows, clients: int, table: Tensor, settings: AggregationSett
 
 
 def similarities(rows: Rows, clients: int, table: Tensor) -> Floats:
-    """Cosines of the clients' whole tables, `table` plus their changes: [clients, clients]."""
+    """Return the cosines of the clients' whole tables, `table` plus their changes: [clients, clients]."""
     items, slots, values = (part.cpu() for part in rows)
     base = table.detach().cpu()
     along = torch.zeros(clients, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Masked-language-model training of a BERT from scratch, for those who want no ready-made teacher."""
+"""A BERT is trained from scratch as a masked language model, for those who want no ready-made teacher."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloud import purposes
 from cloud.batches import by_length, corpus, digest_of, tokenise, visit
 from cloud.folder import check, save, usable_device
 from cloud.seeded import seeded
@@ -54,10 +55,10 @@ def pretrain(
     collator = _collator(tokenizer, settings)
 
     def loss(number: int) -> tuple[Tensor, dict[str, Tensor]]:
-        rows = batches[visit(len(batches), number, settings.seed, "pre-training order")]
+        rows = batches[visit(len(batches), number, settings.seed, purposes.PRE_TRAINING_ORDER)]
         examples = [{"input_ids": tokens.values[tokens.offsets[i] : tokens.offsets[i + 1]].tolist()} for i in rows]
         kind = torch.device(device).type
-        with seeded(settings.seed, "masks and dropout", number):
+        with seeded(settings.seed, purposes.MASKS, number):
             batch = collator(examples).to(device)
             with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
                 value = model(**batch).loss
@@ -87,7 +88,7 @@ def _state(out: Path, identity: str) -> str:
 
 
 def tokenizer_of(texts: Sequence[str], vocabulary: int, max_tokens: int) -> Any:
-    """A lower-casing WordPiece tokenizer of at most `vocabulary` tokens, trained on `texts`.
+    """Train a lower-casing WordPiece tokenizer of at most `vocabulary` tokens on `texts`.
 
     The trainer numbers letters inside words in the order of a hash table that differs from run to run, and
     breaks ties by those numbers. Naming the letters beforehand makes the same texts give the same tokenizer.
@@ -121,7 +122,7 @@ def _model(settings: PretrainSettings, vocabulary: int) -> Any:
         num_attention_heads=settings.heads,
         intermediate_size=4 * settings.hidden,
     )
-    with seeded(settings.seed, "pre-training"):
+    with seeded(settings.seed, purposes.PRE_TRAINING):
         return BertForMaskedLM(config).train()
 
 

@@ -48,7 +48,7 @@ PIECE = 1 << 19
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The prototypes nearest to each query, by falling cosine, equal ones by row.
+    """These are the prototypes nearest to each query, by falling cosine, equal ones by row.
 
     `rows` int64 [C, k]: where they are stored, -1 where there are fewer; `cosines` float64 [C, k], 0 where there are
     fewer; `clients` [C, k]: whose they are, -1 likewise. For the server's eyes only.
@@ -60,7 +60,7 @@ class Neighbours:
 
     @property
     def owners(self) -> Tensor:
-        """How many different clients each row of neighbours belongs to: int64 [C]."""
+        """Count how many different clients each row of neighbours belongs to: int64 [C]."""
         ordered = self.clients.sort(1).values
         new = torch.ones_like(ordered, dtype=torch.bool)
         new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -68,7 +68,7 @@ class Neighbours:
 
 
 class KnowledgeBase:
-    """Prototypes of `width` numbers, found by cosine.
+    """The knowledge base holds prototypes of `width` numbers, found by cosine.
 
     A row whose prototype expired or was replaced is wiped and written over by the next new one, so nothing is moved
     from round to round and memory is that of the largest base there was (and at most as much again in reserve).
@@ -83,7 +83,7 @@ class KnowledgeBase:
     """
 
     def __init__(self, width: int, settings: KnowledgeSettings, device: torch.device | str = "cpu"):
-        """An empty base on `device`. Raises `InputError` for index faiss where it is not installed."""
+        """Make an empty base on `device`. Raises `InputError` for index faiss where it is not installed."""
         if width < 1:
             raise ValueError(f"a prototype has at least 1 number, got width {width}")
         if settings.index == "faiss":
@@ -99,7 +99,7 @@ class KnowledgeBase:
         self._clustered = 0  # prototypes the centroids were made of
 
     def __len__(self) -> int:
-        """Prototypes that can be found."""
+        """Count the prototypes that can be found."""
         return int((self._owner[: self._used] >= 0).sum())
 
     # --- what is stored ----------------------------------------------------------------------------------------------
@@ -162,7 +162,10 @@ class KnowledgeBase:
             self._clusters.remove(rows)
 
     def _reserve(self, rows: int) -> None:
-        """Room for so many rows. Room doubles, so that a row is copied a bounded number of times, however many come."""
+        """Make room for so many rows.
+
+        Room doubles, so that a row is copied a bounded number of times, however many come.
+        """
         have = len(self._owner)
         if rows <= have:
             return
@@ -178,7 +181,7 @@ class KnowledgeBase:
     # --- what is found -----------------------------------------------------------------------------------------------
 
     def retrieve(self, clients: Ints, queries: Tensor) -> Neighbours:
-        """The `top_k` prototypes nearest to each of `queries` [C, P] that are not of the asking client [C] (Eq. 5).
+        """Find the `top_k` prototypes nearest to each of `queries` [C, P] that are not the asking client's [C] (Eq. 5).
 
         Ranks are those of float64 cosines; candidates are `SPARE` more than k by float32 products, so only a prototype
         that more than `SPARE` others beat or meet by less than float32 can tell may be missed. A query without a
@@ -206,7 +209,7 @@ class KnowledgeBase:
         return Neighbours(rows, cosines, owners[rows])
 
     def answer(self, clients: Ints, queries: Tensor) -> Tensor:
-        """One vector for each client [C], of its neighbours to its query [C, P]: float32 [C, P] (Eq. 6).
+        """Make one vector for each client [C], of its neighbours to its query [C, P]: float32 [C, P] (Eq. 6).
 
         Zeros where there is no neighbour, or fewer clients behind them than `least_clients`. Each is for its client
         alone. Where all neighbours are of one client it is told what that client had sent (see above); `lone` counts
@@ -225,7 +228,7 @@ class KnowledgeBase:
         return out
 
     def _candidates(self, places: Tensor, units: Tensor, count: int) -> list[Tensor]:
-        """Rows that may be among the nearest `count`, as pieces int64 [c, m] along the queries, -1 for none."""
+        """Return rows that may be among the nearest `count`, as pieces int64 [c, m] along the queries, -1 for none."""
         owner, queries = self._owner[: self._used], units.float()
         live = len(self)
         if self.settings.index == "exact" or (self.settings.index == "auto" and live <= EXACT_MOST) or not live:
@@ -248,7 +251,10 @@ class KnowledgeBase:
         self._clusters.add(rows, units)
 
     def _ranked(self, units: Tensor, candidates: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The best `count` of `candidates` [c, m] by float64 cosine, equal ones by row: rows, cosines [c, <= count]."""
+        """Rank the best `count` of `candidates` [c, m] by float64 cosine, equal ones by row.
+
+        Returns rows, cosines [c, <= count].
+        """
         candidates = candidates.sort(1).values
         vectors = self._vectors[candidates.clamp_min(0)].double()
         cosines = vectors.mul_(units.unsqueeze(1)).sum(2) / self._lengths[candidates.clamp_min(0)]
@@ -256,7 +262,7 @@ class KnowledgeBase:
         return candidates.gather(1, best.indices)[:, :count], best.values[:, :count]
 
     def _units(self, rows: Ints) -> npt.NDArray[np.float32]:
-        """Stored prototypes at length 1, float32 [n, P]."""
+        """Return the stored prototypes at length 1, float32 [n, P]."""
         places = torch.from_numpy(rows).to(self.device)
         units = self._vectors[places] / self._lengths[places].unsqueeze(1).float()
         return np.ascontiguousarray(units.cpu().numpy())

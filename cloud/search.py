@@ -1,4 +1,4 @@
-"""Which stored vectors may be the nearest to a query: by comparing all of them, or those of the nearest clusters.
+"""This finds stored vectors that may be the nearest to a query, among all of them or in the nearest clusters.
 
 Both find a few more than are asked for; the caller ranks them by exact cosines and keeps the best.
 Owns: the two searches, and their memory. Does not own: what is stored, and whose it is (`cloud.prototypes`).
@@ -29,7 +29,9 @@ Rows = npt.NDArray[np.int64]
 def exact(
     queries: Tensor, clients: Tensor, vectors: Tensor, lengths: Tensor, owners: Tensor, count: int
 ) -> list[Tensor]:
-    """Rows of the `count` vectors of highest float32 cosine that are not the client's own: int64 [c, <= count] each.
+    """Return the rows of the `count` vectors of highest float32 cosine that are not the client's own.
+
+    int64 [c, <= count] each.
 
     `queries` float32 [C, P] of length 1, `clients` int64 [C]; `vectors` float32 [N, P] of `lengths` [N], `owners` int64
     [N], -1 where nothing is stored. Pieces [c, .] follow the queries in their order; rows are in no order, and -1 where
@@ -51,7 +53,7 @@ def exact(
 
 
 def library() -> ModuleType:
-    """faiss, imported when it is first needed. Raises `InputError` where it is not installed."""
+    """Import faiss when it is first needed. Raises `InputError` where it is not installed."""
     try:
         import faiss
     except ImportError:
@@ -64,7 +66,9 @@ def library() -> ModuleType:
 
 
 class Clusters:
-    """Stored vectors by cluster (an inverted file, faiss `IndexIVFFlat`); the nearest clusters of a query are searched.
+    """These are stored vectors by cluster (an inverted file, faiss `IndexIVFFlat`).
+
+    The nearest clusters of a query are searched.
 
     Made of 2 * sqrt(N) centroids [n, P], found by k-means with a fixed seed, or those of a checkpoint: what is found
     depends on the centroids and on what is stored, not on the order in which it came.
@@ -81,7 +85,7 @@ class Clusters:
 
     @classmethod
     def of(cls, units: npt.NDArray[np.float32]) -> Clusters:
-        """Clusters of these vectors [N, P] of length 1, none of them stored yet."""
+        """Make clusters of these vectors [N, P] of length 1, none of them stored yet."""
         count = max(min(2 * math.isqrt(len(units)), len(units)), 1)
         options = {"niter": 10, "spherical": True, "seed": 1, "min_points_per_centroid": 1}
         kmeans = library().Kmeans(units.shape[1], count, **options)
@@ -98,6 +102,9 @@ class Clusters:
             self._index.remove_ids(library().IDSelectorBatch(rows))
 
     def nearest(self, queries: npt.NDArray[np.float32], count: int) -> Rows:
-        """Rows of the `count` vectors of highest cosine in the clusters nearest to each query: [C, count], -1: none."""
+        """Return the rows of the `count` vectors of highest cosine in each query's nearest clusters:
+
+        [C, count], -1: none.
+        """
         found: Rows = self._index.search(queries, count)[1]
         return found

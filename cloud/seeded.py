@@ -1,4 +1,4 @@
-"""torch's own random numbers, from a key instead of a global state."""
+"""The random numbers of torch come from a key instead of a global state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from privacy import keyed
 
 @contextmanager
 def seeded(seed: int, purpose: str, *path: int) -> Iterator[None]:
-    """What torch draws inside depends on the key alone; outside, it goes on as if nothing had happened.
+    """Make what torch draws inside depend on the key alone; outside, it goes on as if nothing had happened.
 
     >>> with seeded(0, "example"):
     ...     first = torch.rand(3)

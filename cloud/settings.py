@@ -1,16 +1,21 @@
-"""Settings of the cloud room, checked on their own; what depends on a teacher is checked with it."""
+"""These are the settings of the cloud room, checked on their own; what depends on a teacher is checked with it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from cloud.fusion import FUSIONS
+from cloud.rule import RULES
+from privacy.belongs import Settings
+from privacy.table import Choice, Table
 
 
-class _Settings(BaseModel):
+class _Settings(Settings):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DistillSettings(_Settings):
-    """Hierarchical distillation (TransFR §3.2.2, Eq. 1-3). The defaults are the paper's student of 4 x 312.
+    """This is hierarchical distillation (TransFR §3.2.2, Eq. 1-3). The defaults are the paper's student of 4 x 312.
 
     A teacher of fewer than 12 layers needs fewer student layers or a `layer_map` of its own:
 
@@ -66,7 +71,7 @@ class DistillSettings(_Settings):
 
 
 class EncodeSettings(_Settings):
-    """How a text becomes one vector."""
+    """These settings say how a text becomes one vector."""
 
     pooling: Literal["cls", "mean"] = Field(
         "mean",
@@ -76,7 +81,7 @@ class EncodeSettings(_Settings):
 
 
 class PretrainSettings(_Settings):
-    """Masked-language-model training of a BERT from scratch."""
+    """These are the settings of training a BERT from scratch as a masked language model."""
 
     layers: int = Field(4, ge=1, description="Transformer layers")
     hidden: int = Field(312, ge=1, description="width of the model")
@@ -97,14 +102,20 @@ class PretrainSettings(_Settings):
         return self
 
 
-class AggregationSettings(_Settings):
-    """How the server turns a cohort's updates into the next broadcast.
+class AggregationSettings(Choice):
+    """These settings say how the server turns a cohort's updates into the next broadcast.
+
+    Each rule's file adds what it alone reads.
 
     >>> AggregationSettings(rule="temporal-mean", beta=0.5).is_sum, AggregationSettings(rule="krum").is_sum
     (True, False)
     """
 
-    rule: Literal["mean", "temporal-mean", "median", "trimmed-mean", "norm-bounded", "krum", "graph"] = Field(
+    model_config = ConfigDict(allow_inf_nan=False)
+    table: ClassVar[Table[Any]] = RULES
+    key: ClassVar[str] = "rule"
+
+    rule: str = Field(
         "mean",
         description="mean: FedAvg; temporal-mean: the mean, pulled to the previous block's table (F3CRec); against "
         "hostile clients: median, trimmed-mean (by coordinate), norm-bounded (mean of shortened updates), krum; graph: "
@@ -120,79 +131,33 @@ class AggregationSettings(_Settings):
         allow_inf_nan=False,
         description="learning rate of the server on the mean update; 1 is plain FedAvg",
     )
-    adaptive: Literal["none", "tables", "all"] = Field(
-        "none",
-        description="tensors that the server moves by Adam on the mean update (FedAdam) instead of by server_lr times "
-        "it: item tables, whose rows few clients change, or all (mean alone)",
-    )
-    adaptive_lr: float = Field(0.02, gt=0, allow_inf_nan=False, description="adaptive: learning rate of that Adam")
-    adaptive_floor: float = Field(
-        1e-5, ge=0, allow_inf_nan=False, description="adaptive: size of a mean update below which it counts as noise"
-    )
-    beta: float = Field(
-        0.9, gt=0, lt=1, description="temporal-mean: weight of a row's value before, if it did not change (Eq. 9)"
-    )
-    itemwise: bool = Field(
-        True, description="temporal-mean: rows that changed more keep less of before; false: beta for every row"
-    )
-    trim: float = Field(
-        0.25,
-        ge=0,
-        lt=0.5,
-        description="trimmed-mean: share of values cut at each end, rounded up; at least the share of hostile clients",
-    )
-    among: Literal["changed", "cohort"] = Field(
-        "changed",
-        description="median and trimmed-mean of a table's row: over the clients that changed it, times their share of "
-        "the cohort; or over the whole cohort, the others as 0: a hostile minority moves no rare row, and nobody does",
-    )
-    norm_bound: float | None = Field(
-        None, gt=0, description="norm-bounded: largest L2 norm of an update; empty: the median norm of the cohort"
-    )
-    byzantine: float = Field(0.25, ge=0, lt=0.5, description="krum: share of the cohort that is assumed hostile")
-    keep: int | None = Field(
-        None,
-        ge=1,
-        description="krum: clients that are averaged; 1: Krum; empty: all that are not assumed hostile (multi-Krum)",
-    )
-    neighbours: int | None = Field(
-        None, ge=1, description="graph: the so many most similar clients, itself included; empty: by threshold"
-    )
-    threshold: float = Field(
-        1.0, ge=0, description="graph: neighbours are above this multiple of the cohort's mean similarity"
-    )
-    similarity: Literal["cosine", "distance"] = Field(
-        "cosine",
-        description="graph: similarity of two clients' item tables; distance: 1 - cosine, so that neighbours are those "
-        "who differ most, as the released code has it",
-    )
-
-    @model_validator(mode="after")
-    def _adam_takes_a_mean(self) -> "AggregationSettings":
-        if self.adaptive != "none" and self.rule != "mean":
-            raise ValueError(f"adaptive {self.adaptive} takes a mean, and rule is {self.rule}; set rule to mean")
-        return self
 
     @property
     def is_sum(self) -> bool:
-        """Whether the rule needs only the sum of clipped updates, which is what noise and guarantees are made for."""
-        return self.rule in ("mean", "temporal-mean")
+        """Say whether the rule needs only the sum of clipped updates, which noise and guarantees are made for."""
+        return bool(self.entry.is_sum)
 
     @model_validator(mode="after")
-    def _weights_that_are_known(self) -> "AggregationSettings":
-        if self.weights == "size" and self.rule not in ("mean", "temporal-mean"):
+    def _weights_that_are_known(self) -> Self:
+        if self.weights == "size" and not self.is_sum:
             raise ValueError(
                 f"weights=size cannot go with rule={self.rule}: a hostile client could claim any size; use uniform"
             )
         return self
 
 
-class KnowledgeSettings(_Settings):
-    """What the server does with clients' prototypes (FCUCR §4.2; the defaults are what its authors released).
+class KnowledgeSettings(Choice):
+    """This is what the server does with clients' prototypes.
+
+    It is FCUCR §4.2; the defaults are what its authors released.
 
     >>> [number for number in range(1, 8) if KnowledgeSettings(interval=3).transfers(number)]
     [1, 4, 7]
     """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    table: ClassVar[Table[Any]] = FUSIONS
+    key: ClassVar[str] = "fusion"
 
     top_k: int = Field(20, ge=1, description="prototypes an answer is made of (Eq. 5); 1 hands one over as it is")
     window: int | None = Field(
@@ -204,12 +169,11 @@ class KnowledgeSettings(_Settings):
         "false: every round's is kept (Eq. 4)",
     )
     interval: int = Field(1, ge=1, description="rounds from one transfer to the next (Table 5)")
-    fusion: Literal["mean", "softmax", "pca"] = Field(
+    fusion: str = Field(
         "softmax",
         description="how they become one (Eq. 6): mean; softmax: mean weighted by softmax(cosine / temperature); "
         "pca: the point closest to the query on the line along which they vary most",
     )
-    temperature: float = Field(1.0, gt=0, description="softmax: the lower, the more the nearest counts")
     least_clients: int = Field(
         1, ge=1, description="an answer made of fewer other clients than this is zeros; 1: as published, any answer"
     )
@@ -228,5 +192,5 @@ class KnowledgeSettings(_Settings):
         return self
 
     def transfers(self, number: int) -> bool:
-        """Whether prototypes are sent and answered in round `number`, counted from 1; the first round is one."""
+        """Say whether prototypes are sent and answered in round `number`, counted from 1; the first round is one."""
         return (number - 1) % self.interval == 0

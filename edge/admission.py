@@ -1,4 +1,4 @@
-"""What a manifest must satisfy before anything else of its bundle is looked at.
+"""A manifest must satisfy this before anything else of its bundle is looked at.
 
 Owns: the order of those checks, and what a device asks for (`Terms`). Does not own where the bytes come from: a folder
 (`edge.bundle`) or an archive (`edge.archive`).
@@ -23,7 +23,7 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)  # before every expiry: for looking at
 
 @dataclass(frozen=True)
 class Terms:
-    """What a device asks of a bundle.
+    """These are the terms on which a device accepts a bundle.
 
     `trusted`: public key files, one of which must have signed it (None: not asked). `now`: for its expiry (None: the
     clock's; without an offset: UTC). `newest`: the highest serial seen so far; an older bundle is refused.
@@ -35,7 +35,7 @@ class Terms:
 
 
 def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tuple[Manifest, str | None]:
-    """The manifest of these bytes, and the id of the trusted key that signed it.
+    """Return the manifest of these bytes, and the id of the trusted key that signed it.
 
     Checked, in order: signature, schema, form and own digest, names and total size, serial, expiry, onnxruntime.
     `where` names the bundle in errors. Raises `InputError`.
@@ -53,12 +53,17 @@ def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tupl
 
 
 def reason(error: Exception) -> str:
-    """The first thing a validation error complains of, in one line."""
+    """The first thing a validation error complains of, in one line.
+
+    Names come out of the file that is refused, so what a terminal would obey is written as an escape.
+    """
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         at = ".".join(str(part) for part in first["loc"])
-        return f"{at}: {first['msg']}" if at else first["msg"]
-    return (str(error) or type(error).__name__).splitlines()[0]
+        said = f"{at}: {first['msg']}" if at else first["msg"]
+    else:
+        said = (str(error) or type(error).__name__).splitlines()[0]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in said)
 
 
 def _parse(where: str, raw: bytes) -> Manifest:

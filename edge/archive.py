@@ -5,7 +5,8 @@ are ordinary files, stored or deflated. The manifest is read first, with the sam
 it lists is unpacked, each file to exactly the listed size, counted while it is inflated. Links, devices, odd names and
 bombs never reach the disk.
 
-Owns: the zip. Does not own: what a bundle must be (`edge.admission`, `edge.bundle`), writing archives (`export.pack`).
+Owns: reading the zip. Does not own: what a bundle must be (`edge.admission`, `edge.bundle`), writing one
+(`export.archive`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FAULTS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplemented
 
 
 def is_archive(path: str | Path) -> bool:
-    """Whether a bundle is one file rather than a folder."""
+    """Say whether a bundle is one file rather than a folder."""
     return Path(path).is_file()
 
 
@@ -47,7 +48,9 @@ def is_archive(path: str | Path) -> bool:
 def opened(
     path: str | Path, *, trusted: Trusted = None, now: datetime | None = None, newest: int | None = None
 ) -> Iterator[Bundle]:
-    """A checked bundle, folder or zip; a zip lies in a temporary folder until the end. Arguments as `open_bundle`.
+    """Open and check a bundle, folder or zip; a zip lies in a temporary folder until the end.
+
+    Arguments as `open_bundle`.
 
     >>> with opened("phone.zip") as bundle:  # doctest: +SKIP
     ...     bundle.manifest.device_class
@@ -104,14 +107,14 @@ def _into(archive: Path, folder: Path, terms: Terms) -> Bundle:
 
 
 def _tail(file: BinaryIO) -> bytes:
-    """The last 42 bytes of a file, fewer if it is shorter: where a zip says how it ends."""
+    """Return the last 42 bytes of a file, fewer if it is shorter: where a zip says how it ends."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 42))
     return file.read()
 
 
 def _check_plain(where: str, size: int, tail: bytes) -> None:
-    """That the file is one directory of entries behind their data, and nothing else.
+    """Check that the file is one directory of entries behind their data, and nothing else.
 
     The end of a zip: PK 5 6, four counts (disks, entries), size and offset of the directory, length of the comment. A
     zip64 locator, PK 6 7, would lie right before it.
@@ -151,7 +154,7 @@ def _unpack(where: str, packed: zipfile.ZipFile, folder: Path, terms: Terms) -> 
 
 
 def _entries(where: str, packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The archive's members by name: plain names, once each, ordinary files in a way we can read."""
+    """Return the archive's members by name: plain names, once each, ordinary files in a way we can read."""
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in packed.infolist():
         name = info.orig_filename
@@ -172,7 +175,7 @@ def _entries(where: str, packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _small(where: str, packed: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes:
-    """A small member's bytes; `InputError` when it inflates to more than `limit`."""
+    """Return a small member's bytes; `InputError` when it inflates to more than `limit`."""
     with packed.open(info) as file:
         raw = file.read(limit + 1)
     if len(raw) > limit:

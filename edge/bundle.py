@@ -21,7 +21,7 @@ from privacy.files import sha256_of
 
 @dataclass(frozen=True)
 class Bundle:
-    """A checked bundle: its folder, its manifest and its config.
+    """A bundle that was checked has a folder, a manifest and a config.
 
     `signed_by`: id of the trusted key that signed it; None when no trusted keys were given, signed or not.
     """
@@ -32,7 +32,7 @@ class Bundle:
     signed_by: str | None = None
 
     def file(self, path: str) -> Path:
-        """Where a listed file lies; `InputError` when the bundle does not have it."""
+        """Return where a listed file lies; `InputError` when the bundle does not have it."""
         if all(entry.path != path for entry in self.manifest.files):
             raise InputError(f"bundle {self.root}: {path} is missing, though config.json names it; export again")
         return self.root / path
@@ -75,7 +75,7 @@ def open_bundle(
 
 
 def _read(root: Path, name: str, limit: int) -> bytes | None:
-    """A small file of the bundle; None when it is not there, `InputError` when it is too large for what it is."""
+    """Read a small file of the bundle; None when it is not there, `InputError` when it is too large for what it is."""
     path = root / name
     if path.is_symlink() or not path.is_file():
         return None
@@ -87,7 +87,7 @@ def _read(root: Path, name: str, limit: int) -> bytes | None:
 
 
 def _check_names(root: Path, manifest: Manifest) -> None:
-    """Only listed regular files."""
+    """Check that there are only listed regular files."""
     known = {*(entry.path for entry in manifest.files), MANIFEST, SIGNATURE}
     for entry in _walk(root):
         name = Path(entry.path).relative_to(root).as_posix()
@@ -100,7 +100,7 @@ def _check_names(root: Path, manifest: Manifest) -> None:
 
 
 def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Every entry below a folder that is not itself a real folder; links are not followed."""
+    """Yield every entry below a folder that is not itself a real folder; links are not followed."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda e: e.name):
             if entry.is_dir(follow_symlinks=False):

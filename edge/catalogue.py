@@ -1,4 +1,4 @@
-"""The catalogue of a bundle: ids, titles, which items may be recommended; from ids to numbers and back."""
+"""The catalogue of a bundle has ids, titles, and which items may be recommended; it turns ids into numbers and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class Catalogue:
-    """The items of a bundle. `offered` bool [items]: may be recommended, and drawn as negatives in training."""
+    """These are the items of a bundle.
+
+    `offered` bool [items]: may be recommended, and drawn as negatives in training.
+    """
 
     def __init__(self, bundle: Bundle) -> None:
         path, count = bundle.manifest.ids_file, bundle.manifest.item_count
@@ -32,16 +35,19 @@ class Catalogue:
 
     @property
     def items(self) -> int:
-        """Number of items."""
+        """Return the number of items."""
         return len(self.ids)
 
     @property
     def offered_items(self) -> Ints:
-        """Numbers of the offered items, ascending."""
+        """Return the numbers of the offered items, ascending."""
         return np.flatnonzero(self.offered)
 
     def numbers(self, items: Iterable[str | int]) -> Ints:
-        """Numbers in the catalogue of items given by id or number. `InputError` for one that is not in it."""
+        """Return the numbers in the catalogue of items given by id or number.
+
+        `InputError` for one that is not in it.
+        """
         if isinstance(items, str):
             raise InputError(f"items must be a list of ids or numbers, got the text '{items}'; write ['{items}']")
         out = []
@@ -55,7 +61,7 @@ class Catalogue:
         return np.asarray(out, np.int64)
 
     def best(self, scores: Floats, k: int, left_out: Ints) -> list[tuple[str, str, float]]:
-        """The k best offered items by `scores` [items] but those in `left_out`, as (id, title, score), best first.
+        """Return the k best offered items by `scores` [items] but those in `left_out`: (id, title, score), best first.
 
         Fewer come back when fewer are left. Raises `InputError` for k < 1, and when nothing is left.
         """
@@ -69,7 +75,7 @@ class Catalogue:
         return [self.named(i, float(scores[i])) for i in candidates[top(scores[candidates], int(k))].tolist()]
 
     def named(self, item: int, value: float) -> tuple[str, str, float]:
-        """(id, title, value) of an item number."""
+        """Return (id, title, value) of an item number."""
         return self.ids[item], self.titles[item], value
 
 

@@ -1,4 +1,4 @@
-"""The simulated users of a bundle: their private tensors, history and seen items, read one user at a time."""
+"""A bundle has simulated users: their private tensors, history and seen items, read one user at a time."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ TIMES = "history.times"
 
 
 def named(what: str, name: str, known: dict[str, int]) -> int:
-    """Number of a user or item; `InputError` that shows the nearest names, or all when they are few."""
+    """Return the number of a user or item; `InputError` that shows the nearest names, or all when they are few."""
     if name in known:
         return known[name]
     if len(known) <= SHOWN:
@@ -29,7 +29,7 @@ def named(what: str, name: str, known: dict[str, int]) -> int:
 
 
 class Clients:
-    """Private state of a bundle's users. User None is a new device: initial tensors, nothing seen."""
+    """This is the private state of a bundle's users. User None is a new device: initial tensors, nothing seen."""
 
     def __init__(self, bundle: Bundle) -> None:
         from safetensors import SafetensorError, safe_open
@@ -52,7 +52,7 @@ class Clients:
                 raise self._fault(f"private.{name} is {got} instead of {[len(self.ids), *first.shape]}")
 
     def number(self, user: str) -> int:
-        """Number of a user in this bundle; `InputError` with near names for one it does not have."""
+        """Return the number of a user in this bundle; `InputError` with near names for one it does not have."""
         return named("user", user, self._number)
 
     def client(self, user: int) -> int:
@@ -60,17 +60,17 @@ class Clients:
         return self._clients[user]
 
     def shared(self) -> dict[str, Floats]:
-        """The shared dense tensors."""
+        """Return the shared dense tensors."""
         return read_tensors(self._bundle, self._bundle.config.shared)
 
     def private(self, user: int | None) -> dict[str, Floats]:
-        """Private tensors of one user by name."""
+        """Return the private tensors of one user by name."""
         if user is None:
             return dict(self._init)
         return {name: self._file.get_slice(f"private.{name}")[user] for name in self._init}
 
     def items(self, name: str, user: int | None) -> Ints:
-        """A user's items, `name` being "history" or "seen"."""
+        """Return a user's items, `name` being "history" or "seen"."""
         if user is None or self._ragged[name][user] == self._ragged[name][user + 1]:
             return np.empty(0, np.int64)
         start, stop = self._ragged[name][user : user + 2]
@@ -80,7 +80,7 @@ class Clients:
         return values
 
     def times(self, user: int | None) -> Ints:
-        """When a user had the items of its "history", unix seconds; for bundles whose methods read sessions."""
+        """Return when a user had the items of its "history", unix seconds; for bundles whose methods read sessions."""
         start, stop = (0, 0) if user is None else self._ragged["history"][user : user + 2]
         if stop == start:
             return np.empty(0, np.int64)
@@ -107,7 +107,7 @@ class Clients:
 
 
 def read_tensors(bundle: Bundle, path: str) -> dict[str, Floats]:
-    """All tensors of a safetensors file, which must be float32."""
+    """Read all tensors of a safetensors file, which must be float32."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -122,7 +122,7 @@ def read_tensors(bundle: Bundle, path: str) -> dict[str, Floats]:
 
 
 def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
-    """A list of strings under `key` in a JSON file, of `count` entries."""
+    """Read a list of strings under `key` in a JSON file, of `count` entries."""
     try:
         value = json.loads(Path(bundle.file(path)).read_bytes())[key]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -135,7 +135,7 @@ def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) 
 
 
 def read_numbers(bundle: Bundle, path: str, key: str, count: int) -> list[int]:
-    """A list of `count` whole numbers of at least 0 under `key` in a JSON file; 0, 1, ... where there is none."""
+    """Read a list of `count` whole numbers of at least 0 under `key` in a JSON file; 0, 1, ... where there is none."""
     value = json.loads(Path(bundle.file(path)).read_bytes()).get(key, list(range(count)))
     if not isinstance(value, list) or len(value) != count or not all(type(n) is int and n >= 0 for n in value):
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of {count} numbers; export again")

@@ -1,4 +1,4 @@
-"""The server's new values of shared tensors, tied to the bundle they belong to: written, read and checked.
+"""A delta has the server's new values of shared tensors, tied to their bundle: it is written, read and checked here.
 
 One safetensors file. Metadata: one key `delta`, whose JSON has `schema`, `base_digest` (the bundle's id), `from_round`,
 `to_round` and `kind`. Tensors, all of them optional:
@@ -40,7 +40,7 @@ Round = Annotated[int, Field(ge=0)]
 
 
 class Facts(Record):
-    """The metadata of a delta."""
+    """This is the metadata of a delta."""
 
     schema_: Literal["edgefr.delta/1"] = Field(default=SCHEMA, alias="schema", description="format of the file")
     base_digest: str = Field(pattern="^[0-9a-f]{64}$", description="id of the bundle whose tensors it changes")
@@ -57,7 +57,7 @@ class Facts(Record):
 
 @dataclass(frozen=True)
 class Delta:
-    """New values of shared tensors, from one round to another.
+    """A delta brings new values of shared tensors, from one round to another.
 
     `dense`: by tensor. `rows`: by table its changed items, int64 [n] ascending, and their rows, float32 [n, width].
     `signed_by`: id of the trusted key that signed the file; None when no trusted keys were given.
@@ -131,7 +131,7 @@ def read_delta(
 
 
 def check_fits(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:
-    """That a delta changes what the bundle has, in its shapes, to numbers; `tables` are the trained ones, whole.
+    """Check that a delta changes what the bundle has, in its shapes, to numbers. `tables` are the trained ones, whole.
 
     Raises `InputError` naming what does not fit.
     """
@@ -148,7 +148,7 @@ def check_fits(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -
 
 
 def _read(path: Path, limit: int) -> bytes | None:
-    """A regular file's bytes, None when it is not there; `InputError`, unread, when it is larger than `limit`."""
+    """Read a regular file, None when it is not there; `InputError`, unread, when it is larger than `limit`."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -160,7 +160,7 @@ def _read(path: Path, limit: int) -> bytes | None:
 
 
 def _open(content: bytes) -> tuple[Facts, dict[str, npt.NDArray[Any]]]:
-    """Metadata and tensors of a safetensors file; ValueError or SafetensorError for anything else."""
+    """Read metadata and tensors of a safetensors file; ValueError or SafetensorError for anything else."""
     from safetensors.numpy import load
 
     size = int.from_bytes(content[:8], "little")
@@ -181,7 +181,7 @@ def _open(content: bytes) -> tuple[Facts, dict[str, npt.NDArray[Any]]]:
 
 
 def _parts(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Floats], dict[str, tuple[Ints, Floats]]]:
-    """The tensors of a delta by what they are; ValueError naming one that it may not have."""
+    """Return the tensors of a delta by what they are; ValueError naming one that it may not have."""
     dense: dict[str, Floats] = {}
     rows: dict[str, tuple[Ints, Floats]] = {}
     for name in sorted(tensors):
@@ -223,7 +223,7 @@ def _check_floats(name: str, tensor: npt.NDArray[Any]) -> None:
 
 
 def _compare(dense: Mapping[str, Floats], rows: Mapping[str, tuple[Ints, Floats]], learning: Learning) -> None:
-    """That every tensor is one of the bundle's shared ones, in its shape; ValueError naming the first that is not."""
+    """Check that every tensor is one of the bundle's shared ones, in its shape; else ValueError."""
     shared = {(t.kind, t.name): t.shape for t in learning.tensors if t.place == "shared"}
     for name, tensor in dense.items():
         want = shared.get(("dense", name))

@@ -1,7 +1,7 @@
 """A device: it learns from its own interactions, releases updates, takes the server's, and recommends. No torch.
 
     with a bundle and a folder for its private state:
-    learn(interactions) -> Release     local work of a round; private tensors change, the update goes to the server
+    learn(interactions) -> ClientUpdate     local work of a round; private tensors change, the update goes to the server
     apply(delta)                       the server's new shared tensors
     prototype(), take(reply)           what a method that reads sessions tells the server of one, and is told
     next_block()                       what was learned so far is remembered and replayed from now on (continual runs)
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge import release as outgoing
 from edge import streams
+from edge import update as outgoing
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue, top
 from edge.clients import read_tensors
@@ -35,12 +35,12 @@ from edge.learning import Learning
 from edge.limits import Limits
 from edge.model import Model
 from edge.ragged import Ragged
-from edge.release import Release
 from edge.replay import Replay, Rule, best, ranks
 from edge.sampling import Sampler
 from edge.signature import Trusted
 from edge.state import PREVIOUS, State, Store
 from edge.training import Material, Work, train
+from edge.update import ClientUpdate
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -48,7 +48,9 @@ Ints = npt.NDArray[np.int64]
 
 
 class Device:
-    """One device. `bundle`: a bundle folder; `state_dir`: where its private state lives, made when it is not there.
+    """This is one device.
+
+    `bundle`: a bundle folder; `state_dir`: where its private state lives, made when it is not there.
 
     `user`: start as one of the bundle's simulated users (first use only); None: as a new device. `max_ram_mb` and
     `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of which must have signed
@@ -83,14 +85,14 @@ class Device:
 
     @property
     def learning(self) -> Learning:
-        """What the bundle says about learning; `InputError` when it can only recommend."""
+        """Return what the bundle says about learning; `InputError` when it can only recommend."""
         if self.bundle.config.learning is None:
             raise InputError(f"bundle {self.bundle.root} only recommends: it was exported without step graphs")
         return self.bundle.config.learning
 
     @property
     def state(self) -> State:
-        """The state as it is on the disk; `InputError` when it belongs to another bundle."""
+        """Return the state as it is on the disk; `InputError` when it belongs to another bundle."""
         found = self.store.read()
         own = self.bundle.manifest.bundle_id
         if found.facts.get("bundle") != own:
@@ -101,7 +103,7 @@ class Device:
         return found
 
     def status(self) -> dict[str, Any]:
-        """What the device knows of itself: plain numbers, nothing private but counts."""
+        """Return what the device knows of itself: plain numbers, nothing private but counts."""
         state = self.state
         return {
             "bundle": state.facts["bundle"],
@@ -119,13 +121,14 @@ class Device:
 
     # --- learning -------------------------------------------------------------------------------------------------
 
-    def learn(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> Release:
+    def learn(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> ClientUpdate:
         """Add interactions (item ids or numbers), do the local work of the next round, and release the update.
 
         `times`: when each of them was, unix seconds, for methods that read sessions (None: now).
 
         Asked again before the server's next update, it hands out the same release: nothing is released twice. Raises
-        `InputError` for unknown items, when there is nothing to learn from, and for training that diverges.
+        `InputError` for unknown items, when there is nothing to learn from, for training that diverges, and for a round
+        that was released before an update was undone.
         """
         learning = self.learning
         with self.store.locked():
@@ -134,7 +137,12 @@ class Device:
             number = state.facts["round"] + 1
             if state.facts["learned"] == number:
                 self.store.write(state)
-                return Release.of(state.facts["release"], state.part("outbox"))
+                return ClientUpdate.of(state.facts["release"], state.part("outbox"))
+            if number in state.tensors["ledger.round"]:
+                raise InputError(
+                    f"round {number} was released before an update was undone, and no round is released twice; take "
+                    "the server's next update first"
+                )
             made = self._local_work(learning, state, number)
             state.facts |= {"learned": number, "release": made.facts()}
             state.drop("outbox")
@@ -149,7 +157,7 @@ class Device:
             self._add(state, interactions, times)
             self.store.write(state)
 
-    def _local_work(self, learning: Learning, state: State, number: int) -> Release:
+    def _local_work(self, learning: Learning, state: State, number: int) -> ClientUpdate:
         """Train a round; private tensors and the ledger in `state` are those after it."""
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
         material = self._material(learning, state, number)
@@ -157,7 +165,7 @@ class Device:
         trained = train(phases, self._model.steps(learning, "round"), learning, dense, material, self._limits.start())
         private, prototype = {name: trained.dense[name] for name in learning.trained("round", "private")}, None
         examples = len(state.tensors["items.own"])
-        if learning.sessions is not None and isinstance(material, streams.Lessons):
+        if learning.sessions is not None and isinstance(material, streams.LearningMaterial):
             examples = len(material.sampler.train.values)
             kept, prototype = streams.after(learning.sessions, learning, self._model.graph, dense, trained, material)
             private |= kept
@@ -185,7 +193,7 @@ class Device:
         return made
 
     def personalise(self, interactions: Iterable[str | int] = ()) -> None:
-        """Local training after the rounds (the program's final phases); nothing leaves the device."""
+        """Train locally after the rounds (the program's final phases); nothing leaves the device."""
         learning = self.learning
         with self.store.locked():
             state = self.state
@@ -239,8 +247,11 @@ class Device:
             self.store.write(state, keep_previous=True)
 
     def prototype(self, before: streams.Before = "recommending") -> Floats:
-        """What is told the server of the session by the encoder as received, to have a reply: before recommending of
-        all of it, before learning of what will be trained on. Raises `InputError` for methods that send none."""
+        """Return what is told the server of the session by the encoder as received, to have a reply.
+
+        Before recommending that is of all of the session, before learning of what will be trained on. Raises
+        `InputError` for methods that send none.
+        """
         how = self.learning.sessions
         if how is None or how.publish is None:
             raise InputError(f"bundle {self.bundle.root} sends no prototypes")
@@ -267,8 +278,11 @@ class Device:
             self.store.write(before)
 
     def next_block(self) -> None:
-        """End the block: its best items and the model's predictions are remembered (F3CRec Eq. 1), and replayed from
-        now on; its interactions are past. Raises `InputError` when the bundle does not replay."""
+        """End the block and remember its best items and the model's predictions (F3CRec Eq. 1).
+
+        They are replayed from now on; the block's interactions are past. Raises `InputError` when the bundle does not
+        replay.
+        """
         learning = self.learning
         if learning.replay is None:
             raise InputError(f"bundle {self.bundle.root} has no blocks: its strategy replays nothing")
@@ -282,7 +296,7 @@ class Device:
             self.store.write(state)
 
     def _remember(self, size: int, learning: Learning, state: State) -> None:
-        """The `size` best items and their predictions, by the model as it is, in place of what was remembered."""
+        """Remember the `size` best items and their predictions, by the model as it is, in place of those before."""
         pool = self.catalogue.offered_items
         columns, labels = best(self._round_scores(learning, state)[None, pool], size)
         state.tensors["memory.items"] = pool[columns[0]].astype(np.int32)
@@ -291,7 +305,10 @@ class Device:
     # --- recommending ---------------------------------------------------------------------------------------------
 
     def scores(self, reply: Floats | None = None) -> Floats:
-        """The device's own score (logit) of every item, float32 [items]. `reply`: in place of the one it keeps."""
+        """Return the device's own score (logit) of every item, float32 [items].
+
+        `reply`: in place of the one it keeps.
+        """
         state = self.state
         if reply is not None:
             state.put("private", streams.reply_of(reply, self.learning, state))
@@ -304,7 +321,7 @@ class Device:
     def recommend(
         self, k: int, exclude: Iterable[str | int] = (), reply: Floats | None = None
     ) -> list[tuple[str, str, float]]:
-        """The k best items, as (id, title, score), best first; ties in the catalogue's order.
+        """Return the k best items, as (id, title, score), best first; ties in the catalogue's order.
 
         What the user has had is left out, but not where sessions are read, which may repeat themselves. `reply`: the
         server's to the prototype of the session, for this once; None: the last one the device has kept.
@@ -316,7 +333,7 @@ class Device:
         return self.catalogue.best(self.scores(reply), k, left_out)
 
     def explain(self, item: str | int, k: int = 3) -> list[tuple[str, str, float]]:
-        """Which of the user's own items are nearest to an item: (id, title, cosine of their rows), nearest first.
+        """Return the user's own items that are nearest to an item: (id, title, cosine of their rows), nearest first.
 
         It compares rows of the model's item table: how alike the model takes the items to be, not a proof of cause.
         """
@@ -349,7 +366,7 @@ class Device:
                 self.store.write(state)
 
     def _add(self, state: State, interactions: Iterable[str | int], times: Iterable[int] | None) -> None:
-        """New interactions among those of the block, where what is there changes nothing, and to the session."""
+        """Add new interactions to those of the block, where what is there changes nothing, and to the session."""
         items, own = self.catalogue.numbers(interactions), state.tensors["items.own"]
         known = set(own.tolist())
         new = [item for item in dict.fromkeys(items.tolist()) if item not in known]
@@ -361,13 +378,13 @@ class Device:
             streams.extend(state, items, moments, streams.GAP_S if how is None else how.gap_s, config.window)
 
     def _material(self, learning: Learning, state: State, number: int, replays: bool = True) -> Work:
-        """What is learned from in a round."""
+        """Return what is learned from in a round."""
         pool, items = self.catalogue.offered_items, self.catalogue.items
         if learning.sessions is not None and self.bundle.config.window is not None:
             drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)
             teach = learning.sessions.teach
             taught = None if teach is None else self._model.told(learning, teach, state, "learning")
-            return streams.Lessons(drawn, self._model.rows(state), number, taught)
+            return streams.LearningMaterial(drawn, self._model.rows(state), number, taught)
         own = state.tensors["items.own"]
         if not len(own):
             raise InputError("nothing to learn from: this device has no interactions yet; give some to learn")
@@ -377,7 +394,7 @@ class Device:
         return Material(sampler, own, replay, self._model.rows(state), number)
 
     def _replay(self, learning: Learning, state: State, number: int) -> Replay | None:
-        """What is replayed in a round, drawn by the rule that the simulator draws with."""
+        """Return what is replayed in a round, drawn by the rule that the simulator draws with."""
         how = learning.replay
         if how is None or "memory.items" not in state.tensors:
             return None

@@ -1,4 +1,4 @@
-"""Texts to vectors on the device: the bundle's tokenizer and ONNX encoder."""
+"""The device turns texts into vectors by the bundle's tokenizer and ONNX encoder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class TextEncoder:
-    """A tokenizer and an encoder graph, loaded. Texts run one at a time, so vectors do not depend on company.
+    """This is a tokenizer and an encoder graph, loaded. Texts run one at a time, so vectors do not depend on company.
 
     `width` is the vectors' length, `max_tokens` what longer texts are cut to, `data` the graph's large tensors when
     they lie beside it. Raises `InputError` naming the file that does not load.
@@ -33,7 +33,7 @@ class TextEncoder:
         self._width = width
 
     def encode(self, texts: list[str]) -> Floats:
-        """Vectors of the texts, float32 [n, width]; an empty text is a row of zeros."""
+        """Return vectors of the texts, float32 [n, width]; an empty text is a row of zeros."""
         out = np.zeros((len(texts), self._width), np.float32)
         for row, text in enumerate(texts):
             if not isinstance(text, str):
@@ -49,6 +49,6 @@ class TextEncoder:
 
 
 def open_encoder(record: Encoder, file: Callable[[str], Path]) -> TextEncoder:
-    """The encoder of a config; `file` says where a listed file lies."""
+    """Return the encoder of a config; `file` says where a listed file lies."""
     data = None if record.data is None else file(record.data)
     return TextEncoder(file(record.tokenizer), file(record.path), record.width, record.max_tokens, data)

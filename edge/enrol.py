@@ -1,4 +1,4 @@
-"""A device's first state: as one of the bundle's simulated users, or as somebody new."""
+"""A device starts as one of the bundle's simulated users, or as somebody new: this makes its first state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBER_BITS = 62
 
 
 def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], user: str | None) -> State:
-    """The state of a device that has not learned yet; `tables` are the trained tables as the bundle brings them.
+    """Return the state of a device that has not learned yet; `tables` are the trained tables as the bundle brings them.
 
     A simulated user brings its private tensors; those that only local training after the rounds changes start anew
     there, as in the simulator, and what it had trained them to is kept for scoring until then. Raises `InputError` with
@@ -53,7 +53,10 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
 
 
 def nothing_kept(learning: Learning) -> dict[str, npt.NDArray[np.float32]]:
-    """What a device keeps of its last session, where it has learned from none: zeros. Bundles need not bring them."""
+    """Return what a device remembers of its last session where it has learned from none: zeros.
+
+    Bundles need not bring them.
+    """
     how = learning.sessions
     kept = () if how is None else (*how.keeps, *how.marks)
     return {name: np.zeros(learning.tensor(name).shape, np.float32) for name in kept}

@@ -1,4 +1,4 @@
-"""Weights beside a graph: which files an ONNX file refers to, found before a runtime opens it.
+"""Weights may lie beside a graph: this finds which files an ONNX file refers to, before a runtime opens it.
 
 An ONNX tensor may say that its bytes lie in another file, by any path it likes. The runtime maps that file into memory,
 so the path is looked at first. Only the fields that can lead to a tensor are read (onnx.proto3): everything else is
@@ -42,7 +42,7 @@ def check_external(path: Path, data: Path | None) -> None:
 
 
 def locations(path: Path) -> set[str]:
-    """Every file that tensors of the ONNX file refer to. `InputError` for a file that is not ONNX."""
+    """Return every file that tensors of the ONNX file refer to. `InputError` for a file that is not ONNX."""
     try:
         if not path.stat().st_size:
             return set()
@@ -53,7 +53,7 @@ def locations(path: Path) -> set[str]:
 
 
 def _locations(raw: mmap.mmap, message: str, start: int, end: int, depth: int) -> Iterator[str]:
-    """The `location` entries of one message and of those in it."""
+    """Yield the `location` entries of one message and of those in it."""
     if depth > DEEPEST:
         raise ValueError("graphs are nested too deeply")
     for field, begin, stop in _fields(raw, start, end):
@@ -91,7 +91,7 @@ def _fields(raw: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _varint(raw: mmap.mmap, at: int) -> tuple[int, int]:
-    """A whole number and where the next field starts."""
+    """Return a whole number and where the next field starts."""
     value = shift = 0
     while shift < 70:
         byte = raw[at]

@@ -1,4 +1,4 @@
-"""One ONNX graph in onnxruntime: CPU, one thread, tensors by name."""
+"""This runs one ONNX graph in onnxruntime: CPU, one thread, tensors by name."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ KINDS = {
 
 
 class Graph:
-    """A loaded graph. `inputs` maps each input's name to its shape, where a text stands for any size.
+    """This is a loaded graph. `inputs` maps each input's name to its shape, where a text stands for any size.
 
     `data`: the one file beside it that its tensors may lie in. Raises `InputError` for a graph that refers to another,
     before onnxruntime sees it, and for one that does not load.
@@ -44,12 +44,12 @@ class Graph:
         self.outputs = [o.name for o in self._session.get_outputs()]
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """The graph's first output for these inputs; `InputError` naming an input of wrong shape or type."""
+        """Return the graph's first output for these inputs; `InputError` naming an input of wrong shape or type."""
         output: npt.NDArray[np.float32] = self.run_all(feeds)[self.outputs[0]]
         return output
 
     def run_all(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """All outputs by name; as `run`."""
+        """Return all outputs by name; as `run`."""
         for name, shape in self.inputs.items():
             if name not in feeds:
                 raise InputError(f"{self.path} needs input {name}, which the bundle does not have; export again")

@@ -1,20 +1,25 @@
-"""What a bundle says about learning: its phases and their graphs, how examples are drawn, what may leave the device."""
+"""A bundle says this about learning: its phases and their graphs, how examples are drawn, what may leave the device."""
 
 from __future__ import annotations
 
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from edge.optimiser import BETA_2
 from edge.records import Inside, Record
+from privacy.errors import InputError
+from privacy.mechanism import law_of
 
 Count = Annotated[int, Field(ge=0)]
 
 
 class TensorRecord(Record):
-    """One tensor of the local program; of `rows` tensors, [items, width], a device changes the rows it reads."""
+    """This is one tensor of the local program.
+
+    Of `rows` tensors, [items, width], a device changes the rows it reads.
+    """
 
     name: str = Field(min_length=1, description="the program's name of it")
     shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="one client's; rows: [items, width]")
@@ -23,7 +28,7 @@ class TensorRecord(Record):
 
 
 class PhaseRecord(Record):
-    """One stage of local work, and the graph of one step of it."""
+    """A phase is one stage of local work, with the graph of one step of it."""
 
     name: str = Field(description="name of the phase")
     graph: Inside = Field(description="ONNX graph of one optimiser step")
@@ -39,7 +44,7 @@ class PhaseRecord(Record):
 
 
 class ReplayRecord(Record):
-    """How what was learned in earlier blocks is replayed (F3CRec §4.2)."""
+    """This says how what was learned in earlier blocks is replayed (F3CRec §4.2)."""
 
     picks: Literal["all", "adaptive"] = Field(description="all of the list, or as many as the taste is steady")
     list_size: Annotated[int, Field(ge=1)] = Field(description="items remembered of a block")
@@ -48,13 +53,20 @@ class ReplayRecord(Record):
     reduction: Literal["mean", "sum"] = Field(description="replayed examples: mean or sum")
 
 
+def drawn_here(noise: str) -> str:
+    """Return the name of noise that this device can draw. Raises `InputError` for any other."""
+    if not law_of(noise).on_device:
+        raise InputError(f"{noise} noise is not drawn on a device; the run should let the server add it")
+    return noise
+
+
 class ReleaseRecord(Record):
-    """What is done to an update before it leaves."""
+    """This says what is done to an update before it leaves."""
 
     clip: Annotated[float, Field(gt=0)] | None = Field(description="largest joint norm; null: not clipped")
     norm: Literal["l1", "l2"] = Field(description="of the whole update, all tensors together")
-    noise: Literal["laplace", "gaussian"] | None = Field(
-        description="added on the device; null: none, or by the server"
+    noise: Annotated[str, AfterValidator(drawn_here)] | None = Field(
+        description="added on the device: laplace, gaussian; null: none, or by the server"
     )
     scale: Annotated[float, Field(ge=0)] = Field(description="standard deviation (gaussian) or b (laplace) per value")
     weights: Literal["uniform", "size"] = Field(description="size: the number of interactions leaves the device too")
@@ -70,7 +82,7 @@ class ReleaseRecord(Record):
 
 
 class SessionRecord(Record):
-    """How a device learns from its session, and what it and the server tell each other beside updates (FCUCR §4)."""
+    """This says how a device learns from its session, and what it and the server exchange beside updates (FCUCR §4)."""
 
     gap_s: Count = Field(description="seconds of a pause after which a new session begins")
     teach: Inside | None = Field(description="graph of the teacher's features, from the tensors before training")
@@ -104,20 +116,20 @@ class Learning(Record):
     sessions: SessionRecord | None = Field(None, description="null: it learns from a set of items")
 
     def tensor(self, name: str) -> TensorRecord:
-        """The record of a tensor; KeyError when there is none."""
+        """Return the record of a tensor; KeyError when there is none."""
         return {tensor.name: tensor for tensor in self.tensors}[name]
 
     def trained(self, when: str, place: str) -> list[str]:
-        """Names of the tensors of one place that phases of one kind change, in the program's order."""
+        """Name the tensors of one place that phases of one kind change, in the program's order."""
         changed = {name for phase in self.phases if phase.when == when for name in (*phase.dense, *phase.tables)}
         return [tensor.name for tensor in self.tensors if tensor.place == place and tensor.name in changed]
 
     @property
     def released(self) -> dict[str, int]:
-        """Numbers of values of the shared tensors that rounds change, in the program's order."""
+        """Return the numbers of values of the shared tensors that rounds change, in the program's order."""
         return {name: math.prod(self.tensor(name).shape) for name in self.trained("round", "shared")}
 
     @property
     def uploaded(self) -> int:
-        """How many values a device uploads in a round, rows that it did not change included."""
+        """Return how many values a device uploads in a round, rows that it did not change included."""
         return self.release.project or sum(self.released.values())

@@ -1,4 +1,7 @@
-"""How long and how large training may get: asked between steps, so that it ends in a consistent state."""
+"""Limits say how long and how large training may get.
+
+They are asked between steps, so that it ends in a consistent state.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from privacy.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """`ram_mb`: resident memory of the process, MB (10^6 bytes); `seconds` of one call. None: no limit.
+    """Training may take `ram_mb`, resident memory of the process, MB (10^6 bytes), and `seconds` of one call.
+
+    None: no limit.
 
     >>> Limits(seconds=60).start()() is None
     True
@@ -29,7 +34,7 @@ class Limits:
                 raise InputError(f"{name} must be above 0, got {value}")
 
     def start(self) -> Callable[[], str | None]:
-        """From now on: a function that says what is exceeded ("memory", "time"), or None."""
+        """Start from now, and return a function that says what is exceeded ("memory", "time"), or None."""
         began = time.monotonic()
 
         def exceeded() -> str | None:
@@ -43,7 +48,7 @@ class Limits:
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, MB; its peak where the system does not tell the present one."""
+    """Return the resident memory of this process, MB; its peak where the system does not tell the present one."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,4 +1,4 @@
-"""What a bundle says of itself: `manifest.json` (its files) and `config.json` (how to score and encode).
+"""A bundle says this of itself: `manifest.json` (its files) and `config.json` (how to score and encode).
 
 Owns the two schemas and the canonical form of the manifest. Does not own reading files (`edge.bundle`).
 """
@@ -44,7 +44,7 @@ class Sizes(Record):
 
 
 class Manifest(Record):
-    """`manifest.json`. `bundle_id` is the digest of everything else in it, so one id names one content."""
+    """This is `manifest.json`. `bundle_id` is the digest of everything else in it, so one id names one content."""
 
     schema_: Literal["edgefr.bundle/2"] = Field(alias="schema", description="format of this file")
     bundle_id: str = Field(pattern="^[0-9a-f]{64}$", description="sha256 of this manifest with an empty bundle_id")
@@ -62,7 +62,7 @@ class Manifest(Record):
     files: list[File] = Field(description="every file of the bundle but this one and its signature")
 
     def expired(self, now: datetime) -> bool:
-        """Whether `expires` has come; a `now` without an offset is in UTC."""
+        """Say whether `expires` has come; a `now` without an offset is in UTC."""
         aware = now if now.tzinfo else now.replace(tzinfo=UTC)
         return self.expires is not None and datetime.fromisoformat(self.expires) <= aware
 
@@ -89,7 +89,7 @@ class Encoder(Record):
 
 
 class Config(Record):
-    """`config.json`: which file plays which part in scoring and encoding."""
+    """`config.json` says which file plays which part in scoring and encoding."""
 
     score: Inside = Field(description="ONNX graph of one client's scores")
     tables: list[Table] = Field(description="per-item tables the score graph reads")
@@ -119,5 +119,5 @@ def canonical(manifest: Manifest) -> bytes:
 
 
 def identify(manifest: Manifest) -> str:
-    """Hex sha256 of the manifest with an empty `bundle_id`: what `bundle_id` must be."""
+    """Return the hex sha256 of the manifest with an empty `bundle_id`: what `bundle_id` must be."""
     return hashlib.sha256(canonical(manifest.model_copy(update={"bundle_id": ""}))).hexdigest()

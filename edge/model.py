@@ -1,4 +1,4 @@
-"""What a bundle brings, as a device uses it: its graphs, opened once, and its tables beneath the device's own rows."""
+"""A device uses this of a bundle: its graphs, opened once, and its tables beneath the device's own rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Floats = npt.NDArray[np.float32]
 
 
 class Model:
-    """The graphs and tables of `bundle`; `folder` is where vectors may be kept that the device has made itself."""
+    """These are the graphs and tables of `bundle`.
+
+    `folder` is where vectors may be kept that the device has made itself.
+    """
 
     def __init__(self, bundle: Bundle, folder: Path):
         self.bundle, self.folder, self.items = bundle, folder, bundle.manifest.item_count
@@ -31,18 +34,18 @@ class Model:
         self._static: dict[str, Rows] = {table.name: open_table(bundle, table).rows for table in bundle.config.tables}
 
     def graph(self, path: str, data: str | None = None) -> Graph:
-        """A graph of the bundle; `data` is the file of its large tensors."""
+        """Return a graph of the bundle; `data` is the file of its large tensors."""
         if path not in self.graphs:
             beside = None if data is None else self.bundle.file(data)
             self.graphs[path] = Graph(self.bundle.file(path), beside)
         return self.graphs[path]
 
     def steps(self, learning: Learning, when: Literal["round", "final"]) -> dict[str, Graph]:
-        """Step graphs by phase name."""
+        """Return the step graphs by phase name."""
         return {p.name: self.graph(p.graph, p.data) for p in learning.phases if p.when == when and p.epochs}
 
     def scores(self, path: str, state: State, private: Mapping[str, Floats]) -> Floats:
-        """Scores of every item, float32 [items], by a score graph and these private tensors."""
+        """Return scores of every item, float32 [items], by a score graph and these private tensors."""
         dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
         dense |= {f"private.{name}": value for name, value in private.items()}
         own = state.tensors["items.own"]
@@ -52,7 +55,7 @@ class Model:
         return Scorer(self.graph(path), self.items).scores(dense, context, self.rows(state))
 
     def told(self, learning: Learning, path: str, state: State, before: streams.Before) -> Floats:
-        """What a graph makes of the tensors in `state` and of its session's window."""
+        """Return what a graph computes of the tensors in `state` and of its session's window."""
         assert self.bundle.config.window is not None
         dense, seen = (
             state.part("shared") | state.part("private"),
@@ -61,7 +64,7 @@ class Model:
         return streams.told(self.graph(path), dense, seen, self.rows(state), learning)
 
     def rows(self, state: State) -> dict[str, Rows]:
-        """Rows of every table: the device's own copy of those that are trained, the bundle's of the others."""
+        """Return the rows of every table: the device's own copy of trained ones, the bundle's of the others."""
         own: dict[str, Rows] = {name: value.__getitem__ for name, value in state.part("table").items()}
         learning = self.bundle.config.learning
         if learning is not None and learning.vectors is not None and state.facts["round"] != learning.round:
@@ -77,7 +80,7 @@ class Model:
         }
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
-        """Item vectors by the tensors as the server last sent them; read anew after an update."""
+        """Return item vectors by the tensors as the server last sent them; they are read anew after an update."""
         shared, kept = state.part("shared"), Kept(self.folder)
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:

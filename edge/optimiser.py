@@ -1,4 +1,4 @@
-"""What an optimiser's step needs beside gradients: constants, and the corrections that depend on the step number."""
+"""An optimiser's step needs more than gradients: constants, and the corrections that depend on the step number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def corrections(step: npt.ArrayLike, beta_2: float = BETA_2) -> tuple[Floats, Floats]:
-    """Adam's bias corrections at step numbers that count from 1: (factor of the learning rate, epsilon), same shape.
+    """Return Adam's bias corrections at step numbers that count from 1:
+
+    (factor of the learning rate, epsilon), same shape.
 
     Kingma & Ba (2015), end of section 2: both corrections moved into the step's size and epsilon.
 

@@ -1,4 +1,4 @@
-"""Rows of different lengths in one array: how per-user data are held everywhere, on the server and on a device."""
+"""Rows of different lengths are held in one array: so are per-user data everywhere, on the server and on a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different lengths in one array: row i is ``values[offsets[i]:offsets[i + 1]]``.
+    """These are rows of different lengths in one array: row i is ``values[offsets[i]:offsets[i + 1]]``.
 
     `offsets` is int64 [n + 1], starts at 0 and never falls.
 
@@ -28,24 +28,27 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> np.ndarray:
-        """The values of one row, as a view. Negative rows count from the end; IndexError beyond the ends."""
+        """Return the values of one row, as a view. Negative rows count from the end; IndexError beyond the ends."""
         row = range(len(self))[row]
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Length of every row, int64 [n], read-only: counted once, since a round asks again for every shard."""
+        """Return the length of every row, int64 [n], read-only.
+
+        Counted once, since a round asks again for every shard.
+        """
         out = np.diff(self.offsets)
         out.flags.writeable = False
         return out
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """The row of every value, int64 [len(values)]."""
+        """Return the row of every value, int64 [len(values)]."""
         return np.repeat(np.arange(len(self)), self.counts)
 
     def take(self, ids: npt.ArrayLike) -> Ragged:
-        """These rows, in this order; a row may be taken twice."""
+        """Return these rows, in this order; a row may be taken twice."""
         ids = np.asarray(ids, dtype=np.int64)
         starts = self.offsets[:-1][ids]
         offsets = _offsets(self.counts[ids])
@@ -54,14 +57,14 @@ class Ragged:
 
     @classmethod
     def from_lists(cls, lists: Iterable[Sequence[int]], dtype: npt.DTypeLike = np.int32) -> Ragged:
-        """One row per list. For small hand-made inputs: it walks over the lists."""
+        """Make one row per list. For small hand-made inputs: it walks over the lists."""
         rows = [np.asarray(row, dtype=dtype) for row in lists]
         values = np.concatenate([*rows, np.empty(0, dtype)])
         return cls(values, _offsets(np.array([len(r) for r in rows], dtype=np.int64)))
 
     @classmethod
     def from_sorted(cls, keys: npt.ArrayLike, values: np.ndarray, n: int) -> Ragged:
-        """Rows 0..n-1 from values whose row numbers `keys` already ascend.
+        """Make rows 0..n-1 from values whose row numbers `keys` already ascend.
 
         >>> Ragged.from_sorted([0, 0, 2], np.array([5, 6, 7]), 4).counts.tolist()
         [2, 0, 1, 0]
@@ -70,7 +73,7 @@ class Ragged:
 
     @classmethod
     def empty(cls, n: int, dtype: npt.DTypeLike = np.int32) -> Ragged:
-        """n rows with nothing in them."""
+        """Make n rows with nothing in them."""
         return cls(np.empty(0, dtype), np.zeros(n + 1, np.int64))
 
 

@@ -1,4 +1,4 @@
-"""Recommendation on the device: a bundle, onnxruntime, no torch."""
+"""This recommends on the device, with a bundle, onnxruntime, and no torch."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Recommender:
-    """Scores and encodes with one bundle. Raises `InputError` for one that is damaged or inconsistent.
+    """A recommender scores and encodes with one bundle. Raises `InputError` for one that is damaged or inconsistent.
 
     >>> Recommender("bundles/rpi_5_8gb").recommend(10, user="196")  # doctest: +SKIP
     [('318', "Schindler's List (1993)", 4.81), ...]
@@ -39,16 +39,16 @@ class Recommender:
 
     @property
     def users(self) -> list[str]:
-        """Ids of the simulated users whose private state the bundle carries."""
+        """Return the ids of the simulated users whose private state the bundle carries."""
         return list(self._clients.ids)
 
     @property
     def items(self) -> int:
-        """Number of items of the catalogue."""
+        """Return the number of items of the catalogue."""
         return self.catalogue.items
 
     def scores(self, user: str | None = None, history: Iterable[str | int] | None = None) -> Floats:
-        """A user's score (logit) of every item, float32 [items]. Arguments as in `recommend`."""
+        """Return a user's score (logit) of every item, float32 [items]. Arguments as in `recommend`."""
         number = None if user is None else self._clients.number(user)
         private = self._clients.private(number)
         past = self._clients.items("history", number) if history is None else self.catalogue.numbers(history)
@@ -68,7 +68,7 @@ class Recommender:
         exclude: Iterable[str | int] = (),
         history: Iterable[str | int] | None = None,
     ) -> list[tuple[str, str, float]]:
-        """The k best items as (id, title, score), best first; ties in the catalogue's order.
+        """Return the k best items as (id, title, score), best first; ties in the catalogue's order.
 
         `user`: one of `users`; None is a new device with the initial private tensors. Items the user has seen
         are left out, and so are those in `exclude` (ids, or numbers in the catalogue). `history` replaces the
@@ -84,7 +84,7 @@ class Recommender:
         return self.catalogue.best(self.scores(user, history), k, left_out)
 
     def encode(self, texts: str | list[str]) -> Floats:
-        """Text vectors, float32 [n, width] (one text: n = 1). `InputError` when the bundle has no encoder."""
+        """Return text vectors, float32 [n, width] (one text: n = 1). `InputError` when the bundle has no encoder."""
         if self._encoder is None:
             config, manifest = self.bundle.config, self.bundle.manifest
             if config.encoder is None:

@@ -1,4 +1,4 @@
-"""What all records of a bundle's JSON files have in common: strict, unchangeable, and no odd file names."""
+"""All records of a bundle's JSON files are strict and unchangeable, and have no odd file names."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ Moment = Annotated[str, AfterValidator(plain), AfterValidator(moment)]
 
 
 class Record(BaseModel):
-    """A part of a JSON file: unknown fields are refused."""
+    """This is a part of a JSON file: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -42,8 +42,11 @@ DIGITS = 9  # longest number of a round
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a device bears with a server. `tries` of a request that fails, with pauses that double from `pause_s` up
-    to `longest_s`; `request_s`: all of one request; `idle_s`: without any work, after which the device gives up."""
+    """This says how long a device bears with a server.
+
+    `tries` of a request that fails, with pauses that double from `pause_s` up to `longest_s`; `request_s`: all of one
+    request; `idle_s`: without any work, after which the device gives up.
+    """
 
     tries: int = 8
     pause_s: float = 0.25
@@ -54,8 +57,11 @@ class Patience:
 
 @dataclass(frozen=True)
 class Task:
-    """A round to be done; `done`: there are no more, and `content` is the server's last word. `rest`: it goes on
-    without this device, whose privacy budget is spent."""
+    """A task is a round to be done.
+
+    `done`: there are no more, and `content` is the server's last word. `rest`: it goes on without this device, whose
+    privacy budget is spent.
+    """
 
     round: int
     content: bytes
@@ -64,9 +70,12 @@ class Task:
 
 
 @dataclass
-class Tally:
-    """What a device did for a server: rounds whose release was taken, those that had closed, those it was told to sit
-    out since its privacy budget is spent, bytes of bodies."""
+class TrafficCounts:
+    """This counts what a device did for a server.
+
+    Rounds whose release was taken, those that had closed, those it was told to sit out since its privacy budget is
+    spent, bytes of bodies.
+    """
 
     taken: int = 0
     late: int = 0
@@ -77,8 +86,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class Server:
-    """A server as a device sees it. `token`: sent with every request; `ca`: file of the authority that signed its
-    certificate (None: the system's).
+    """This is a server as a device sees it.
+
+    `token`: sent with every request; `ca`: file of the authority that signed its certificate (None: the system's).
 
     Raises `InputError` for an address that is none, and for a token that would travel in the clear to another host.
 
@@ -106,11 +116,11 @@ class Server:
 
     @property
     def host(self) -> str:
-        """The server's name or number."""
+        """Return the server's name or number."""
         return urlsplit(self.url).hostname or ""
 
     def task(self, device: str, after: int, limit: int) -> Task | None:
-        """The round above `after` that is open, None if there is none yet. `limit`: bytes of the answer."""
+        """Return the round above `after` that is open, None if there is none yet. `limit`: bytes of the answer."""
         status, number, body = self._ask("GET", f"{TASK}?device={quote(device, safe='')}&after={after}", b"", limit)
         if status == WAIT:
             return None if number is None else Task(number, b"", done=False, rest=True)
@@ -181,7 +191,7 @@ class Server:
 
 
 def read_token(path: Path) -> str:
-    """The token in a file: its one line, plain characters. Raises `InputError` for anything else."""
+    """Return the token in a file: its one line, plain characters. Raises `InputError` for anything else."""
     try:
         with open(path, "rb") as file:
             token = file.read(TOKEN[1] + 2).decode("ascii").strip()
@@ -210,7 +220,7 @@ def join(
     token: str | None = None,
     ca: Path | None = None,
     patience: Patience | None = None,
-) -> Tally:
+) -> TrafficCounts:
     """Work for the server at `url` until it has no more rounds, then take its last update.
 
     A device that was stopped at any moment goes on where it was when it joins again: what it has learned of a round is
@@ -224,7 +234,7 @@ def join(
     name, limit = device.state.facts["user"], update_limit(device.learning)
     if name is None:
         raise InputError("a server knows devices by their user; start the state as one of the bundle's users")
-    tally, after, new = Tally(), 0, list(interactions)
+    counts, after, new = TrafficCounts(), 0, list(interactions)
     until = time.monotonic() + server.patience.idle_s
     while True:
         task = server.task(name, after, limit)
@@ -234,19 +244,19 @@ def join(
             time.sleep(server.patience.pause_s)  # however fast it says so
             continue
         if task.rest:
-            after, tally.rested, until = task.round, tally.rested + 1, time.monotonic() + server.patience.idle_s
+            after, counts.rested, until = task.round, counts.rested + 1, time.monotonic() + server.patience.idle_s
             continue
-        tally.bytes_down += len(task.content)
+        counts.bytes_down += len(task.content)
         _catch_up(device, task, url)
         if task.done:
-            return tally
+            return counts
         content = device.learn(new).to_bytes()
         new, after = [], task.round
         if server.send(name, task.round, content):
-            tally.taken += 1
-            tally.bytes_up += len(content)
+            counts.taken += 1
+            counts.bytes_up += len(content)
         else:
-            tally.late += 1
+            counts.late += 1
         until = time.monotonic() + server.patience.idle_s
 
 
@@ -266,7 +276,7 @@ def _catch_up(device: Device, task: Task, url: str) -> None:
 
 
 def _values(learning: Learning, names: set[str]) -> int:
-    """Bytes of these tensors, whole, with an item number beside every row of a table."""
+    """Return the bytes of these tensors, whole, with an item number beside every row of a table."""
     size = 0
     for tensor in learning.tensors:
         if tensor.name in names:

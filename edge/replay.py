@@ -1,4 +1,6 @@
-"""The client side of F3CRec as functions on arrays: how far a client's taste has moved, and what it replays (§4.2).
+"""This is the client side of F3CRec as functions on arrays:
+
+how far a client's taste has moved, and what it replays (§4.2).
 
 Owns: the maths, for one client on its device or a shard of them. Does not own: who remembers what, and when.
 
@@ -13,6 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from edge import purposes
 from edge.ragged import Ragged
 from privacy import keyed
 
@@ -24,7 +27,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Replay:
-    """What clients replay beside their own examples: the same soft-labelled examples in every batch of the round.
+    """Clients replay this beside their own examples: the same soft-labelled examples in every batch of the round.
 
     `items`: row k lists the distinct items of client slot k; `label` and `weight` float32 [n] stand beside its values.
     A label lies in [0, 1]; weights come on top of those of the batch, which sum to 1 per client.
@@ -36,7 +39,9 @@ class Replay:
 
 
 def ranks(scores: npt.NDArray[np.float32], places: Ints) -> Ints:
-    """Ranks (1 is best) among all of some items: `scores` [C, n]; `places` [C, N] their columns, -1 for none (rank 0).
+    """Return ranks (1 is best) among all of some items:
+
+    `scores` [C, n]; `places` [C, N] their columns, -1 for none (rank 0).
 
     Of equal scores the one in the earlier column is better, so every client's ranks differ.
 
@@ -57,7 +62,7 @@ def ranks(scores: npt.NDArray[np.float32], places: Ints) -> Ints:
 
 
 def preference_shift(now: Ints) -> Ints:
-    """How far each client's remembered list has moved: sum over k of |rank of its k-th item - k|, int64 [C].
+    """Return how far each client's remembered list has moved. Sum over k of |rank of its k-th item - k|, int64 [C].
 
     `now` [C, N] are the items' ranks today; 0 marks an empty place.
 
@@ -69,7 +74,7 @@ def preference_shift(now: Ints) -> Ints:
 
 
 def memory_sizes(shift: Ints, sizes: Ints, scale: float) -> Ints:
-    """How many remembered items each client replays: floor(exp(-scale * shift) * list length), int64 [C].
+    """Return how many remembered items each client replays: floor(exp(-scale * shift) * list length), int64 [C].
 
     >>> memory_sizes(np.array([0, 100]), np.array([30, 30]), 0.006).tolist()
     [30, 16]
@@ -81,7 +86,7 @@ def memory_sizes(shift: Ints, sizes: Ints, scale: float) -> Ints:
 def without_replacement(
     keys: npt.NDArray[np.uint64], lists: Lists, sizes: Ints, weight: npt.NDArray[np.float64] | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Which remembered items are drawn: `sizes` [C] of each client's list without replacement, bool [C, N] (Eq. 4).
+    """Draw `sizes` [C] of each client's remembered items without replacement, bool [C, N] (Eq. 4).
 
     `weight` [C, N] makes items likelier (each draw proportional to it); none: all alike.
     """
@@ -108,7 +113,7 @@ def best(scores: Floats, size: int) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which of the remembered items enter a round, and with what weight.
+    """A rule says which of the remembered items enter a round, and with what weight.
 
     `picks`: "all" of the list; "adaptive": as many as the client's taste is steady (F3CRec Eq. 2-4); "discrepancy":
     `list_size` of them, the likelier the further they have fallen (SPP). `weight` and `reduction`: a client's replayed
@@ -123,10 +128,10 @@ class Rule:
     seed: int
 
     def chosen(self, lists: Lists, now: Ints | None, clients: Ints, number: int) -> npt.NDArray[np.bool_]:
-        """What enters round `number`, bool [C, N]; `now` [C, N] are today's ranks ("all" does not need them)."""
+        """Say what enters round `number`, bool [C, N]; `now` [C, N] are today's ranks ("all" does not need them)."""
         if self.picks == "all" or now is None:
             return lists >= 0
-        keys = keyed.fold(keyed.key(self.seed, "replay", number), clients)
+        keys = keyed.fold(keyed.key(self.seed, purposes.REPLAY, number), clients)
         sizes = (lists >= 0).sum(axis=1)
         if self.picks == "adaptive":
             return without_replacement(keys, lists, memory_sizes(preference_shift(now), sizes, self.shift_scale))
@@ -135,7 +140,7 @@ class Rule:
         return without_replacement(keys, lists, np.minimum(sizes, self.list_size), np.log1p(fallen) + 1e-6)
 
     def replay(self, lists: Lists, labels: Floats, chosen: npt.NDArray[np.bool_]) -> Replay:
-        """The chosen items as soft-labelled examples (F3CRec Eq. 5, 6)."""
+        """Return the chosen items as soft-labelled examples (F3CRec Eq. 5, 6)."""
         counts = chosen.sum(axis=1)
         items = Ragged(lists[chosen], np.concatenate([[0], np.cumsum(counts)]))
         size = self.weight / (counts[items.rows] if self.reduction == "mean" else 1.0)

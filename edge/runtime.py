@@ -1,4 +1,4 @@
-"""Whether the installed onnxruntime can read a bundle's graphs: asked before it is handed one.
+"""This asks whether the installed onnxruntime can read a bundle's graphs, before it is handed one.
 
 The table of what a release reads is the release itself: it is given a graph of one Identity node that we write, with
 the file format and operator set that the bundle names.
@@ -30,7 +30,7 @@ def check_runtime(where: str, onnx: Onnx) -> None:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """The first three numbers of a version, missing ones 0.
+    """Return the first three numbers of a version, missing ones 0.
 
     >>> version("1.17") < version("1.17.1") < version("1.31.0.dev2")
     True
@@ -41,7 +41,7 @@ def version(text: str) -> tuple[int, ...]:
 
 @cache
 def reads(ir: int, opset: int) -> bool:
-    """Whether the installed onnxruntime loads the smallest graph of this file format and operator set."""
+    """Say whether the installed onnxruntime loads the smallest graph of this file format and operator set."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -55,7 +55,7 @@ def reads(ir: int, opset: int) -> bool:
 
 
 def identity(ir: int, opset: int) -> bytes:
-    """y = x as an ONNX file: a protobuf of few fields (onnx.proto: ModelProto, GraphProto, NodeProto)."""
+    """Return y = x as an ONNX file: a protobuf of few fields (onnx.proto: ModelProto, GraphProto, NodeProto)."""
     kind = _part(1, _number(1, 1) + _part(2, _part(1, _number(2, 1))))  # tensor(float) of shape [1]
     node = _part(1, b"x") + _part(2, b"y") + _part(4, b"Identity")
     ends = _part(11, _part(1, b"x") + _part(2, kind)) + _part(12, _part(1, b"y") + _part(2, kind))
@@ -72,7 +72,7 @@ def _part(field: int, content: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits to a byte, low ones first, the high bit on all but the last."""
+    """Encode a number, seven bits to a byte, low ones first, the high bit on all but the last."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -1,4 +1,4 @@
-"""A client's examples: its positives, keyed negatives, and the order in which batches take them.
+"""This draws a client's examples: its positives, keyed negatives, and the order in which batches take them.
 
 Everything is a function of (seed, purpose, round, epoch, client, index), so one client's examples are the same whether
 it is drawn alone, in a shard of ten or on another worker. Owns the draws; does not own training.
@@ -6,11 +6,13 @@ it is drawn alone, in a shard of ten or on another worker. Owns the draws; does 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from edge import purposes
 from edge.ragged import Ragged
 from privacy import keyed
 from privacy.errors import InputError
@@ -23,19 +25,42 @@ BITMAP_LIMIT = 1 << 26
 
 
 @dataclass(frozen=True)
-class Examples:
-    """The examples of a shard's clients for one epoch, client after client, in batch order.
+class Selection:
+    """A selection says which examples a phase of local work learns from, and what is kept together.
 
-    `items` int32 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C].
+    `pairs`: every positive comes with the negatives drawn for it, so that a loss can compare them. `part`: "all" of a
+    client's positives, or the "support" or "query" set of a cut that is drawn anew each round; `support` is the support
+    set's share, rounded up.
+    """
+
+    pairs: bool = False
+    part: Literal["all", "support", "query"] = "all"
+    support: float = 0.5
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True)
+class Examples:
+    """These are the examples of a shard's clients for one epoch, client after client, in batch order.
+
+    `items` int32 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C]. Examples come in groups of `group`,
+    which no batch parts: 1, or a positive and its negatives after it.
     """
 
     items: npt.NDArray[np.int32]
     label: npt.NDArray[np.float32]
     counts: npt.NDArray[np.int64]
+    group: int = 1
+
+    def batch(self, batch_size: int) -> int:
+        """Return the number of examples of a full batch: as many whole groups as fit, at least one."""
+        return max(batch_size // self.group, 1) * self.group
 
 
 def segments(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For rows of the given lengths laid end to end: which row each entry is in, and its place within the row.
+    """Return, for rows of the given lengths laid end to end, which row each entry is in, and its place within the row.
 
     >>> row, place = segments(np.array([2, 0, 3]))
     >>> row.tolist(), place.tolist()
@@ -46,7 +71,7 @@ def segments(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
 
 
 class Membership:
-    """Which (client, item) pairs are among the shard's positives. Exact for any catalogue size."""
+    """This says which (client, item) pairs are among the shard's positives. Exact for any catalogue size."""
 
     def __init__(self, row: npt.NDArray[np.int64], items: npt.NDArray[np.integer], clients: int, catalogue: int):
         self.catalogue = catalogue
@@ -67,7 +92,7 @@ class Membership:
 
 
 class Sampler:
-    """Draws the examples of any clients from their positives.
+    """The sampler draws the examples of any clients from their positives.
 
     `train`: positives of every client. `pool`: items that may be negatives. `catalogue`: number of items in all. `ids`
     are the clients' numbers, which key their draws, where they are not the rows of `train` (a device: its own).
@@ -95,12 +120,41 @@ class Sampler:
     def _keys(self, purpose: str, path: tuple[int, ...], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         return keyed.fold(keyed.key(self.seed, purpose, *path), clients if self.ids is None else self.ids[clients])
 
-    def steps(self, clients: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Optimiser steps of one epoch of these clients."""
-        return -(-self.train.counts[clients] * (1 + self.negatives) // self.batch_size)
+    def steps(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
+        """Return the optimiser steps of one epoch of these clients."""
+        counts = self.counts(clients, which)
+        if which.pairs:
+            return -(-counts // max(self.batch_size // (1 + self.negatives), 1))
+        return -(-counts * (1 + self.negatives) // self.batch_size)
 
-    def epoch(self, clients: npt.NDArray[np.int64], purpose: str, *path: int) -> Examples:
-        """The examples of one epoch: every positive once with `negatives` fresh negatives (the same for any shard)."""
+    def counts(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
+        """Count the positives of these clients that an epoch has; whoever has more has no fewer of a part."""
+        whole = self.train.counts[clients]
+        if which.part == "all":
+            return whole
+        support = np.ceil(whole * which.support).astype(np.int64)
+        return support if which.part == "support" else whole - support
+
+    def _positives(self, clients: npt.NDArray[np.int64], which: Selection, path: tuple[int, ...]) -> Ragged:
+        """The positives an epoch is about; the cut of a round depends on nothing but seed, round and client."""
+        whole = self.train.take(clients)
+        if which.part == "all":
+            return whole
+        row, place = segments(whole.counts)
+        draws = keyed.bits(self._keys(purposes.SUPPORT, path[:1], clients)[row], place)
+        order = np.lexsort((draws, row))
+        chosen = np.empty(len(row), np.bool_)
+        chosen[order] = place < self.counts(clients, replace(which, part="support"))[row]
+        chosen = chosen if which.part == "support" else ~chosen
+        counts = self.counts(clients, which)
+        return Ragged(whole.values[chosen], np.concatenate([[0], np.cumsum(counts)]))
+
+    def epoch(
+        self, clients: npt.NDArray[np.int64], purpose: str, *path: int, which: Selection = EVERYTHING
+    ) -> Examples:
+        """Draw one epoch: every positive once with `negatives` fresh negatives (the same for any shard)."""
+        if which != EVERYTHING:
+            return self._selected(clients, purpose, path, which)
         positives = self.train.take(clients)
         wanted = positives.counts * self.negatives
         counts = positives.counts + wanted
@@ -116,6 +170,34 @@ class Sampler:
         items[np.repeat(start + positives.counts, wanted) + index] = drawn
         return self._shuffled(clients, Examples(items, label, counts), purpose, *path)
 
+    def _selected(
+        self, clients: npt.NDArray[np.int64], purpose: str, path: tuple[int, ...], which: Selection
+    ) -> Examples:
+        """Return the examples of one epoch, a positive's negatives after it.
+
+        Order is drawn of whole groups if they stay.
+        """
+        positives, whole = self._positives(clients, which, path), self.train.take(clients)
+        seen = Membership(whole.rows, whole.values, len(clients), self.catalogue)
+        row, index = segments(positives.counts * self.negatives)
+        drawn = self._negatives(clients, row, index, seen, purpose, *path).reshape(-1, self.negatives)
+        group = 1 + self.negatives
+        items = np.concatenate([positives.values.astype(np.int32)[:, None], drawn], axis=1)
+        label = np.zeros(items.shape, np.float32)
+        label[:, 0] = 1.0
+        if which.pairs:
+            order = self._order(clients, positives.counts, purpose, path)
+            return Examples(items[order].ravel(), label[order].ravel(), positives.counts * group, group)
+        return self._shuffled(clients, Examples(items.ravel(), label.ravel(), positives.counts * group), purpose, *path)
+
+    def _order(
+        self, clients: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], purpose: str, path: tuple[int, ...]
+    ) -> npt.NDArray[np.int64]:
+        """Return the keyed order of each client's positives."""
+        row, place = segments(counts)
+        draws = keyed.bits(self._keys(purposes.order(purpose), path, clients)[row], place)
+        return np.lexsort((place, draws, row))
+
     def _negatives(
         self,
         clients: npt.NDArray[np.int64],
@@ -125,8 +207,8 @@ class Sampler:
         purpose: str,
         *path: int,
     ) -> npt.NDArray[np.int32]:
-        """Uniform over the pool without the client's positives; a draw that hits one is drawn again."""
-        keys = self._keys(f"{purpose} negatives", path, clients)
+        """Draw uniformly over the pool without the client's positives; a draw that hits one is drawn again."""
+        keys = self._keys(purposes.negatives(purpose), path, clients)
         drawn = self.pool[keyed.integers(keys[row], index, len(self.pool))]
         open_ = np.flatnonzero(seen(row, drawn)) if len(drawn) else row
         attempt = 0
@@ -138,7 +220,7 @@ class Sampler:
         return drawn
 
     def _shuffled(self, clients: npt.NDArray[np.int64], examples: Examples, purpose: str, *path: int) -> Examples:
-        """Keyed order of the examples of clients with more than one batch; one batch has no order.
+        """Return the keyed order of the examples of clients with more than one batch; one batch has no order.
 
         (client, draw, place) is packed into one number: plain numbers are sorted several times faster than an order
         of them is found.
@@ -150,7 +232,7 @@ class Sampler:
         bits = int(place.max()).bit_length()
         if len(long).bit_length() + DRAW_BITS + bits > 64:
             raise ValueError(f"{len(long)} clients of up to {place.max() + 1} examples are too many for one call")
-        keys = self._keys(f"{purpose} order", path, clients[long])
+        keys = self._keys(purposes.order(purpose), path, clients[long])
         packed = keyed.bits(keys[row], place) >> np.uint64(64 - DRAW_BITS) << np.uint64(bits)
         packed |= row.astype(np.uint64) << np.uint64(DRAW_BITS + bits)
         packed |= place.astype(np.uint64)

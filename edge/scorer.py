@@ -1,4 +1,4 @@
-"""One client's scores of the whole catalogue, from a score graph and the tables it reads."""
+"""This scores the whole catalogue for one client, by a score graph and the tables it reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = 4096
 
 
 class Scorer:
-    """Scores with one graph; `tables` are read by name, `items` is the catalogue's size.
+    """A scorer scores with one graph; `tables` are read by name, `items` is the catalogue's size.
 
     Raises `InputError` for a table that the graph reads and nobody has, and for scores that are not finite.
     """
@@ -31,8 +31,11 @@ class Scorer:
         self._graph, self._items = graph, items
 
     def scores(self, dense: Mapping[str, Floats], context: Ints | Windows, tables: Mapping[str, Rows]) -> Floats:
-        """Scores (logits) of every item, float32 [items]. `dense`: "shared.X" and "private.X". `context`: the client's
-        past positives, or its window where the graph reads a session."""
+        """Return scores (logits) of every item, float32 [items].
+
+        `dense`: "shared.X" and "private.X". `context`: the client's past positives, or its window where the graph reads
+        a session.
+        """
         out = np.empty(self._items, np.float32)
         past = window_feeds if isinstance(context, Windows) else history_feeds
         feeds: dict[str, npt.NDArray[Any]] = {**dense, **past(self._graph, context, tables)}  # type: ignore[arg-type]
@@ -51,7 +54,10 @@ class Scorer:
 
 
 def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
-    """A graph's inputs about the client's past positives; nothing yet: one row of padding, labelled and weighted 0."""
+    """Return a graph's inputs about the client's past positives.
+
+    Nothing yet: one row of padding, labelled and weighted 0.
+    """
     rows = context if len(context) else np.zeros(1, np.int64)
     label = np.full(len(rows), 1 if len(context) else 0, np.float32)
     feeds: dict[str, npt.NDArray[Any]] = {"label.history": label, "weight.history": label / np.float32(len(rows))}
@@ -59,13 +65,13 @@ def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> di
 
 
 def window_feeds(graph: Graph, window: Windows, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
-    """A graph's inputs about the one window of `window`."""
+    """Return a graph's inputs about the one window of `window`."""
     feeds: dict[str, npt.NDArray[Any]] = {"label.history": window.real[0], "times.history": window.times[0]}
     return feeds | {f"history.{name}": read(graph, tables, name, window.items[0]) for name in _wanted(graph, "history")}
 
 
 def read(graph: Graph, tables: Mapping[str, Rows], name: str, items: Any) -> npt.NDArray[Any]:
-    """Rows of a table; `InputError` when there is no such table."""
+    """Return rows of a table; `InputError` when there is no such table."""
     if name not in tables:
         raise InputError(f"{graph.path} reads table '{name}', which the bundle does not have; export again")
     return tables[name](items)

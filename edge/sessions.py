@@ -1,4 +1,4 @@
-"""What a client trains on in a round over sessions: the window of its session, and keyed negatives beside each target.
+"""This draws what a client trains on over sessions: the window of its session, and keyed negatives beside each target.
 
     session → the last length + 1 items → inputs and targets → negatives of every epoch → the client's rows
 
@@ -8,11 +8,13 @@ not own which session a round is about, nor training.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from edge import purposes
 from edge.ragged import Ragged
 from edge.sampling import Membership
 from privacy import keyed
@@ -24,7 +26,9 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Windows:
-    """The newest items of some sessions, set to the right: `items` int64 [C, L], 0 where `real` float32 [C, L] is 0.
+    """These are the newest items of some sessions, set to the right:
+
+    `items` int64 [C, L], 0 where `real` float32 [C, L] is 0.
 
     `times` float32 [C, L]: seconds since the window's first item.
     """
@@ -36,7 +40,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Draw:
-    """The examples of a shard for all epochs of a round.
+    """These are the examples of a shard for all epochs of a round.
 
     A position of a window stands for its item as input and for the item after it as target. `inputs`, `positives`
     [C, L] and `negatives` [E, C, L, n] number the (client, item) pairs of the shard, 0..R-1, which ascend by client,
@@ -54,7 +58,7 @@ class Draw:
 
 
 def windows(items: Ragged, times: Ragged, sessions: Ints, length: int, skip: int = 0) -> Windows:
-    """The last `length` items of each session, without its `skip` newest; a session -1 has none.
+    """Return the last `length` items of each session, without its `skip` newest; a session -1 has none.
 
     >>> made = windows(Ragged.from_lists([[5, 6, 7]]), Ragged.from_lists([[10, 20, 40]]), np.array([0, -1]), 2)
     >>> made.items.tolist(), made.real.tolist(), made.times[0].tolist()
@@ -74,14 +78,14 @@ def windows(items: Ragged, times: Ragged, sessions: Ints, length: int, skip: int
 
 
 def window_of(items: npt.ArrayLike, times: npt.ArrayLike, length: int, skip: int = 0) -> Windows:
-    """The window of one session that has these items; as `windows`."""
+    """Return the window of one session that has these items; as `windows`."""
     whole, moments = np.asarray(items, np.int64), np.asarray(times, np.int64)
     offsets = np.array([0, len(whole)])
     return windows(Ragged(whole, offsets), Ragged(moments, offsets), np.array([0 if len(whole) else -1]), length, skip)
 
 
 class SessionSampler:
-    """Draws what clients train on from their current sessions.
+    """The sampler draws what clients train on from their current sessions.
 
     `items`, `times`: every session of the data; `current` [clients]: the session a client trains on in this round, -1
     for none. `seen`: items a client has had, which are no negatives of it. `pool`: items that may be negatives.
@@ -116,39 +120,51 @@ class SessionSampler:
         self.train = self._targets()
 
     def _targets(self) -> Ragged:
-        """Every client's targets of this round: what it is weighed by."""
+        """Return every client's targets of this round: what it is weighed by."""
         everyone = np.arange(len(self.current))
         some = self.window(everyone).real > 0
         targets = windows(self.items, self.times, self.current, self.length)
         return Ragged(targets.items[some], np.concatenate([[0], np.cumsum(some.sum(axis=1))]))
 
     def steps(self, clients: Ints) -> Ints:
-        """Optimiser steps of one epoch of these clients: one session is one step."""
+        """Return the optimiser steps of one epoch of these clients: one session is one step."""
         return (self.train.counts[clients] > 0).astype(np.int64)
 
     def window(self, clients: Ints) -> Windows:
-        """Inputs of these clients' current sessions: all but the newest item."""
+        """Return the inputs of these clients' current sessions: all but the newest item."""
         return windows(self.items, self.times, self.current[clients], self.length, skip=1)
 
     def draw(self, clients: Ints, purpose: str, number: int, epochs: int) -> Draw:
-        """The examples of these clients in round `number` (the same for any shard)."""
+        """Draw the examples of these clients in round `number` (the same for any shard)."""
+        return self.draws(clients, {purpose: epochs}, number)[purpose]
+
+    def draws(
+        self, clients: Ints, epochs: Mapping[str, int], number: int, whole_catalogue: bool = False
+    ) -> dict[str, Draw]:
+        """Draw the examples of every purpose, all numbering the pairs that any of them reads, or all that there are."""
         inputs = self.window(clients)
         targets = windows(self.items, self.times, self.current[clients], self.length)
         some = inputs.real > 0
         positives = np.where(some, targets.items, 0)
         row, place = np.nonzero(some)
-        negatives = np.zeros((epochs, *some.shape, self.negatives), np.int64)
+        negatives = np.zeros((sum(epochs.values()), *some.shape, self.negatives), np.int64)
         if len(row):
             own = self.seen.take(clients)
             seen = Membership(own.rows, own.values, len(clients), self.catalogue)
             who = clients if self.ids is None else self.ids[clients]
-            for epoch in range(epochs):
-                keys = keyed.fold(keyed.key(self.seed, f"{purpose} negatives", number, epoch), who)
-                negatives[epoch, row, place] = self._negatives(keys, row, place, seen)
-        return self._numbered(clients, inputs, positives, negatives)
+            each = ((purpose, epoch) for purpose, count in epochs.items() for epoch in range(count))
+            for at, (purpose, epoch) in enumerate(each):
+                keys = keyed.fold(keyed.key(self.seed, purposes.negatives(purpose), number, epoch), who)
+                negatives[at, row, place] = self._negatives(keys, row, place, seen)
+        every = self._numbered(clients, inputs, positives, negatives, whole_catalogue)
+        ends = np.cumsum(list(epochs.values())).tolist()
+        return {
+            purpose: replace(every, negatives=every.negatives[end - count : end])
+            for (purpose, count), end in zip(epochs.items(), ends, strict=True)
+        }
 
     def _negatives(self, keys: npt.NDArray[np.uint64], row: Ints, place: Ints, seen: Membership) -> Ints:
-        """[N, n] items of the pool that the clients have not had, for the positions (row, place); drawn until fit."""
+        """Draw [N, n] items of the pool that the clients have not had, for the positions (row, place)."""
         index = place[:, None] * self.negatives + np.arange(self.negatives)
         rows = np.broadcast_to(row[:, None], index.shape)
         drawn = self.pool[keyed.integers(keys[rows], index, len(self.pool))].astype(np.int64)
@@ -161,8 +177,10 @@ class SessionSampler:
             unfit = unfit[seen(flat_rows[unfit], flat[unfit])]
         return flat.reshape(index.shape)
 
-    def _numbered(self, clients: Ints, inputs: Windows, positives: Ints, negatives: Ints) -> Draw:
-        """Number the pairs of client and item that anything here reads."""
+    def _numbered(
+        self, clients: Ints, inputs: Windows, positives: Ints, negatives: Ints, whole_catalogue: bool
+    ) -> Draw:
+        """Number the pairs of client and item that anything here reads, or all of them."""
         real = inputs.real > 0
         slot = np.arange(len(clients))[:, None]
         parts = [inputs.items, positives, *(negatives[..., n] for n in range(self.negatives))]
@@ -170,6 +188,8 @@ class SessionSampler:
         masks = [np.broadcast_to(real, code.shape) for code in codes]
         flat = np.concatenate([code[mask] for code, mask in zip(codes, masks, strict=True)])
         found, place = np.unique(flat, return_inverse=True)
+        if whole_catalogue:
+            found, place = np.arange(len(clients) * self.catalogue), flat
         slots, touched = found // self.catalogue, found % self.catalogue
         first = np.minimum(np.searchsorted(slots, slot), max(len(slots) - 1, 0))  # each client's first row
         numbers, at = [], 0

@@ -1,4 +1,4 @@
-"""Ed25519 signatures (RFC 8032) of exact bytes, in a JSON file of their own beside what they sign. Verifying only.
+"""An Ed25519 signature (RFC 8032) of exact bytes is a JSON file of its own beside what it signs. Verifying only.
 
 Owns the signature's schema, public keys and verification. Does not own signing (`export.sign`): a device has no
 private key.
@@ -25,7 +25,7 @@ Trusted = Sequence[str | Path] | None  # public key files; None: signatures are 
 
 
 class Signature(Record):
-    """`<file>.sig.json`: which key signed, and the signature of all of the file's bytes."""
+    """`<file>.sig.json` says which key signed, and has the signature of all of the file's bytes."""
 
     schema_: Literal["edgefr.signature/1"] = Field(alias="schema", description="format of this file")
     key: str = Field(pattern="^[0-9a-f]{64}$", description="key id: sha256 of the raw public key")
@@ -33,7 +33,7 @@ class Signature(Record):
 
 
 def place(path: Path) -> Path:
-    """Where the signature of a file lies.
+    """Return where the signature of a file lies.
 
     >>> place(Path("update.safetensors")).name
     'update.safetensors.sig.json'
@@ -42,7 +42,7 @@ def place(path: Path) -> Path:
 
 
 def parse(where: str, raw: bytes) -> Signature:
-    """A signature file's content; `InputError` when it is not one."""
+    """Return a signature file's content; `InputError` when it is not one."""
     try:
         if len(raw) > LIMIT:
             raise ValueError(f"more than {LIMIT:,} bytes")
@@ -52,7 +52,7 @@ def parse(where: str, raw: bytes) -> Signature:
 
 
 def check(where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> str | None:
-    """The id of the trusted key that signed `content`; None when no trust is asked for.
+    """Return the id of the trusted key that signed `content`; None when no trust is asked for.
 
     `raw` is the signature file (None: there is none), `trusted` the public key files. Raises `InputError` for a
     malformed signature, and, with `trusted`, for one that is missing, wrong, or of another key.
@@ -75,7 +75,7 @@ def check(where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> st
 
 
 def load_public(path: str | Path) -> Ed25519PublicKey:
-    """An Ed25519 public key from a PEM file; `InputError` for anything else."""
+    """Load an Ed25519 public key from a PEM file; `InputError` for anything else."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -105,5 +105,5 @@ def read_pem(path: str | Path) -> bytes:
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """Hex sha256 of the raw public key."""
+    """Return the hex sha256 of the raw public key."""
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()

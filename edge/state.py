@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 @dataclass
 class State:
-    """What a device keeps: plain `facts` (JSON values) and `tensors` by name."""
+    """A device keeps this: plain `facts` (JSON values) and `tensors` by name."""
 
     facts: dict[str, Any]
     tensors: dict[str, Array] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class State:
         self.tensors = {name: value for name, value in self.tensors.items() if not name.startswith(f"{prefix}.")}
 
     def digest(self) -> str:
-        """sha256 over facts and tensors."""
+        """Return the sha256 over facts and tensors."""
         whole = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode())
         for name in sorted(self.tensors):
             value = np.asarray(self.tensors[name], order="C")
@@ -60,7 +60,7 @@ class State:
 
 
 class Store:
-    """The folder of one device's state.
+    """This is the folder of one device's state.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -76,11 +76,11 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """Whether a state is there."""
+        """Say whether a state is there."""
         return (self.folder / STATE).exists()
 
     def read(self, name: str = STATE) -> State:
-        """The state; `InputError` when it is not one, or has been damaged."""
+        """Return the state; `InputError` when it is not one, or has been damaged."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -113,7 +113,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While inside, no other process changes this state; `InputError` when one is at it."""
+        """Keep other processes from changing this state while inside; `InputError` when one is at it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""The epochs of a shard as optimiser steps: every (client, item) of a step once, its appearances as weight.
+"""The epochs of a shard become optimiser steps: every (client, item) of a step once, its appearances as weight.
 
 An item that was drawn twice as a negative of the same batch has the same loss twice, so one example of double weight is
 the same sum, and no two examples of a step read the same row of a client.
@@ -7,7 +7,7 @@ the same sum, and no two examples of a step read the same row of a client.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,24 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """These are the entries of steps that are to be compared: positives with the negatives that were drawn for them.
+
+    `positive` [P] and `negative` [P, k] number entries of all steps; `share` [P] is 1 / positives of the client's
+    batch. Positives ascend by step, then client slot: step s owns `bounds[s]` to `bounds[s + 1]`, `lengths` [S, C]
+    counts each client's.
+    """
+
+    positive: Ints
+    negative: Ints
+    share: Floats
+    bounds: Ints
+    lengths: Ints
+
+
+@dataclass(frozen=True)
 class Steps:
-    """The steps of one or more epochs end to end; entries ascend by step, then client slot, then item.
+    """These are the steps of one or more epochs end to end; entries ascend by step, then client slot, then item.
 
     `items`, `label`, `weight`, `row` are [N]: step s owns entries `bounds[s]` to `bounds[s + 1]`. A weight is the
     example's share of its client's batch, so the weights of a client sum to 1 (and to more with a replay). `lengths`
@@ -39,6 +55,7 @@ class Steps:
     lengths: Ints
     slots: Ints
     touched: Ints
+    pairs: Pairs | None = None
 
 
 @dataclass(frozen=True)
@@ -51,61 +68,104 @@ class Packing:
 
     @classmethod
     def of(cls, clients: int, catalogue: int, steps: int) -> Packing:
-        """Room for all slots, items and steps; raises OverflowError beyond 64 bits."""
+        """Make room for all slots, items and steps; raises OverflowError beyond 64 bits."""
         slot, item, step = (max(n - 1, 1).bit_length() for n in (clients, catalogue, steps))
         if slot + item + step + 1 > 64:
             raise OverflowError(f"{clients} clients, {catalogue} items and {steps} steps do not fit one number")
         return cls(item, step, np.uint32 if slot + item + step + 1 <= 32 else np.uint64)
 
     def pack(self, slot: Ints, items: npt.NDArray[np.integer], step: Ints) -> Codes:
-        """Codes with label 0."""
+        """Make codes with label 0."""
         high = (slot.astype(self.dtype) << self.dtype(self.item)) | items.astype(self.dtype)
         return (high << self.dtype(self.step + 1)) | (step.astype(self.dtype) << self.dtype(1))
 
     def pair(self, codes: Codes) -> Codes:
-        """(slot, item) of each code, in one number."""
+        """Return (slot, item) of each code, in one number."""
         return codes >> self.dtype(self.step + 1)
 
     def slot_of(self, codes: Codes) -> Ints:
-        """Slot of each code."""
+        """Return the slot of each code."""
         return (codes >> self.dtype(self.item + self.step + 1)).astype(np.int64)
 
     def item_of(self, codes: Codes) -> Ints:
-        """Item of each code."""
+        """Return the item of each code."""
         return (self.pair(codes) & self.dtype((1 << self.item) - 1)).astype(np.int64)
 
     def step_of(self, codes: Codes) -> Ints:
-        """Step of each code."""
+        """Return the step of each code."""
         return (codes >> self.dtype(1) & self.dtype((1 << self.step) - 1)).astype(np.int64)
 
 
 def steps_of(epochs: Sequence[Examples], batch_size: int, catalogue: int, replay: Replay | None = None) -> Steps:
-    """The steps of epochs of one shard, with its replay in every step.
+    """Make the steps of epochs of one shard, with its replay in every step.
 
-    Clients must come by falling number of examples, the same in every epoch: those active at a step are a prefix.
+    Clients must come by falling number of examples in every epoch: those active at a step are a prefix.
     """
-    counts = epochs[0].counts
-    each = int(-(-counts.max(initial=0) // batch_size))
-    packing = Packing.of(len(counts), catalogue, each * len(epochs))
-    slot, place = segments(counts)
-    batch = place // batch_size if each > 1 else np.zeros(1, np.int64)
+    each = [int(-(-examples.counts.max(initial=0) // examples.batch(batch_size))) for examples in epochs]
+    packing = Packing.of(len(epochs[0].counts), catalogue, sum(each))
+    places = _places(epochs, batch_size)
+    first = np.cumsum([0, *each]).tolist()
     codes = np.concatenate(
         [
-            packing.pack(slot, examples.items, batch + epoch * each) | examples.label.astype(packing.dtype)
-            for epoch, examples in enumerate(epochs)
+            packing.pack(slot, examples.items, batch + start) | examples.label.astype(packing.dtype)
+            for start, examples, (slot, batch) in zip(first, epochs, places, strict=False)
         ]
     )
+    groups = _groups(packing, epochs, codes) if any(examples.group > 1 for examples in epochs) else None
     codes.sort()
-    first, times = _runs(codes)
-    codes = codes[first]
-    sizes = np.clip(counts - np.arange(each)[:, None] * batch_size, 0, batch_size)  # examples of each batch
-    sizes = np.tile(sizes, (len(epochs), 1))
+    begin, times = _runs(codes)
+    codes = codes[begin]
+    sizes = np.concatenate(
+        [
+            np.clip(e.counts - np.arange(n)[:, None] * e.batch(batch_size), 0, e.batch(batch_size))
+            for e, n in zip(epochs, each, strict=True)
+        ]
+    )  # examples of each batch
     weight = (times / sizes[packing.step_of(codes), packing.slot_of(codes)]).astype(np.float32)
     label = (codes & packing.dtype(1)).astype(np.float32)
     codes &= ~packing.dtype(1)
     if replay is not None:
         codes, label, weight = _joined(packing, (codes, label, weight), replay, sizes > 0)
-    return _ordered(packing, codes, label, weight, sizes.shape)
+    steps = _ordered(packing, codes, label, weight, sizes.shape)
+    return steps if groups is None else replace(steps, pairs=_pairs(packing, codes, groups, sizes.shape))
+
+
+def _places(epochs: Sequence[Examples], batch_size: int) -> list[tuple[Ints, Ints]]:
+    """Return slot and batch of every example of each epoch; epochs of equal counts share them."""
+    out: list[tuple[Ints, Ints]] = []
+    for number, examples in enumerate(epochs):
+        before = epochs[number - 1]
+        if number and before.group == examples.group and np.array_equal(before.counts, examples.counts):
+            out.append(out[-1])
+            continue
+        slot, place = segments(examples.counts)
+        size = examples.batch(batch_size)
+        out.append((slot, place // size if examples.counts.max(initial=0) > size else np.zeros(1, np.int64)))
+    return out
+
+
+def _groups(packing: Packing, epochs: Sequence[Examples], codes: Codes) -> Codes:
+    """Return the codes of every group's examples without labels, [groups, 1 + k], its positive first."""
+    sizes = {examples.group for examples in epochs}
+    if len(sizes) > 1:
+        raise ValueError("phases with pairs and phases without draw for themselves: give them other `draws`")
+    return (codes & ~packing.dtype(1)).reshape(-1, sizes.pop())
+
+
+def _pairs(packing: Packing, codes: Codes, groups: Codes, shape: tuple[int, ...]) -> Pairs:
+    """Return pairs [S, C] of groups, as numbers of the entries that the ascending distinct `codes` become."""
+    number, clients = shape
+    place = np.empty(len(codes), np.int64)  # of each code among the entries, which ascend by step first
+    place[np.argsort(packing.step_of(codes).astype(np.min_scalar_type(max(number, 1))), kind="stable")] = np.arange(
+        len(codes)
+    )
+    cell = packing.step_of(groups[:, 0]) * clients + packing.slot_of(groups[:, 0])
+    order = np.argsort(cell, kind="stable")
+    found = place[np.searchsorted(codes, groups[order])]
+    lengths = np.bincount(cell, minlength=number * clients).reshape(number, clients)
+    share = (1.0 / lengths.ravel()[cell[order]]).astype(np.float32)
+    bounds = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
+    return Pairs(found[:, 0], found[:, 1:], share, bounds, lengths)
 
 
 def _joined(
@@ -128,7 +188,7 @@ def _joined(
 
 
 def _ordered(packing: Packing, codes: Codes, label: Floats, weight: Floats, shape: tuple[int, ...]) -> Steps:
-    """Steps [S, C] of distinct codes that ascend by (slot, item, step)."""
+    """Make steps [S, C] of distinct codes that ascend by (slot, item, step)."""
     number, clients = shape
     pairs = packing.pair(codes)
     first, times = _runs(pairs)
@@ -145,7 +205,7 @@ def _ordered(packing: Packing, codes: Codes, label: Floats, weight: Floats, shap
 
 
 def _runs(ascending: Codes) -> tuple[Ints, Ints]:
-    """Where each run of equal codes starts, and its length."""
+    """Return where each run of equal codes starts, and its length."""
     changes = np.empty(len(ascending), np.bool_)
     changes[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=changes[1:])

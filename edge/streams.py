@@ -1,4 +1,6 @@
-"""A device's session: how it goes on, what a round makes of it, and what device and server say of it beside updates.
+"""This is a device's session: how it goes on, what a round makes of it, and what device and server say of it.
+
+What they say goes beside updates.
 
     interactions → the session, as long as pauses are short → a window → scores, a round's examples, a prototype
 
@@ -15,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from edge import purposes
 from edge.graph import Graph
 from edge.learning import Learning, PhaseRecord, SessionRecord
 from edge.ragged import Ragged
@@ -57,7 +60,7 @@ def extend(state: State, items: Ints, times: Ints, gap_s: int, length: int) -> N
 
 
 def moments(state: State, count: int, times: Iterable[int] | None, now: int) -> Ints:
-    """When `count` new interactions were: `times`, or all of them `now`, but not before the session's last."""
+    """Return when `count` new interactions were: `times`, or all of them `now`, but not before the session's last."""
     if times is None:
         return np.full(count, max([now, *state.tensors["session.times"][-1:].tolist()]), np.int64)
     found = np.fromiter(times, np.int64)
@@ -67,7 +70,10 @@ def moments(state: State, count: int, times: Iterable[int] | None, now: int) -> 
 
 
 def window(state: State, length: int, before: Before = "recommending") -> Windows:
-    """What the session shows: all of it, or, before it is learned from, all but the newest item, which is a target."""
+    """Return what the session shows.
+
+    That is all of it, or, before it is learned from, all but the newest item, which is a target.
+    """
     skip = 1 if before == "learning" else 0
     return window_of(state.tensors["session.items"], state.tensors["session.times"], length, skip)
 
@@ -75,14 +81,17 @@ def window(state: State, length: int, before: Before = "recommending") -> Window
 def told(
     graph: Graph, dense: Mapping[str, Floats], seen: Windows, tables: Mapping[str, Rows], learning: Learning
 ) -> Floats:
-    """What a graph makes of a window and the tensors `dense`."""
+    """Return what a graph computes of a window and the tensors `dense`."""
     named = {f"{learning.tensor(name).place}.{name}": value for name, value in dense.items()}
     return graph.run({**named, **window_feeds(graph, seen, tables)})
 
 
 @dataclass(frozen=True)
-class Lessons:
-    """The work of a client that learns from its session (see `edge.training.Work`): one window, a step per epoch."""
+class LearningMaterial:
+    """This is the work of a client that learns from its session (see `edge.training.Work`):
+
+    one window, a step per epoch.
+    """
 
     sampler: SessionSampler
     tables: Mapping[str, Rows]
@@ -91,7 +100,7 @@ class Lessons:
     context: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """As `Work.steps`."""
+        """Yield steps as `Work.steps` does."""
         draw = self.sampler.draw(CLIENT, phase.purpose, self.round, phase.epochs)
         real = draw.real[0]
         given: dict[str, Array] = {"label": real, "weight": (real / max(real.sum(), 1.0)).astype(np.float32)}
@@ -102,17 +111,17 @@ class Lessons:
             yield draw.touched, {**given, "window.negatives": draw.negatives[epoch, 0]}
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """As `Work.read`."""
+        """Return items as `Work.read` does."""
         drawn = [self.sampler.draw(CLIENT, p.purpose, self.round, p.epochs).touched for p in phases]
         return np.unique(np.concatenate([np.empty(0, np.int64), *drawn]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """As `Work.planned`."""
+        """Count steps as `Work.planned` does."""
         return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
 
 
 def sampler(state: State, learning: Learning, length: int, pool: Ints, catalogue: int) -> SessionSampler:
-    """The draws of the device's session. Raises `InputError` for a session of fewer than two items."""
+    """Return the draws of the device's session. Raises `InputError` for a session of fewer than two items."""
     items, times = state.tensors["session.items"], state.tensors["session.times"]
     if len(items) < 2:
         raise InputError("nothing to learn from: the session has fewer than two items; give some to learn")
@@ -138,9 +147,9 @@ def after(
     graphs: Callable[[str], Graph],
     dense: Mapping[str, Floats],
     trained: Trained,
-    lessons: Lessons,
+    lessons: LearningMaterial,
 ) -> tuple[dict[str, Floats], Floats | None]:
-    """What a device remembers of a round, private tensors by name, and the prototype that goes with its update."""
+    """Return what a device remembers of a round, private tensors by name, and the prototype beside its update."""
     now = {**dense, **trained.dense}
     kept = {name: now[source] for name, source in how.keeps.items()}
     kept |= {name: np.ones(learning.tensor(name).shape, np.float32) for name in how.marks}
@@ -151,7 +160,7 @@ def after(
 
 
 def _rows(items: Ints, values: Floats) -> Rows:
-    """Rows by item among those that were read; padding, which nobody looks at, gets some row."""
+    """Return a function that gives rows by item among those that were read; padding gets some row."""
     return lambda wanted: values[np.minimum(np.searchsorted(items, wanted), len(items) - 1)]
 
 
@@ -167,6 +176,8 @@ def reply_of(reply: Floats, learning: Learning, state: State) -> dict[str, Float
     if reply.dtype != np.float32 or list(reply.shape) != shape or not np.isfinite(reply).all():
         raise InputError(f"the reply is {reply.dtype} {list(reply.shape)} instead of {shape} finite float32")
     if how.receiver_noise:
-        key = keyed.fold(keyed.key(learning.seed, "received noise", state.facts["round"] + 1), state.facts["number"])
+        key = keyed.fold(
+            keyed.key(learning.seed, purposes.RECEIVED_NOISE, state.facts["round"] + 1), state.facts["number"]
+        )
         reply = reply + (how.receiver_noise * keyed.normal(key, np.arange(reply.size))).astype(np.float32)
     return {how.reply: reply}

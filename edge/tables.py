@@ -16,13 +16,13 @@ TYPES = {"i8": np.int8, "f16": np.float16, "f32": np.float32, "i32": np.int32}
 
 @dataclass(frozen=True)
 class ItemTable:
-    """One table of the catalogue: `values` [items, width] on disk, `scale` [items] for int8."""
+    """This is one table of the catalogue: `values` [items, width] on disk, `scale` [items] for int8."""
 
     values: npt.NDArray[np.generic]
     scale: Floats | None
 
     def rows(self, items: slice | npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Rows of these items [n, width] as float32; token numbers as they are."""
+        """Return rows of these items [n, width] as float32; token numbers as they are."""
         if self.values.dtype == np.int32:
             return np.asarray(self.values[items])
         rows = np.asarray(self.values[items], dtype=np.float32)
@@ -41,7 +41,7 @@ def open_table(bundle: Bundle, table: Table) -> ItemTable:
 
 
 def load_array(bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
-    """A memory-mapped .npy file of exactly this type and shape."""
+    """Load a memory-mapped .npy file of exactly this type and shape."""
     try:
         array: npt.NDArray[np.generic] = np.load(bundle.file(path), mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:

@@ -1,7 +1,7 @@
-"""Local training on the device: a client's phases, epoch by epoch, step by step, through the bundle's step graphs.
+"""A device trains locally: a client's phases, epoch by epoch, step by step, through the bundle's step graphs.
 
 Owns: what is fed to a step and what is done with its outputs. Does not own: which examples there are (`edge.sampling`,
-`edge.steps`, `edge.streams`), the maths of a step (the graph), what leaves the device (`edge.release`), where state is
+`edge.steps`, `edge.streams`), the maths of a step (the graph), what leaves the device (`edge.update`), where state is
 kept.
 """
 
@@ -36,7 +36,10 @@ Step = tuple[Ints, dict[str, Array]]
 
 
 class Work(Protocol):
-    """What a client trains on in a round: past positives, rows of the tables that the program reads, and its steps."""
+    """This is what a client trains on in a round:
+
+    past positives, rows of the tables that the program reads, and its steps.
+    """
 
     @property
     def context(self) -> Ints: ...
@@ -45,22 +48,25 @@ class Work(Protocol):
     def tables(self) -> Mapping[str, Rows]: ...
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """All steps of a phase, epoch after epoch."""
+        """Yield all steps of a phase, epoch after epoch."""
         ...
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """All items that the steps of phases that train tables read, ascending."""
+        """Return all items that the steps of phases that train tables read, ascending."""
         ...
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """How many steps there are."""
+        """Return how many steps there are."""
         ...
 
 
 @dataclass(frozen=True)
 class Material:
-    """The work of a client that learns from a set of items: its draws (of one client), its past positives, what it
-    replays (of one client), and the rows of the tables that the program reads."""
+    """This is the work of a client that learns from a set of items.
+
+    Its draws (of one client), its past positives, what it replays (of one client), and the rows of the tables that the
+    program reads.
+    """
 
     sampler: Sampler
     context: Ints
@@ -69,7 +75,7 @@ class Material:
     round: int
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """As `Work.steps`."""
+        """Yield steps as `Work.steps` does."""
         replay = self.replay if phase.when == "round" else None
         for epoch in range(phase.epochs):
             drawn = self.sampler.epoch(CLIENT, phase.purpose, self.round, epoch)
@@ -79,19 +85,22 @@ class Material:
                 yield steps.items[at], {"label": steps.label[at], "weight": steps.weight[at]}
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """As `Work.read`."""
+        """Return items as `Work.read` does."""
         found = [items for phase in phases if phase.tables for items, _ in self.steps(phase)]
         return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """As `Work.planned`."""
+        """Count steps as `Work.planned` does."""
         return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What local work ended with: trained dense tensors; of each trained table the items read, ascending, and their
-    rows. `steps` of `planned` were taken; `stopped` says why not all. `loss`: of the last step, None without one."""
+    """This is what local work ended with:
+
+    trained dense tensors, and of each trained table the items read and their rows. Items ascend. `steps` of `planned`
+    were taken; `stopped` says why not all. `loss`: of the last step, None without one.
+    """
 
     dense: dict[str, Floats]
     rows: dict[str, tuple[Ints, Floats]]
@@ -140,7 +149,7 @@ def train(
 
 
 class _Phase:
-    """One phase while it runs: its flat vector, its moments, and what it is fed in every step.
+    """This is one phase while it runs: its flat vector, its moments, and what it is fed in every step.
 
     `rows` [R, width] are those of the items `read`, ascending, of all trained tables; they are changed in place.
     """
@@ -198,7 +207,7 @@ class _Phase:
         return float(out["loss"][0])
 
     def dense(self) -> dict[str, Floats]:
-        """The phase's dense tensors as they are now."""
+        """Return the phase's dense tensors as they are now."""
         if not self.shapes:
             return {}
         sizes = [int(np.prod(shape)) for shape in self.shapes.values()]

@@ -1,4 +1,4 @@
-"""Item vectors of a device that reads texts itself: made once per update of the model, kept beside its state."""
+"""Item vectors of a device that reads texts itself are made once per update of the model and kept beside its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ TITLES = 64  # read at once: bounds memory whatever the catalogue's size
 
 
 def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str, Rows], items: int) -> Floats:
-    """Vectors of the whole catalogue by the shared tensors, float32 [items, d]. `InputError` if they are not finite."""
+    """Return vectors of the whole catalogue by the shared tensors, float32 [items, d].
+
+    `InputError` if they are not finite.
+    """
     dense = {f"shared.{name}": value for name, value in shared.items()}
     wanted = [name.removeprefix("items.") for name in graph.inputs if name.startswith("items.")]
     parts = []
@@ -34,13 +37,16 @@ def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str
 
 
 class Kept:
-    """Vectors on disk under the digest of the tensors they come from. It is a cache: what is damaged is made again."""
+    """These are vectors on disk under the digest of the tensors they come from.
+
+    It is a cache: what is damaged is made again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def of(self, shared: Mapping[str, Floats]) -> Floats | None:
-        """The vectors of these tensors; None when they are not there."""
+        """Return the vectors of these tensors; None when they are not there."""
         try:
             found: Floats = np.load(self._path(shared), mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):

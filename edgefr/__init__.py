@@ -1,4 +1,4 @@
-"""edgefr: federated, continual, on-device recommendation on a simulated fleet, and what it ran as bundles to ship.
+"""Federated, continual, on-device recommendation is simulated on a fleet, and what ran is shipped as bundles.
 
 >>> import edgefr
 >>> edgefr.load_experiment(overrides=["rounds=3"]).rounds

@@ -34,7 +34,7 @@ _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, Overflow
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state that was read back: `rounds` rounds were done."""
+    """This is a state that was read back: `rounds` rounds were done."""
 
     rounds: int
     state: dict[str, Any]
@@ -84,7 +84,9 @@ def _place(beside: Path, final: Path, files: dict[str, bytes]) -> None:
 
 
 def newest(folder: Path, belongs_to: str, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole, or None if there is none. A damaged one is passed over with a warning.
+    """Return the newest checkpoint that is whole, or None if there is none.
+
+    A damaged one is passed over with a warning.
 
     Raises `InputError` for a checkpoint of another experiment or other data.
     """
@@ -116,7 +118,7 @@ def digest(*parts: str | np.ndarray) -> str:
 
 
 def _saved(folder: Path) -> dict[int, Path]:
-    """Checkpoints by the number of rounds, ascending."""
+    """Return the checkpoints by the number of rounds, ascending."""
     named = ((re.fullmatch(r"round-(\d{8,12})", path.name), path) for path in folder.glob("round-*"))
     return dict(sorted((int(match[1]), path) for match, path in named if match))
 
@@ -136,7 +138,7 @@ def _read(path: Path) -> tuple[Checkpoint, str]:
 
 
 def _pack(node: Any, arrays: list[np.ndarray]) -> Any:
-    """The tree as JSON values; arrays are put aside, and their numbers take their places."""
+    """Return the tree as JSON values; arrays are put aside, and their numbers take their places."""
     if isinstance(node, torch.Tensor):
         node = node.detach().cpu().numpy()
     if isinstance(node, np.ndarray):

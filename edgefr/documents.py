@@ -20,7 +20,7 @@ MAX_DEPTH = 20
 
 
 class Document:
-    """A mapping, the line every value of it stands on, and values laid over it.
+    """This is a mapping, the line every value of it stands on, and values laid over it.
 
     >>> document = Document({"rounds": 3}, "experiment")
     >>> document.put("fleet.dropout", 0.2, source="--set fleet.dropout=0.2")
@@ -68,15 +68,17 @@ class Document:
         self._sources[tuple(dotted.split("."))] = source
 
     def validate(self, schema: type[Model]) -> Model:
-        """The document as `schema`. Raises `InputError` with origin, line, field and what to do."""
+        """Return the document as `schema`. Raises `InputError` with origin, line, field and what to do."""
         try:
             return schema.model_validate(self.values)
         except ValidationError as error:
             raise InputError(describe(error, schema, self.where)) from error
 
     def where(self, location: Location) -> str:
-        """``FILE:LINE`` of a location such as ``("devices", "rpi_5_8gb")`` or of the nearest thing above it, or the
-        option that set it, something above it or, last of all, something beside it."""
+        """Return ``FILE:LINE`` of a location such as ``("devices", "rpi_5_8gb")`` or of the nearest thing above it.
+
+        Or the option that set it, something above it or, last of all, something beside it.
+        """
         for length in range(len(location), 0, -1):
             if location[:length] in self._sources:
                 return self._sources[location[:length]]
@@ -87,7 +89,7 @@ class Document:
         return self.origin if self._root is None else f"{self.origin}:{self.line(location)}"
 
     def line(self, location: Location) -> int:
-        """Line (from 1) of a location in the file, or of the nearest thing above it."""
+        """Return the line (from 1) of a location in the file, or of the nearest thing above it."""
         assert self._root is not None
         node, line = self._root, self._root.start_mark.line
         for part in location:
@@ -99,7 +101,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, refusing aliases, deep nesting and keys given twice."""
+    """This is the safe loader, refusing aliases, deep nesting and keys given twice."""
 
     depth = 0
 
@@ -125,7 +127,7 @@ def _problem(what: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
 
 
 def _child(node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
-    """The line and node of one key or index under `node`; None where there is no such thing."""
+    """Return the line and node of one key or index under `node`; None where there is no such thing."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.value == str(part):
@@ -136,7 +138,7 @@ def _child(node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
 
 
 def _text(path: Path) -> str:
-    """The file's text; a bounded read, so that an endless file is refused too."""
+    """Read the file's text; the read is bounded, so that an endless file is refused too."""
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)

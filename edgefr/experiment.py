@@ -1,4 +1,4 @@
-"""The experiment: everything that decides a result, in one validated object.
+"""An experiment is everything that decides a result, in one validated object.
 
 Values come from, strongest last: the general defaults, the method's defaults, the YAML file, `--set key=value`.
 Owns: the schema and how it is read. Does not own: the settings of rooms (each owns its own) or their meaning.
@@ -16,24 +16,33 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from cloud.rule import RULES
+from cloud.rules.temporal_mean import TemporalMeanSettings
 from cloud.settings import AggregationSettings, KnowledgeSettings
+from edgefr.belongs import first_refused
 from edgefr.data.blocks import Blocks
 from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
 from edgefr.data.sessions import SessionsProtocol
 from edgefr.documents import Document
+from edgefr.engine.backends import BACKENDS
 from edgefr.faults import first_fault
 from edgefr.methods import METHODS, Method, method
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.sections import EncoderSection, EngineSection, EvaluationSection, ExportSection, Section, SessionsSection
+from privacy.belongs import unread_values
 from privacy.errors import InputError
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
+from privacy.table import Choice
+
+KINDS = ("name", "rule")
+"""Keys that say of what kind a section is, so that another kind's defaults mean nothing to it."""
 
 
 class Experiment(Section):
-    """One experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
+    """This is one experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
 
     name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder")
     method: str = Field("transfr", description="a method of the table: fedmf, pfedrec, fcucr, fedrap, ...")
@@ -79,11 +88,14 @@ class Experiment(Section):
         except ValidationError as error:
             location, problem = first_fault(error, self.row.settings)
             raise _fault(problem, "model", *location) from None
-        if (self.aggregation.rule == "graph") != (self.row.name == "gpfedrec"):
+        if self.aggregation.entry.personal != (self.row.name == "gpfedrec"):
             raise _fault("rule graph is gpfedrec's, and gpfedrec has no other", "aggregation", "rule")
         self._check_blocks()
         self._check_examples()
         self._check_sessions()
+        refused = first_refused(self)
+        if refused is not None:
+            raise _fault(refused[1], *refused[0])
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
             raise _fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
         if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
@@ -103,16 +115,14 @@ class Experiment(Section):
             raise _fault(f"{self.method} has its own: drop it, or set method={self.backbone}", "backbone")
         if own.reads != self.row.reads:
             rows = [row for row in METHODS.values() if row.reads == own.reads and "backbone" not in row.defaults]
-            fit = ", ".join(row.name for row in rows if row.stages[1] is None and not row.own_rows)
+            fit = ", ".join(row.name for row in rows if not row.own_rows)
             raise _fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
 
     def _check_blocks(self) -> None:
-        """What only protocol blocks can do, and what it cannot."""
+        """Refuse what only protocol blocks can do, and what it cannot."""
         if isinstance(self.protocol, Blocks):
             if self.row.own_rows:
                 raise _fault(f"blocks do not carry the item rows of {self.row.name}'s own clients on", "protocol")
-            if self.row.stages[1] is not None:
-                raise _fault("blocks need a method without local training after the rounds, e.g. fedmf", "protocol")
             if self.continual.patience < self.evaluation.every:
                 problem = f"it counts rounds, and only every {self.evaluation.every}th is measured; use at least that"
                 raise _fault(problem, "continual", "patience")
@@ -120,13 +130,14 @@ class Experiment(Section):
                 raise _fault("blocks are tested by full ranking; use at least 1", "evaluation", "full_ranking_users")
         elif self.strategy != "ft":
             raise _fault(f"{self.strategy} keeps knowledge between blocks: set protocol.name=blocks", "strategy")
-        elif self.aggregation.rule == "temporal-mean":
-            raise _fault("temporal-mean looks back a block: set protocol.name=blocks", "aggregation", "rule")
+        elif self.aggregation.entry.looks_back:
+            problem = f"{self.aggregation.rule} looks back a block: set protocol.name=blocks"
+            raise _fault(problem, "aggregation", "rule")
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
     def _check_sessions(self) -> None:
-        """What only protocol sessions can do, and what it cannot."""
+        """Refuse what only protocol sessions can do, and what it cannot."""
         streams = isinstance(self.protocol, SessionsProtocol)
         if self.row.reads == "sessions" and not streams:
             raise _fault(f"{self.row.name} learns from sessions: set protocol.name=sessions", "protocol")
@@ -134,19 +145,11 @@ class Experiment(Section):
             encoder, what = self.model["encoder"], "method" if self.backbone is None else "backbone"
             if encoder != self.row.name:
                 raise _fault(f"{self.row.name} has its own: drop it, or set {what}={encoder}", "model", "encoder")
-        asked = [name for name, value in self.sessions if value != getattr(SessionsSection(), name)]
-        if asked and not streams:
-            raise _fault("it is about runs over sessions: drop it, or set protocol.name=sessions", "sessions", asked[0])
-        if streams and self.row.stages[1] is not None:
-            raise _fault("sessions need a method without local training after the rounds, e.g. fcucr", "protocol")
         self._check_prototypes()
 
     def _check_prototypes(self) -> None:
-        """What of privacy prototypes leave room for: the server sees each of them."""
+        """Refuse what prototypes leave no room for in privacy: the server sees each of them."""
         if self.prototypes is None:
-            asked = [name for name, value in self.knowledge if value != getattr(KnowledgeSettings(), name)]
-            if asked:
-                raise _fault("no prototypes are sent: drop it, or set model.prototypes", "knowledge", asked[0])
             if self.privacy.prototype_clip is not None:
                 raise _fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
             return
@@ -167,24 +170,34 @@ class Experiment(Section):
             raise _fault(problem, "knowledge", "replace")
 
     def _check_examples(self) -> None:
-        """Where DP-SGD on the device is not to be had. Which programs it takes is seen when they are made."""
+        """Refuse DP-SGD on the device where it is not to be had. Which programs it takes is seen when they are made."""
         if self.privacy.examples is None:
             return
         if not isinstance(self.protocol, LeaveOneOut | CrossDomain):
             problem = f"it is not counted over {self.protocol.name}; use protocol.name=leave-one-out"
             raise _fault(problem, "privacy", "examples")
-        if self.engine.executor == "processes":
+        if not BACKENDS[self.engine.executor].one_by_one:
             raise _fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
 
     @property
     def row(self) -> Method:
-        """The row of the table of methods whose local program clients run."""
+        """Return the row of the table of methods whose local program clients run."""
         return method(self.backbone or self.method)
 
     @property
+    def own(self) -> Method:
+        """Return the method's own row of the table, whose defaults and released values it starts from."""
+        return method(self.method)
+
+    @property
+    def settings(self) -> BaseModel:
+        """`model` as the settings of the local program that clients run."""
+        return self.row.settings.model_validate(self.model)
+
+    @property
     def prototypes(self) -> Prototypes | None:
-        """What clients send beside their updates; None: nothing."""
-        model = self.row.settings.model_validate(self.model)
+        """Return what clients send beside their updates; None: nothing."""
+        model = self.settings
         if not isinstance(model, FCUCRSettings) or model.prototypes == "none":
             return None
         transfers = -(-self.rounds // self.knowledge.interval)
@@ -193,23 +206,26 @@ class Experiment(Section):
     @property
     def carry(self) -> Literal["best", "last"]:
         """The round a block hands on. The released F3CRec code hands on FedMF's last (deviation 2 of its notes)."""
-        released = self.fidelity == "released" and self.row.name in ("fedmf", "f3crec")
-        return self.continual.carry or ("last" if released else "best")
+        return self.continual.carry or self._between_blocks("carry", "best")
 
     @property
     def resets_private(self) -> bool:
-        """Whether private tensors start anew in every block, as in the released code of FedNCF and PFedRec."""
+        """Say whether private tensors start anew in every block, as in the released code of FedNCF and PFedRec."""
         if self.continual.reset_private is not None:
             return self.continual.reset_private
-        return self.fidelity == "released" and self.row.name in ("fedncf", "pfedrec")
+        return bool(self._between_blocks("reset_private", False))
+
+    def _between_blocks(self, name: str, default: Any) -> Any:
+        """Return a value of `continual` that nobody asked for: the released code's where that is what is run."""
+        return self.row.between_blocks.get(name, default) if self.fidelity == "released" else default
 
     def cohort_size(self, clients: int) -> int:
-        """Clients per round out of `clients`, at least 1."""
+        """Return the clients per round out of `clients`, at least 1."""
         wanted = self.clients_per_round * clients if self.clients_per_round <= 1 else self.clients_per_round
         return max(1, min(clients, round(wanted)))
 
     def cross_domain(self) -> CrossDomain | None:
-        """The cross-domain task, if that is the protocol."""
+        """Return the cross-domain task, if that is the protocol."""
         return self.protocol if isinstance(self.protocol, CrossDomain) else None
 
 
@@ -229,13 +245,16 @@ def check_shippable(experiment: Experiment) -> None:
 
 
 def _fault(problem: str, *at: str | int) -> PydanticCustomError:
-    """What is wrong with the field at a location."""
+    """Make an error that says what is wrong with the field at a location."""
     return PydanticCustomError("experiment", "{problem}", {"problem": problem, "at": at})
 
 
 @dataclass(frozen=True)
 class Change:
-    """A value for one field by its dotted name, laid over the file. `source`: what errors about it call it."""
+    """A change is a value for one field by its dotted name, laid over the file.
+
+    `source`: what errors about it call it.
+    """
 
     field: str
     value: Any
@@ -243,7 +262,7 @@ class Change:
 
     @classmethod
     def parse(cls, text: str) -> Change:
-        """`key=value` of `--set`, the value as YAML. Raises `InputError` for anything else.
+        """Read `key=value` of `--set`, the value as YAML. Raises `InputError` for anything else.
 
         >>> Change.parse("aggregation.beta=0.9").value
         0.9
@@ -279,6 +298,7 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str | Change] 
         document.put(change.field, copy.deepcopy(change.value), source=change.source)
     for key, value in named.items():
         document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
+    _drop_unread(document.values)
     return document.validate(Experiment)
 
 
@@ -293,7 +313,7 @@ def changed(text: str) -> tuple[str, Any]:
 
 
 def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapping[str, str]) -> None:
-    """What method, backbone and strategy start from goes under what the document says; `changes` may choose them."""
+    """Put what method, backbone and strategy start from under what the document says; `changes` may choose them."""
 
     def chosen(field: str, default: str | None = None) -> str:
         return str(changes.get(field, document.values.get(field, default)))
@@ -312,25 +332,46 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
     backbone = METHODS.get(chosen("backbone"))
     _under(document.values, backbone.defaults if backbone is not None else {})
     kept = STRATEGIES.get(chosen("strategy"))
+    if kept is None:
+        return
     own = document.values.get("aggregation")
-    if "strategy" in changes and isinstance(own, dict) and own.get("rule") in ("mean", "temporal-mean"):
-        for key in ("rule", "itemwise"):  # what the file's strategy asked of the server gives way to the new one's
-            own.pop(key, None)
-    _under(document.values, {"aggregation": kept.server} if kept is not None and kept.server else {})
+    if "strategy" in changes and isinstance(own, dict) and own.get("rule", "mean") in ("mean", "temporal-mean"):
+        _give_way(own, str(kept.server.get("rule", "mean")))
+    _under(document.values, {"aggregation": kept.server} if kept.server else {})
+
+
+def _give_way(aggregation: dict[str, Any], rule: str) -> None:
+    """Take out what the file's strategy asked of the server, and what its rule read, for the new one's `rule`."""
+    reads = RULES[rule].settings.model_fields
+    for key in ["rule", "itemwise", *(key for key in TemporalMeanSettings.model_fields if key not in reads)]:
+        aggregation.pop(key, None)
+
+
+def _drop_unread(values: dict[str, Any]) -> None:
+    """Drop what a method starts from of its model where another setting has it that nothing reads it."""
+    own, model = METHODS.get(str(values.get("method"))), values.get("model")
+    row = METHODS.get(str(values.get("backbone") or values.get("method")))
+    if own is None or row is None or not isinstance(model, dict):
+        return
+    released = own.released if values.get("fidelity") == "released" else {}
+    for given in (part.get("model", {}) for part in (released, own.defaults, row.defaults)):
+        for name in unread_values(row.settings, model).keys() & given.keys():
+            if model.get(name) == given[name]:
+                model.pop(name, None)
 
 
 def _in_section(changes: Mapping[str, Any], values: Mapping[str, Any], section: str, field: str) -> Any:
-    """A field of a section after the changes, None where nobody says."""
+    """Return a field of a section after the changes, None where nobody says."""
     whole = changes.get(section, values.get(section))
     return changes.get(f"{section}.{field}", whole.get(field) if isinstance(whole, Mapping) else None)
 
 
 def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Add what `values` leaves out, section by section. A section of another kind (`name`) is left alone."""
+    """Add what `values` leaves out, section by section. A section of another kind (`name`, `rule`) is left alone."""
     for key, default in defaults.items():
         own = values.get(key)
         if isinstance(default, Mapping) and isinstance(own, dict):
-            if own.get("name", default.get("name")) == default.get("name"):
+            if all(own.get(kind, default.get(kind)) == default.get(kind) for kind in KINDS if kind in default):
                 _under(own, default)
         elif own is None:
             values[key] = copy.deepcopy(dict(default) if isinstance(default, Mapping) else default)
@@ -344,8 +385,8 @@ def _fill(values: dict[str, Any], path: Sequence[str]) -> None:
         default = None if field is None else field.get_default(call_default_factory=True)
         if not isinstance(default, BaseModel):
             return
-        if values.get(name) is None:
-            values[name] = default.model_dump()
+        if values.get(name) is None:  # which entry of a table a section is of, its other keys say
+            values[name] = {} if isinstance(default, Choice) else default.model_dump()
         if not isinstance(values[name], dict):
             return
         values, schema = values[name], type(default)

@@ -1,4 +1,4 @@
-"""One line for the user from what pydantic says: where, which field, what is wrong and how to mend it."""
+"""One line for the user is made of what pydantic says: where, which field, what is wrong and how to mend it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Location = tuple[str | int, ...]
 
 
 def describe(error: ValidationError, schema: type[BaseModel], where: Callable[[Location], str] | None = None) -> str:
-    """One line: where the first fault is (``FILE:LINE`` or an option, as `where` tells), its field, what to mend."""
+    """Write one line: where the first fault is, its field, what to mend.
+
+    Where: ``FILE:LINE`` or an option, as `where` tells.
+    """
     location, problem = first_fault(error, schema)
     parts = [where(location)] if where is not None else []
     field = ".".join(str(part) for part in location)
@@ -23,7 +26,7 @@ def describe(error: ValidationError, schema: type[BaseModel], where: Callable[[L
 
 
 def first_fault(error: ValidationError, schema: type[BaseModel]) -> tuple[Location, str]:
-    """Where the first fault is, and what it is with how many more there are.
+    """Return where the first fault is, and what it is with how many more there are.
 
     A misspelt key comes before what it leaves out.
     """
@@ -35,7 +38,10 @@ def first_fault(error: ValidationError, schema: type[BaseModel]) -> tuple[Locati
 
 
 def _location(error: Any, schema: type[BaseModel]) -> Location:
-    """Where the fault is in the document: pydantic also names the member of a union ("leave-one-out"), which is not."""
+    """Return where the fault is in the document.
+
+    pydantic also names the member of a union ("leave-one-out"), which is not there.
+    """
     real: list[str | int] = []
     entered = 0  # parts after which a member has been named
     unknown_key = 1 if error["type"] == "extra_forbidden" else 0  # it is kept as it was written
@@ -50,14 +56,14 @@ def _location(error: Any, schema: type[BaseModel]) -> Location:
 
 
 def _names_of_members(schema: type[BaseModel], location: Location) -> set[str]:
-    """By which `name` the members of a union are told apart; nothing where there is one model."""
+    """Return the `name`s by which the members of a union are told apart; nothing where there is one model."""
     members = _members_at(schema, location)
     named = [member for member in members if "name" in member.model_fields]
     return {tag for member in named for tag in _tags(member, "name")} if len(members) > 1 else set()
 
 
 def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:
-    """The message of one fault."""
+    """Return the message of one fault."""
     if error["type"] == "missing":
         return "is missing; add it"
     if error["type"] == "extra_forbidden":
@@ -79,18 +85,18 @@ def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:
 
 
 def _fields_at(schema: type[BaseModel], location: Location) -> list[str]:
-    """The keys that the schema knows at a location (those of every member, where it is a union)."""
+    """Return the keys that the schema knows at a location (those of every member, where it is a union)."""
     models = _members_at(schema, location)
     return sorted({field.alias or name for kind in models for name, field in kind.model_fields.items()})
 
 
 def _tags(model: type[BaseModel], key: str) -> tuple[str, ...]:
-    """The values by which a member of a union is told from the others."""
+    """Return the values by which a member of a union is told from the others."""
     return typing.get_args(model.model_fields[key].annotation)
 
 
 def _members_at(schema: type[BaseModel], location: Location) -> list[type[BaseModel]]:
-    """The models that the schema allows at a location: one, or the members of a union."""
+    """Return the models that the schema allows at a location: one, or the members of a union."""
     here: list[Any] = [schema]
     for part in location:
         found: list[Any] = []
@@ -105,7 +111,7 @@ def _members_at(schema: type[BaseModel], location: Location) -> list[type[BaseMo
 
 
 def _members(annotation: Any) -> list[Any]:
-    """An annotation without `Annotated` and `None`: one type, or the members of a union."""
+    """Return an annotation without `Annotated` and `None`: one type, or the members of a union."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _members(typing.get_args(annotation)[0])

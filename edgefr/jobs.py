@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Failed:
-    """A job that gave nothing. `why`: what went wrong, on one line."""
+    """This is a job that gave nothing. `why`: what went wrong, on one line."""
 
     why: str
 
@@ -58,7 +58,7 @@ def in_processes(
 
 @contextmanager
 def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that leave Ctrl-C to us; they are ended at once when the block does not end by itself."""
+    """Yield worker processes that leave Ctrl-C to us. They are ended at once when the block does not end by itself."""
     others = active_children()
     with ProcessPoolExecutor(max(1, number), get_context("spawn"), _as_worker) as pool:
         try:
@@ -72,7 +72,7 @@ def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _as_worker() -> None:
-    """A worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C.
+    """Make a worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C.
 
     It does not outlive who started it: a run that nobody waits for would write where the next one begins anew.
     """
@@ -91,7 +91,7 @@ def _end_with_parent() -> None:
 
 
 def _why(problem: BaseException) -> str:
-    """What went wrong with a job, on one line."""
+    """Say what went wrong with a job, on one line."""
     if isinstance(problem, BrokenProcessPool):
         return "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
     return " ".join(f"{type(problem).__name__}: {problem}".split())

@@ -1,32 +1,43 @@
-"""Measuring a run: every stage of the model and every reference, on the same users, candidates and metrics."""
+"""Measuring a run: one long table of what every model and every reference is worth, on whom and how it was asked.
+
+A row is keyed by the block or split that the model was learned on (`after`) and the one whose held-out items are asked
+for (`on`), the `stage` of the model or the name of a reference, the `group` of users, and the metric; `ranking` and
+`mask` say what a held-out item was ranked against.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from edge.ragged import Ragged
-from edgefr.data.protocols import Split
-from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.work import Table
-from edgefr.methods.program import LocalProgram, Tensors
-from edgefr.metrics import Ranking, Scorer, evaluate, references
-from edgefr.prepare import Text
+from edgefr.data.blocks import Block
+from edgefr.data.split import Split, Which
+from edgefr.metrics import Scorer, evaluate
+from edgefr.metrics.continual import MASKS
+from edgefr.metrics.lists import rank_lists
 from edgefr.sections import EvaluationSection
 from privacy import keyed
 
 Progress = Callable[[str, int, int, str], None]
-Which = Literal["valid", "test"]
+Users = npt.NDArray[np.int64]
+PerUser = dict[str, npt.NDArray[np.float64]]
+Groups = Mapping[str, npt.NDArray[np.bool_]]
+Tested = tuple[Users, PerUser]
+"""Users [n] and their metrics, float64 [n] each."""
+
+NOTHING = "none"
+"""The mask of a ranking that leaves nothing out."""
 
 
 def joined(first: Ragged, second: Ragged) -> Ragged:
-    """Row by row, the values of `first` followed by those of `second`."""
+    """Return, row by row, the values of `first` followed by those of `second`."""
     values = np.empty(len(first.values) + len(second.values), np.result_type(first.values, second.values))
     # A value moves by what the other table has before it: of the rows above, and for `second` of its own row too.
     values[np.arange(len(first.values)) + np.repeat(second.offsets[:-1], first.counts)] = first.values
@@ -34,93 +45,175 @@ def joined(first: Ragged, second: Ragged) -> Ragged:
     return Ragged(values, first.offsets + second.offsets)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """This says what is measured: the model of a `stage` (or a reference), learned on `after`, and the round.
+
+    The round is that of a learning curve (None: the model that the stage ended with).
+    """
+
+    stage: str
+    after: str
+    round: int | None = None
+
+
 @dataclass
 class Measurements:
-    """Metric rows in the order they were made; one row per round, split, stage, ranking and metric."""
+    """The table of a run, row by row in the order it was made.
+
+    `users`: the metrics of every user behind the final test rows of everybody, by (stage, after, on, ranking, mask).
+    `seconds`: spent measuring.
+    """
 
     settings: EvaluationSection
     seed: int
-    items: int
-    device: torch.device
     rows: list[dict[str, Any]] = field(default_factory=list)
-    ranks: dict[tuple[str, str, str], npt.NDArray[np.int64]] = field(default_factory=dict)
+    users: dict[tuple[str, str, str, str, str], Tested] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def sample(self, users: npt.NDArray[np.int64], size: int, purpose: str) -> npt.NDArray[np.int64]:
-        """A keyed sample of users (all of them if there are no more than `size`)."""
-        return keyed.choose(keyed.key(self.seed, purpose), users, size)
+    def candidates(self, of: Asked, split: Split, score: Scorer, which: Which, full: bool = True) -> dict[str, float]:
+        """Ask for the single held-out item of every user among sampled candidates and, `full`, among the whole pool.
 
-    def scorer(
-        self,
-        program: LocalProgram,
-        shared: Tensors,
-        private: Tensors,
-        context: Ragged,
-        split: Split,
-        tables: Mapping[str, Table] | None = None,
-    ) -> Scorer:
-        """Scores of a model's tensors on a split; `tables` are the clients' own rows, where the program has some."""
-        return ModelScorer(program, shared, private, context, split.pool, self.items, self.device, tables=tables)
-
-    def add(
-        self, stage: str, split: Split, score: Scorer, which: Which, round_: int | None, full: bool = True
-    ) -> dict[str, float]:
-        """Measure one stage; returns the metrics on sampled candidates. `round_` None: after the last round."""
-        started = time.perf_counter()
-        users = split.users(which)
-        if round_ is not None:
-            users = self.sample(users, self.settings.curve_users, "curve users")
-        out = self._rank(stage, split, score, which, "sampled", users, round_)
-        if full and self.settings.full_ranking_users:
-            users = self.sample(split.users(which), self.settings.full_ranking_users, "full ranking users")
-            self._rank(stage, split, score, which, "full", users, round_)
-        self.seconds += time.perf_counter() - started
-        return out
-
-    def tested(self, split: Split, stage: str) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]:
-        """Users of a split [n] and their final test metrics on sampled candidates, float64 [n] each."""
-        users, ranks = split.users("test"), self.ranks[split.name, stage, "sampled"]
-        return users, Ranking(users, ranks).per_user(self.settings.k)
-
-    def _rank(
-        self,
-        stage: str,
-        split: Split,
-        score: Scorer,
-        which: Which,
-        ranking: Literal["sampled", "full"],
-        users: npt.NDArray[np.int64],
-        round_: int | None,
-    ) -> dict[str, float]:
-        ranked = evaluate(score, split, which, ranking, users=users)
-        if which == "test":
-            self.ranks[split.name, stage, ranking] = ranked.ranks
-        found = ranked.metrics(self.settings.k)
-        common = {"round": round_, "split": split.name, "stage": stage, "which": which, "ranking": ranking}
-        self.rows += [{**common, "metric": m, "value": v, "users": len(users)} for m, v in found.items()]
+        A point of a learning curve is measured on a sample of users. Returns the metrics on sampled candidates.
+        """
+        with self._timed():
+            users = split.users(which)
+            if of.round is not None:
+                users = self.sample(users, self.settings.curve_users, "curve users")
+            found = self._rank(of, split, score, which, "sampled", users)
+            if full and self.settings.full_ranking_users:
+                users = self.sample(split.users(which), self.settings.full_ranking_users, "full ranking users")
+                self._rank(of, split, score, which, "full", users)
         return found
 
+    def validation(self, of: Asked, block: Block, score: Scorer) -> dict[str, float]:
+        """Measure a point of a block's learning curve: its validation items by full ranking, on sampled users."""
+        with self._timed():
+            users = self.sample(block.users("valid"), self.settings.curve_users, "curve users")
+            hidden = block.train.take(users)
+            found = rank_lists(score, block.pool, users, block.valid.take(users), hidden, self.settings.k)
+            return self._add(of, block.name, "valid", "full", MASKS[0], users, found)
+
+    def lists(self, of: Asked, after: Block, on: Block, score: Scorer) -> None:
+        """Ask a model of block `after` for the held-out items of block `on` by full ranking, under either mask.
+
+        Users of a later block are known from earlier ones, or new.
+        """
+        with self._timed():
+            users = self.sample(on.users("test"), self.settings.full_ranking_users, f"test users {on.name}")
+            current = joined(after.train.take(users), after.valid.take(users))
+            known = on.known[users]
+            groups = {"known": known, "new": ~known} if on.number else {}
+            for mask in MASKS:
+                hidden = current if mask == MASKS[0] else joined(after.past.take(users), current)
+                found = rank_lists(score, after.pool, users, on.test.take(users), hidden, self.settings.k)
+                self._add(of, on.name, "test", "full", mask, users, found, groups)
+
+    def groups(self, of: Asked, split: Split, groups: Groups) -> None:
+        """Add rows of groups of the users whom `candidates` tested, by name: bool [users of the test] each."""
+        _, found = self.users[of.stage, of.after, split.name, "sampled", NOTHING]
+        for group, members in groups.items():
+            self._group(of, split.name, "test", "sampled", NOTHING, group, found, members)
+
+    def sample(self, users: Users, size: int, purpose: str) -> Users:
+        """Draw a keyed sample of users (all of them if there are no more than `size`)."""
+        return keyed.choose(keyed.key(self.seed, purpose), users, size)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def final(self, **wanted: str) -> dict[str, float]:
+        """Return metrics of the final rows with these keys, of everybody on test items unless they say otherwise.
+
+        Example: ``measured.final(stage="finetune", on="main", ranking="sampled")["HR@10"]``
+        """
+        wanted = {"which": "test", "group": "all", **wanted}
+        some = (row for row in self.rows if row["round"] is None)
+        return {row["metric"]: row["value"] for row in some if all(row[key] == value for key, value in wanted.items())}
+
     def table(self, which: Which = "test", ranking: str = "sampled") -> dict[str, dict[str, dict[str, float]]]:
-        """Final metrics as {split: {stage: {metric: value}}}, in the order they were measured."""
+        """Return the final metrics of everybody as {on: {stage: {metric: value}}}, in the order they were measured."""
         out: dict[str, dict[str, dict[str, float]]] = {}
         for row in self.rows:
-            if row["round"] is None and row["which"] == which and row["ranking"] == ranking:
-                out.setdefault(row["split"], {}).setdefault(row["stage"], {})[row["metric"]] = row["value"]
+            if (row["round"], row["which"], row["ranking"], row["group"]) == (None, which, ranking, "all"):
+                out.setdefault(row["on"], {}).setdefault(row["stage"], {})[row["metric"]] = row["value"]
         return out
 
+    def matrix(self, stage: str, blocks: Sequence[str], metric: str, mask: str = MASKS[0]) -> list[list[float]]:
+        """Return a(t, s) for s <= t: row t holds the model after block t on blocks 0..t."""
+        return [
+            [self.final(stage=stage, after=after, on=on, mask=mask).get(metric, float("nan")) for on in blocks[: t + 1]]
+            for t, after in enumerate(blocks)
+        ]
 
-def reference_scorers(split: Split, text: Text | None, seed: int) -> dict[str, Scorer]:
-    """References that need no learning. In a target domain popularity and text mean know what cold start may not."""
-    out = {"popularity": references.popularity(split), "chance": references.random(seed, split)}
-    if text is not None:
-        out["text mean"] = references.text_mean(text.vectors, split)
-        if split.name == "target":
-            out["text mean, cold"] = references.text_mean(text.vectors, split, train=False)
-    return out
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def _rank(
+        self, of: Asked, split: Split, score: Scorer, which: Which, ranking: Literal["sampled", "full"], users: Users
+    ) -> dict[str, float]:
+        found = evaluate(score, split, which, ranking, users=users).per_user(self.settings.k)
+        mask = MASKS[1] if ranking == "full" and not split.repeats else NOTHING
+        return self._add(of, split.name, which, ranking, mask, users, found)
+
+    def _add(
+        self,
+        of: Asked,
+        on: str,
+        which: Which,
+        ranking: str,
+        mask: str,
+        users: Users,
+        found: PerUser,
+        groups: Groups | None = None,
+    ) -> dict[str, float]:
+        """Add the rows of everybody asked and of every group; returns everybody's metrics."""
+        if which == "test" and of.round is None:
+            self.users[of.stage, of.after, on, ranking, mask] = users, found
+        everybody = np.ones(len(users), np.bool_)
+        means = self._group(of, on, which, ranking, mask, "all", found, everybody)
+        for group, members in (groups or {}).items():
+            self._group(of, on, which, ranking, mask, group, found, members)
+        return means
+
+    def _group(
+        self,
+        of: Asked,
+        on: str,
+        which: Which,
+        ranking: str,
+        mask: str,
+        group: str,
+        found: PerUser,
+        members: npt.NDArray[np.bool_],
+    ) -> dict[str, float]:
+        """Add one row per metric: the mean over the members of a group, NaN over nobody."""
+        number = int(members.sum())
+        head = {"after": of.after, "on": on, "stage": of.stage, "group": group, "which": which}
+        head |= {"ranking": ranking, "mask": mask, "round": of.round}  # type: ignore[dict-item]
+        whole = number == len(members)
+        means = {
+            name: float((values if whole else values[members]).mean()) if number else float("nan")
+            for name, values in found.items()
+        }
+        self.rows += [{**head, "metric": name, "value": value, "users": number} for name, value in means.items()]
+        return means
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - started
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs; the metrics of single users are of the end, which is measured again."""
+        return {"rows": self.rows, "seconds": self.seconds}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state()`."""
+        self.rows, self.seconds = state["rows"], state["seconds"]
 
 
 def verdicts(table: dict[str, dict[str, float]], stages: list[str], metric: str, names: list[str]) -> list[str]:
-    """Plain sentences: which stage beats which reference, and which does not."""
+    """Say in plain sentences which stage beats which reference, and which does not."""
     out = []
     for stage in stages:
         for name in names:

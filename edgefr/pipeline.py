@@ -6,7 +6,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,8 @@ from privacy.errors import InputError, unknown
 from privacy.files import write_json
 
 if TYPE_CHECKING:
-    from edgefr.continual import Continual
-    from edgefr.simulation import Simulation
+    from edgefr.callbacks import Callback
+    from edgefr.training import Training
 
 Warn = Callable[[str], None]
 SEEDS = "seeds.json"
@@ -93,7 +93,7 @@ def resume(
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked for beside its experiment."""
+    """A run is asked for this beside its experiment."""
 
     data_dir: str | Path | None
     bundles: bool
@@ -110,6 +110,8 @@ def _go(
     warn: Warn | None = None,
 ) -> Run:
     """All stages of a run in its folder; `warn` says that it may already be under way there."""
+    from edgefr.training import Training
+
     began = time.perf_counter()
     device = torch_device(experiment.engine.device)
     data_dir = None if options.data_dir is None else Path(options.data_dir)
@@ -118,57 +120,51 @@ def _go(
         if experiment.engine.shard_size is None:
             experiment = sized(experiment, prepared)
             run.write_experiment(experiment)
-        simulation = start(experiment, prepared, fleet, device, run.events.append)
+        training = Training.start(experiment, prepared, fleet, device, run.events.append)
     keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
     if warn is not None:
-        keeper.restore(simulation, warn)
+        keeper.restore(training, warn)
     finish_run(
-        run,
-        simulation,
-        lambda rounds: keeper.boundary(rounds, simulation),
-        bundles=options.bundles,
-        figures=options.figures,
-        began=began,
-        progress=progress,
+        run, training, [keeper], bundles=options.bundles, figures=options.figures, began=began, progress=progress
     )
     return run
 
 
 def finish_run(
     run: Run,
-    simulation: Simulation | Continual,
-    boundary: Callable[[int], None] | None = None,
+    training: Training,
+    callbacks: Iterable[Callback] = (),
     bundles: bool = False,
     figures: bool = True,
     began: float | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """The rounds that are left, every stage after them, and all files of the run; `began` is when its time started."""
+    """Go through the rounds that are left, every stage after them, and all files of the run.
+
+    `began` is when its time started.
+    """
     from edgefr.report.figures import draw
     from edgefr.report.summary import summarise
-    from edgefr.shipping import save_model
+    from edgefr.trained import save_model
 
     began = time.perf_counter() if began is None else began
     try:
-        simulation.train(progress, boundary)
-        simulation.finish(progress)
+        training.train(callbacks, progress)
     finally:
-        simulation.federation.crew.close()
-    save_model(run, simulation)
-    if simulation.kept:
-        run.write_tensors("blocks", simulation.kept)
-    if simulation.prepared.sessions is not None:
-        write_candidates(
-            run.path / "candidates.parquet", simulation.prepared.dataset, simulation.prepared.splits["main"]
-        )
-    run.write_metrics(simulation.measured.rows)
-    keep_ledger(run, simulation)
+        training.federation.backend.close()
+    save_model(run, training)
+    if training.saved:
+        run.write_tensors("blocks", training.saved)
+    if training.prepared.sessions is not None:
+        write_candidates(run.path / "candidates.parquet", training.prepared.dataset, training.prepared.splits["main"])
+    run.write_metrics(training.measured.rows)
+    keep_ledger(run, training)
     shipped, why = _ship(run, progress) if bundles else ([], None)
-    summary = summarise(simulation, time.perf_counter() - began, peak_rss_mb(), shipped)
+    summary = summarise(training, time.perf_counter() - began, peak_rss_mb(), shipped)
     if why is not None:
         summary["no_bundles"] = why
     if figures:
-        draw(run.path / "figures", simulation.measured.rows, summary)
+        draw(run.path / "figures", training.measured.rows, summary)
     run.write_summary(summary)
 
 
@@ -183,33 +179,17 @@ def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], st
     return export_run(run, progress=progress), None
 
 
-def keep_ledger(run: Run, simulation: Simulation | Continual) -> None:
+def keep_ledger(run: Run, training: Training) -> None:
     """Write what the clients have released so far, if that is counted."""
-    if simulation.cohorts.ledger is not None:
-        run.write_ledger(simulation.cohorts.ledger)
-
-
-def start(
-    experiment: Experiment,
-    prepared: Prepared,
-    fleet: FleetFile,
-    device: Any,
-    log: Callable[[list[dict[str, Any]]], None],
-) -> Simulation | Continual:
-    """The experiment before its first round: blocks make it a continual run."""
-    from edgefr.continual import Continual
-    from edgefr.simulation import Simulation
-    from edgefr.streaming import Streaming
-
-    kind = Continual if prepared.blocks else Simulation if prepared.sessions is None else Streaming
-    return kind.start(experiment, prepared, fleet, device, log)
+    if training.participation.ledger is not None:
+        run.write_ledger(training.participation.ledger)
 
 
 def sized(experiment: Experiment, prepared: Prepared) -> Experiment:
-    """The experiment with its shard size resolved: it decides the order of sums, so it belongs to the record."""
+    """Return the experiment with its shard size resolved: it decides the order of sums, so it belongs to the record."""
     from edgefr.engine.examples import largest_shard
     from edgefr.engine.footprint import default_shard_size
-    from edgefr.simulation import build_program
+    from edgefr.federate import build_program
 
     if experiment.engine.shard_size is not None:
         return experiment
@@ -217,11 +197,12 @@ def sized(experiment: Experiment, prepared: Prepared) -> Experiment:
     size = default_shard_size(program, experiment.batch_size, memory)
     if experiment.privacy.examples is not None:
         size = min(size, largest_shard(program, memory))
-    return experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"shard_size": size})})
+    found = {"shard_size": size, "memory_mb": EngineSection().memory_mb}  # which nothing reads from here on
+    return experiment.model_copy(update={"engine": experiment.engine.model_copy(update=found)})
 
 
 def owner(experiment: Experiment, fleet: FleetFile, prepared: Prepared) -> str:
-    """A digest of everything that decides a run's result: a checkpoint of another one is refused.
+    """Return a digest of everything that decides a run's result: a checkpoint of another one is refused.
 
     Who does the work (executor, workers, device) does not decide it.
     """
@@ -241,14 +222,14 @@ class Keeper:
     belongs_to: str
     every: int | None
 
-    def boundary(self, rounds: int, simulation: Simulation | Continual) -> None:
-        """The end of a round; `rounds` are done in all."""
-        if self.every and rounds % self.every == 0:
-            keep_ledger(self.run, simulation)  # first, so that the file lacks no release that the checkpoint knows
-            state = {"simulation": simulation.state(), "events": self.run.events.flush(), "every": self.every}
-            checkpoint.write(self.run.path / "checkpoint", rounds, state, self.belongs_to)
+    def __call__(self, training: Training) -> None:
+        """Take a checkpoint at the end of a round, if it is time for one."""
+        if self.every and training.rounds % self.every == 0:
+            keep_ledger(self.run, training)  # first, so that the file lacks no release that the checkpoint knows
+            state = {"training": training.state(), "events": self.run.events.flush(), "every": self.every}
+            checkpoint.write(self.run.path / "checkpoint", training.rounds, state, self.belongs_to)
 
-    def restore(self, simulation: Simulation | Continual, warn: Warn) -> None:
+    def restore(self, training: Training, warn: Warn) -> None:
         """Go on from the newest whole checkpoint, and take further ones as often as before unless told otherwise.
 
         The log of events is cut back to it.
@@ -256,14 +237,17 @@ class Keeper:
         found = checkpoint.newest(self.run.path / "checkpoint", self.belongs_to, warn)
         self.run.events.cut(0 if found is None else found.state["events"])
         if found is not None:
-            simulation.restore(found.state["simulation"])
+            training.restore(found.state["training"])
             self.every = found.state["every"] if self.every is None else self.every
 
 
 def simulate_seeds(
     experiment: Experiment, seeds: int, out: str | Path, *, progress: Progress | None = None, **options: Any
 ) -> list[Run]:
-    """The experiment with seeds s, s+1, ...: one run each in `out/seed-<s>`, and mean ± sd in `out/summary.json`."""
+    """Run the experiment with seeds s, s+1, ....
+
+    One run each in `out/seed-<s>`, and mean ± sd in `out/summary.json`.
+    """
     if seeds < 1:
         raise InputError(f"--seeds takes a whole number of at least 1, got {seeds}")
     if experiment.seed + seeds > 2**31:
@@ -326,22 +310,27 @@ def _each_seed(
 
 
 def _of_seed(seed: int, progress: Progress | None) -> Progress | None:
-    """Progress that says which seed a stage belongs to."""
+    """Return progress that says which seed a stage belongs to."""
     if progress is None:
         return None
     return lambda stage, done, total, note: progress(f"seed {seed}: {stage}", done, total, note)
 
 
 def fleet_overrides(experiment: Experiment) -> dict[str, Any]:
-    """The experiment's `fleet.*` values as overrides of devices.yaml: `fleet.rounds.*` go to its `rounds` section,
-    `fleet.cost.*` to `cost`."""
+    """Return the experiment's `fleet.*` values as overrides of devices.yaml.
+
+    `fleet.rounds.*` go to its `rounds` section, `fleet.cost.*` to `cost`.
+    """
     own = {name: experiment.fleet[name] for name in ("rounds", "cost") if experiment.fleet.get(name)}
     fleet = {key: value for key, value in experiment.fleet.items() if key not in ("rounds", "cost")}
     return ({"fleet": fleet} if fleet else {}) | own
 
 
 def torch_device(name: str) -> Any:
-    """The torch device for auto, cpu or cuda. Raises `InputError` for other names, and for cuda where there is none."""
+    """Return the torch device for auto, cpu or cuda.
+
+    Raises `InputError` for other names, and for cuda where there is none.
+    """
     import torch
 
     if name not in ("auto", "cpu", "cuda"):
@@ -352,6 +341,6 @@ def torch_device(name: str) -> Any:
 
 
 def peak_rss_mb() -> float:
-    """Peak resident memory of this process, MB."""
+    """Return the peak resident memory of this process, MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -24,7 +24,10 @@ Vectors = npt.NDArray[np.float32]
 
 
 def cache_dir() -> Path:
-    """Where distilled encoders and encoded catalogues are kept: EDGEFR_CACHE, or edgefr in the user's cache folder."""
+    """Return where distilled encoders and encoded catalogues are kept:
+
+    EDGEFR_CACHE, or edgefr in the user's cache folder.
+    """
     chosen = os.environ.get("EDGEFR_CACHE")
     if chosen:
         return Path(chosen)
@@ -33,7 +36,9 @@ def cache_dir() -> Path:
 
 @dataclass(frozen=True)
 class Text:
-    """The catalogue through an encoder: `vectors` [items, f]; `untrained` through the same encoder before training.
+    """This is the catalogue through an encoder:
+
+    `vectors` [items, f]; `untrained` through the same encoder before training.
 
     `folder` is the encoder (an ordinary transformers folder), `report` what distillation kept of the teacher.
     """
@@ -46,7 +51,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training starts from."""
+    """Training starts from this."""
 
     dataset: Dataset
     splits: dict[str, Split]

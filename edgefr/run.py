@@ -28,7 +28,7 @@ LEDGER = "ledger.parquet"
 
 
 class EventLog:
-    """The virtual clock's log: one JSON object per line, written as it happens."""
+    """This is the virtual clock's log: one JSON object per line, written as it happens."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -74,7 +74,7 @@ class EventLog:
 
 
 class Run:
-    """One run's folder.
+    """This is one run's folder.
 
     `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
     stage and metric), `ledger.parquet` (who released how often, where that is worth something), `events.jsonl` (the
@@ -139,7 +139,7 @@ class Run:
 
     @contextmanager
     def recorded(self, experiment: Experiment, fleet: FleetFile) -> Iterator[None]:
-        """What was asked for is in the folder before the block runs; a block that fails takes it back.
+        """Write what was asked for into the folder before the block runs; a block that fails takes it back.
 
         A kill or Ctrl-C leaves it, so that `resume` can start from it. The experiment is written last: where it is, all
         is there.
@@ -170,22 +170,24 @@ class Run:
 
     @property
     def experiment(self) -> Experiment:
-        """The resolved experiment."""
+        """Return the resolved experiment."""
         from edgefr.experiment import load_experiment
 
         return load_experiment(self.path / "experiment.yaml")
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The content of summary.json."""
+        """Return the content of summary.json."""
         try:
             return json.loads((self.path / "summary.json").read_text())
         except (OSError, ValueError) as error:
             raise InputError(f"cannot read {self.path / 'summary.json'}: {error}; run the experiment again") from None
 
     def write_experiment(self, experiment: Experiment) -> None:
-        """Save the resolved experiment; reading it back gives the same experiment (other than ASCII is escaped)."""
-        values = experiment.model_dump()  # not as JSON, which has no infinity
+        """Save the resolved experiment without settings that nothing reads; it reads back as the same experiment."""
+        from edgefr.belongs import read_values
+
+        values = read_values(experiment)  # not as JSON, which has no infinity
         write_atomic(self.path / "experiment.yaml", yaml.safe_dump(values, sort_keys=False))
 
     def write_devices(self, fleet: FleetFile) -> None:
@@ -215,7 +217,7 @@ class Run:
         write_atomic(path or self.path / LEDGER, lambda file: pq.write_table(table, file))
 
     def read_ledger(self, expected: Mapping[str, Any]) -> Ledger | None:
-        """What every client has released, None where that was not counted; `expected`: its delta and adjacency.
+        """Read what every client has released, None where that was not counted; `expected`: its delta and adjacency.
 
         Raises `InputError` for a ledger that is damaged, or of another run.
         """
@@ -253,7 +255,7 @@ class Run:
         )
 
     def read_tensors(self, name: str) -> dict[str, Tensor]:
-        """Tensors of `write_tensors`. Raises `InputError` for a missing or damaged file."""
+        """Return tensors of `write_tensors`. Raises `InputError` for a missing or damaged file."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 

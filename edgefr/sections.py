@@ -1,35 +1,37 @@
-"""Sections of an experiment that belong to no room: encoder, evaluation, sessions, engine, export."""
+"""These sections of an experiment belong to no room: encoder, evaluation, sessions, engine, export."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from cloud.settings import DistillSettings, EncodeSettings
+from edgefr.engine.backends import BACKENDS
+from privacy.belongs import ReadWith, Settings, named_in
 
 
-class Section(BaseModel):
-    """A part of an experiment: unknown keys are refused."""
+class Section(Settings):
+    """This is a part of an experiment: unknown keys are refused, and such as nothing reads."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
 
 
 class EncoderSection(Section):
-    """How item texts become vectors: a distilled student, or the teacher itself."""
+    """This section says how item texts become vectors: a distilled student, or the teacher itself."""
 
     distill: DistillSettings | None = Field(
         default_factory=lambda: DistillSettings(layers=2, layer_map=[3, 6], hidden=156, steps=150, max_tokens=32),
         description="the student to distil; none: items are read by the teacher itself",
     )
-    teacher: str = Field(
+    teacher: Annotated[str, ReadWith("distill", None)] = Field(
         "package", description="used when distill is none: 'package', a transformers folder, or a hub id"
     )
     encode: EncodeSettings = Field(default_factory=EncodeSettings, description="pooling and length of texts")
 
 
 class EvaluationSection(Section):
-    """What is measured, on whom, and how often."""
+    """This section says what is measured, on whom, and how often."""
 
     k: list[Annotated[int, Field(ge=1)]] = Field(
         [10], min_length=1, description="cut-offs of HR@k, NDCG@k and Recall@k"
@@ -43,7 +45,7 @@ class EvaluationSection(Section):
 
 
 class SessionsSection(Section):
-    """Runs over sessions: when they end, and what is measured beside."""
+    """This section is about runs over sessions: when they end, and what is measured beside."""
 
     patience: int | None = Field(
         None, ge=1, description="rounds without a better validation after which a run ends; none: it never does early"
@@ -68,25 +70,25 @@ class SessionsSection(Section):
 
 
 class EngineSection(Section):
-    """How clients are run. `shard_size` decides the order of sums, so it belongs to the experiment."""
+    """This section says how clients are run. `shard_size` decides the order of sums: it belongs to the experiment."""
 
-    executor: Literal["inline", "processes", "debug"] = Field(
+    executor: Annotated[str, named_in(BACKENDS)] = Field(
         "inline", description="inline: vectorised; processes: the same in worker processes; debug: one client at a time"
     )
-    workers: int = Field(
+    workers: Annotated[int, ReadWith("executor", "processes")] = Field(
         2, ge=1, le=256, description="worker processes of executor processes; results do not depend on it"
     )
     shard_size: int | None = Field(
         None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded"
     )
-    memory_mb: int = Field(
+    memory_mb: Annotated[int, ReadWith("shard_size", None)] = Field(
         64, ge=16, description="working memory of a shard, MB: decides shard_size; near the cache is fastest"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where clients are trained: cpu or cuda")
 
 
 class StudentSection(Section):
-    """A smaller encoder, distilled from the run's own on the catalogue's texts."""
+    """This is a smaller encoder, distilled from the run's own on the catalogue's texts."""
 
     layers: int = Field(ge=1, description="Transformer layers, at most the encoder's")
     hidden: int = Field(ge=1, description="width; a multiple of the encoder's attention heads, at most its width")
@@ -94,7 +96,9 @@ class StudentSection(Section):
 
 
 class ExportSection(Section):
-    """Variants of the bundles: what they may lose, and what a device may spend on a recommendation.
+    """This section is about variants of the bundles:
+
+    what they may lose, and what a device may spend on a recommendation.
 
     Deadline and energy are for one recommendation and, with an encoder, the reading of one new text.
     """

@@ -1,4 +1,4 @@
-"""Smaller encoders for smaller devices: students of a run's encoder, distilled from it on the catalogue's texts alone.
+"""Smaller devices get smaller encoders: students of a run's encoder, distilled from it on the catalogue's texts alone.
 
 A student of L layers and width H gives vectors of the run's own space: after distillation its pooled vectors are mapped
 to the encoder's by least squares over the catalogue, and that map is part of it.
@@ -64,7 +64,7 @@ def students_of(
 
 
 def spread(layers: int, teacher: int) -> list[int]:
-    """The encoder's layer that each of a student's layers follows.
+    """Return the encoder's layer that each of a student's layers follows.
 
     >>> spread(2, 4), spread(1, 2), spread(3, 4)
     ([2, 4], [2], [1, 2, 4])
@@ -73,7 +73,7 @@ def spread(layers: int, teacher: int) -> list[int]:
 
 
 def least_squares(given: Vectors, wanted: Vectors) -> tuple[Vectors, Vectors]:
-    """The map `given` [n, h] @ weight [h, w] + bias [w] that is nearest to `wanted` [n, w], with a little ridge.
+    """Return the map `given` [n, h] @ weight [h, w] + bias [w] that is nearest to `wanted` [n, w], with a little ridge.
 
     Rows of zeros in `wanted` (texts that are empty) are left out.
 

@@ -1,4 +1,4 @@
-"""From a trained local program to the bundles that devices run."""
+"""This room turns a trained local program into the bundles that devices run."""
 
 from export.variants import ClassLimits
 

@@ -1,34 +1,35 @@
-"""Writing bundles: one folder per device class, wholly there or not at all."""
+"""Bundles are written as one folder per device class, wholly there or not at all."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from pydantic import JsonValue as Json
 from pydantic import TypeAdapter, ValidationError
-from torch import Tensor
 
 from edge.admission import ALWAYS
 from edge.bundle import open_bundle
-from edge.manifest import Pooling
 from edge.recommender import Recommender
 from export.candidates import candidates
-from export.clients import Rows, Users, check
-from export.encoders import Reading, stage_encoders
+from export.clients import Users, check
+from export.encoders import Reading, TextEncoders, stage_encoders
 from export.folder import Kit, Plan, fill, place
 from export.footprint import Footprints
 from export.graphs import VECTORS
-from export.learning import Lessons, stage_learning, trained_tables
+from export.learning import LearningSpec, stage_learning, trained_tables
+from export.model import TrainedModel
 from export.parity import Reference, compare
 from export.parts import item_tables, stage_catalogue, stage_scoring, stage_tables
-from export.quality import HeldOut, Judge
-from export.stage import Stage
+from export.program import LocalProgram
+from export.quality import Judge
+from export.staging import Staging
 from export.variants import Choice, ClassLimits, Rules, choose, energy_j, latency_s, memory_mb
 from privacy.errors import InputError, unknown
 from privacy.files import beside
@@ -37,53 +38,57 @@ Progress = Callable[[str, int, int, str], None] | None
 LONGEST = 36_500  # days: nobody means more
 
 
+@dataclass(frozen=True)
+class Targets:
+    """These are the device classes that bundles are made for, and the numbers of the users that sit on each."""
+
+    classes: Mapping[str, ClassLimits]
+    users_of: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """This says where bundles come from.
+
+    `created` (ISO 8601) belongs to the run, so exporting it again gives the same bundle_id.
+
+    `facts` are plain JSON. `seed` makes the private tensors a new device starts from. Devices refuse the bundles
+    `expires_days` after `created` (None: never).
+    """
+
+    created: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    expires_days: int | None = None
+
+    @property
+    def serial(self) -> int:
+        """`created` in seconds since 1970: the manifest's serial."""
+        return int(_moment(self.created).timestamp())
+
+    @property
+    def expires(self) -> str | None:
+        """Return when the bundles expire, ISO 8601. Raises `InputError` where that is past."""
+        return _expiry(self.created, self.expires_days)
+
+
 def export_bundles(
-    *,
     out: Path,
-    program: Any,
-    shared: Mapping[str, Tensor],
-    private: Mapping[str, Tensor],
-    users: Sequence[str],
-    history: Rows | None,
-    seen: Rows,
-    item_ids: Sequence[str],
-    titles: Sequence[str],
-    encoder: Path | None,
-    pooling: Pooling,
-    max_tokens: int,
-    classes: Mapping[str, ClassLimits],
-    users_of: Mapping[str, Sequence[int]],
-    created: str,
-    provenance: Mapping[str, Any],
-    seed: int = 0,
-    offered: Sequence[int] | None = None,
-    expires_days: int | None = None,
-    numbers: Sequence[int] | None = None,
-    lessons: Lessons | None = None,
-    students: Mapping[str, Path] | None = None,
-    texts: Sequence[str] | None = None,
-    vocabulary: int | None = None,
-    held_out: HeldOut | None = None,
+    model: TrainedModel,
+    targets: Targets,
+    provenance: Provenance,
+    *,
+    text: TextEncoders | None = None,
+    learning: LearningSpec | None = None,
     rules: Rules | None = None,
     footprints: Footprints | None = None,
-    times: Rows | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
 
-    `shared` are whole tensors, `private` [U, ...] per user of `users`; clients without personal layers lack
-    those tensors. `history` and `seen` are ragged item numbers per user; of programs that read sessions, `history` is
-    each user's newest session in order and `times` its moments in unix seconds, rows alike. `encoder` is a transformers
-    folder whose vectors `program.frozen` holds (ignored when it holds none). `users_of` says which users sit on which
-    class. `created` is ISO 8601 and belongs to the run: exporting it again gives the same bundle_id.
-    `seed` makes the private tensors a new device starts from. `offered` are the items that may be recommended
-    (None: all), where others are in the catalogue only because they are in users' histories. Devices refuse the
-    bundles `expires_days` after `created` (None: never). `numbers` key the users' draws in the run (None: 0, 1, ...).
-    `lessons`: how devices learn (None: they only recommend).
-
-    Variants: `students` are smaller encoders by name, in folders like `encoder`'s; `texts` is what encoders read of
-    each item (None: the titles), `vocabulary` the pieces they keep (None: all). `held_out` items measure quality (None:
-    not measured), `footprints` measure memory (None: estimated); `rules` say what a variant may lose and take.
+    `text`: the encoder whose vectors the program's frozen tables hold (ignored when it holds none). `learning`: how
+    devices learn (None: they only recommend). `rules` say what a variant may lose and take; the model's held-out items
+    measure quality (None: not measured), `footprints` measure memory (None: estimated).
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "f16", "i8", "i4", a student's after its name, or
     None), memory_mb, memory_from ("measured" or "estimate"), latency_ms and energy_mj (of a recommendation and reading
@@ -93,37 +98,21 @@ def export_bundles(
     Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same bundle, and
     for a class whose every variant loses too much.
     """
-    out, everyone = Path(out), Users(list(users), private, history, seen, numbers, times)
-    _check_targets(out, classes, users_of, len(users))
-    check(program, everyone, shared, len(item_ids))
-    serial, origin, expires = _seconds(created), _plain(provenance), _expiry(created, expires_days)
+    out, everyone, classes = Path(out), Users.of(model), targets.classes
+    _check_targets(out, targets, len(everyone.ids))
+    check(model.program, everyone, model.shared, len(model.names.items))
+    origin = replace(provenance, facts=_plain(provenance.facts))
     tell = progress or (lambda stage, done, total, note: None)
     with beside(out / "parts") as scratch:
-        stage = Stage(scratch)
-        stage_catalogue(stage, item_ids, titles, offered)
-        whole = item_tables(program, shared, len(item_ids))
-        tables = stage_tables(stage, whole, () if lessons is None else trained_tables(program))
-        forms, texts = {}, titles if texts is None else texts
-        if encoder is not None and program.frozen:
-            tell("export", 0, len(classes), "tracing the text encoders")
-            reading = Reading(pooling, max_tokens, vocabulary, texts)
-            forms = stage_encoders(stage, {"": Path(encoder), **(students or {})}, reading)
-            _check_width(program, forms["f32"].record.width, Path(encoder))
-        tell("export", 0, len(classes), "tracing the score graph")
-        stage_scoring(stage, program, shared, everyone, seed)
-        if lessons is not None:
-            tell("export", 0, len(classes), "tracing and rehearsing the training steps")
-        learning = None if lessons is None else stage_learning(stage, program, lessons)
-        kit = Kit(program, everyone, stage, tables, forms, len(item_ids), created, serial, origin, expires, learning)
-        judge = None
-        if held_out is not None and len(held_out.users):
-            judge = Judge(program, shared, everyone, whole, held_out, offered, seed)
+        staged = lambda note: tell("export", 0, len(classes), note)  # noqa: E731
+        kit, whole = _kit(Staging(scratch), model, everyone, origin, text, learning, staged)
         tell("export", 0, len(classes), "measuring the variants")
-        found = candidates(kit, whole, texts, judge, footprints, scratch / "measured")
+        judge = _judge(model, everyone, whole, origin)
+        found = candidates(kit, whole, _texts(model), judge, footprints, scratch / "measured")
         choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
         read = {VECTORS: torch.from_numpy(whole[VECTORS])} if VECTORS in whole else {}
-        reference, rows = Reference(program, shared, everyone, read), []
-        for done, (plan, choice) in enumerate(_plans(choices, classes, users_of)):
+        reference, rows = Reference(model.program, model.shared, everyone, read), []
+        for done, (plan, choice) in enumerate(_plans(choices, targets)):
             tell("export", done, len(classes), plan.device_class)
             row = _one(kit, plan, out / plan.device_class, reference)
             rows.append(row | _figures(choice, classes[plan.device_class]))
@@ -131,10 +120,53 @@ def export_bundles(
     return rows
 
 
-def _plans(
-    choices: Mapping[str, Choice], classes: Mapping[str, ClassLimits], users_of: Mapping[str, Sequence[int]]
-) -> list[tuple[Plan, Choice]]:
-    """What is written for every class."""
+def _kit(
+    stage: Staging,
+    model: TrainedModel,
+    everyone: Users,
+    origin: Provenance,
+    text: TextEncoders | None,
+    learning: LearningSpec | None,
+    tell: Callable[[str], None],
+) -> tuple[Kit, dict[str, npt.NDArray[Any]]]:
+    """Stage what all bundles have in common; return it with the unquantised tables [items, width] by name."""
+    program, shared, names = model.program, model.shared, model.names
+    serial, expires = origin.serial, origin.expires
+    stage_catalogue(stage, names.items, names.titles, model.pool)
+    whole = item_tables(program, shared, len(names.items))
+    tables = stage_tables(stage, whole, () if learning is None else trained_tables(program))
+    forms = {}
+    if text is not None and program.frozen:
+        tell("tracing the text encoders")
+        reading = Reading(text.pooling, text.max_tokens, text.vocabulary, _texts(model))
+        forms = stage_encoders(stage, text.folders, reading)
+        _check_width(program, forms["f32"].record.width, text.folder)
+    tell("tracing the score graph")
+    stage_scoring(stage, program, shared, everyone, origin.seed)
+    if learning is not None:
+        tell("tracing and rehearsing the training steps")
+    taught = None if learning is None else stage_learning(stage, program, learning)
+    items = len(names.items)
+    facts = dict(origin.facts)
+    return Kit(program, everyone, stage, tables, forms, items, origin.created, serial, facts, expires, taught), whole
+
+
+def _texts(model: TrainedModel) -> Sequence[str]:
+    """Return what encoders read of each item."""
+    return model.names.titles if model.names.texts is None else model.names.texts
+
+
+def _judge(
+    model: TrainedModel, everyone: Users, whole: Mapping[str, npt.NDArray[Any]], origin: Provenance
+) -> Judge | None:
+    """Return the judge that measures what variants lose; None where nothing was held out."""
+    if model.held_out is None or not len(model.held_out.users):
+        return None
+    return Judge(model.program, model.shared, everyone, whole, model.held_out, model.pool, origin.seed)
+
+
+def _plans(choices: Mapping[str, Choice], targets: Targets) -> list[tuple[Plan, Choice]]:
+    """Return what is written for every class."""
     encoder_in = [name for name, choice in choices.items() if choice.candidate.variant.encoder]
     return [
         (
@@ -142,9 +174,9 @@ def _plans(
                 device_class=name,
                 variant=choice.candidate.variant,
                 # never the measured figure: exporting a run again must give the same bundle
-                memory_mb=memory_mb(replace(choice.candidate, footprint=None), classes[name]),
+                memory_mb=memory_mb(replace(choice.candidate, footprint=None), targets.classes[name]),
                 fits=choice.lacks is None,
-                users=[int(user) for user in users_of.get(name, ())],
+                users=[int(user) for user in targets.users_of.get(name, ())],
                 encoder_in=encoder_in,
             ),
             choice,
@@ -154,7 +186,7 @@ def _plans(
 
 
 def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
-    """What a variant costs the class, and what it keeps."""
+    """Return what a variant costs the class, and what it keeps of the model."""
     candidate, quality = choice.candidate, choice.candidate.quality
     seconds, joules = latency_s(candidate, limits), energy_j(candidate, limits)
     return {
@@ -193,10 +225,9 @@ def _one(kit: Kit, plan: Plan, target: Path, reference: Reference) -> dict[str, 
     }
 
 
-def _check_targets(
-    out: Path, classes: Mapping[str, ClassLimits], users_of: Mapping[str, Sequence[int]], users: int
-) -> None:
-    """Before any work: plain class names, known users, and nothing in the way but bundles."""
+def _check_targets(out: Path, targets: Targets, users: int) -> None:
+    """Check before any work that there are plain class names, known users, and nothing in the way but bundles."""
+    classes, users_of = targets.classes, targets.users_of
     if not classes:
         raise InputError("no device classes to export for; give at least one")
     for name in users_of:
@@ -215,15 +246,10 @@ def _check_targets(
                 raise InputError(f"{out / name} is in the way: {error}") from error
 
 
-def _check_width(program: Any, width: int, folder: Path) -> None:
+def _check_width(program: LocalProgram, width: int, folder: Path) -> None:
     widths = {name: int(table.shape[1]) for name, table in program.frozen.items()}
     if width not in widths.values():
         raise InputError(f"{folder} makes vectors of {width} values, but the items' have {widths}; give their encoder")
-
-
-def _seconds(created: str) -> int:
-    """`created` in seconds since 1970: the manifest's serial."""
-    return int(_moment(created).timestamp())
 
 
 def _expiry(created: str, days: int | None) -> str | None:
@@ -252,7 +278,7 @@ def _moment(created: str) -> datetime:
 
 
 def _plain(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Provenance as JSON values."""
+    """Return provenance as JSON values."""
     try:
         values: dict[str, Any] = TypeAdapter(dict[str, Json]).validate_python(dict(provenance))
     except ValidationError as error:

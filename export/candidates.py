@@ -1,4 +1,4 @@
-"""Every variant of an export with its size, its work, what it loses and what it takes: what classes choose among."""
+"""Classes choose among every variant of an export, with its size, its work, what it loses and what it takes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ Tables = Mapping[str, npt.NDArray[Any]]
 def candidates(
     kit: Kit, tables: Tables, texts: Sequence[str], judge: Judge | None, footprints: Footprints | None, scratch: Path
 ) -> list[Candidate]:
-    """All variants that differ in any file. `tables`: the unquantised ones, [items, width] each; `texts`: what the
-    encoder read of each item.
+    """Return all variants that differ in any file.
+
+    `tables`: the unquantised ones, [items, width] each; `texts`: what the encoder read of each item.
 
     Without `judge` quality is not measured, without `footprints` memory is not. `scratch` is an empty folder.
     """
@@ -56,7 +57,7 @@ def candidates(
 
 
 def scoring_work(kit: Kit, variant: Variant) -> Work:
-    """One pass over the catalogue: every dense matrix once per item, and the tables read once.
+    """Count one pass over the catalogue: every dense matrix once per item, and the tables read once.
 
     Where a window of a session is read, once per position and block of items; then an item is one inner product."""
     specs, window = kit.program.specs, window_of(kit.program)
@@ -69,7 +70,7 @@ def scoring_work(kit: Kit, variant: Variant) -> Work:
 
 
 def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:
-    """What a device reads back from a table that is stored as `dtype`; token numbers as they are."""
+    """Return what a device reads back from a table that is stored as `dtype`; token numbers as they are."""
     if dtype in ("f32", "i32"):
         return table
     if dtype == "f16":
@@ -79,7 +80,7 @@ def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:
 
 
 def _quality(kit: Kit, tables: Tables, texts: Sequence[str], variant: Variant, judge: Judge) -> Quality:
-    """How the variant recommends; where it has an encoder, as if it had to read every item."""
+    """Judge how the variant recommends; where it has an encoder, as if it had to read every item."""
     form, given = kit.form(variant), dict(tables)
     if form is not None:
         given |= {name: _read(kit, form, table, texts, judge) for name, table in tables.items() if _text(table, form)}
@@ -99,7 +100,7 @@ def _read(kit: Kit, form: Form, table: npt.NDArray[Any], texts: Sequence[str], j
 
 
 def _footprint(kit: Kit, variant: Variant, footprints: Footprints, scratch: Path) -> Footprint | None:
-    """What a process with the variant's files takes, without any simulated user's state."""
+    """Measure what a process with the variant's files takes, without any simulated user's state."""
 
     def make() -> Path:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""MODEL_CARD.md: what is in a bundle, in words."""
+"""MODEL_CARD.md says in words what is in a bundle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VECTORS = {"f32": "float32", "f16": "float16", "i8": "int8 with one scale per it
 
 
 def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | None) -> str:
-    """The card's text. `fits`: the memory rule's answer; `cosine`: encoder to torch, mean over titles."""
+    """Write the card's text. `fits`: the memory rule's answer; `cosine`: encoder to torch, mean over titles."""
     sizes, items = manifest.model, manifest.item_count
     tables = ", ".join(f"`{t.name}` ({items:,} x {t.width}, {VECTORS[t.dtype]})" for t in config.tables)
     verdict = "fits" if fits else "DOES NOT FIT"

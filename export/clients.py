@@ -1,38 +1,26 @@
-"""The simulated users' side of a bundle: private tensors, history and seen items of one class."""
+"""This is the simulated users' side of a bundle: private tensors, history and seen items of one class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from edge.sessions import Windows, window_of
+from export.model import Ints, Rows, TrainedModel
+from export.program import LocalProgram
 from privacy.errors import InputError
-
-Ints = npt.NDArray[np.int64]
-
-
-class Rows(Protocol):
-    """Users' items as one column: user u owns `values[offsets[u]:offsets[u + 1]]`."""
-
-    @property
-    def values(self) -> npt.NDArray[Any]:
-        """Item numbers, [all]."""
-        ...
-
-    @property
-    def offsets(self) -> npt.NDArray[Any]:
-        """Where each user's items start, [users + 1]."""
-        ...
 
 
 @dataclass(frozen=True)
 class Users:
-    """All simulated users: ids, private tensors by name [U, ...], past positives, items to leave out, numbers.
+    """These are all simulated users:
+
+    ids, private tensors by name [U, ...], past positives, items to leave out, numbers.
 
     Where the program reads sessions, `history` is each user's newest one and `times` its moments, unix seconds."""
 
@@ -43,16 +31,22 @@ class Users:
     numbers: Sequence[int] | None = None
     times: Rows | None = None
 
+    @classmethod
+    def of(cls, model: TrainedModel) -> Users:
+        """Take the users of a trained model."""
+        m = model
+        return cls(list(m.names.users), m.private, m.history, m.seen, m.numbers, m.times)
+
     def number(self, user: int) -> int:
-        """What keys one user's draws in the run."""
+        """Return what keys one user's draws in the run."""
         return user if self.numbers is None else int(self.numbers[user])
 
     def past(self, user: int) -> Ints:
-        """Past positives of one user (none when the method reads none)."""
+        """Return the past positives of one user (none when the method reads none)."""
         return np.empty(0, np.int64) if self.history is None else _row(self.history, user)
 
     def window(self, user: int, length: int) -> Windows:
-        """The newest items of one user's session."""
+        """Return the newest items of one user's session."""
         times = np.empty(0, np.int64) if self.times is None else _row(self.times, user)
         return window_of(self.past(user), times, length)
 
@@ -61,11 +55,11 @@ class Users:
         return _row(self.seen, user)
 
     def tensors(self, user: int) -> dict[str, Tensor]:
-        """Private tensors of one user."""
+        """Return the private tensors of one user."""
         return {name: tensor[user].float() for name, tensor in self.private.items()}
 
     def columns(self, chosen: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
-        """What private/users.safetensors holds for these users: tensors by name, and two ragged columns."""
+        """Return what private/users.safetensors holds for these users: tensors by name, and two ragged columns."""
         numbers = np.asarray(chosen, dtype=np.int64)
         columns: dict[str, npt.NDArray[Any]]
         columns = {f"private.{name}": as_float32(tensor[numbers]) for name, tensor in self.private.items()}
@@ -78,7 +72,7 @@ class Users:
 
 
 def take(rows: Rows | None, numbers: Ints) -> tuple[npt.NDArray[Any], Ints]:
-    """Values and offsets of these users alone, in this order; empty rows for None."""
+    """Return values and offsets of these users alone, in this order; empty rows for None."""
     if rows is None:
         return np.empty(0, np.int64), np.zeros(len(numbers) + 1, np.int64)
     starts = np.asarray(rows.offsets, np.int64)
@@ -89,7 +83,7 @@ def take(rows: Rows | None, numbers: Ints) -> tuple[npt.NDArray[Any], Ints]:
 
 
 def as_float32(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """A tensor as a contiguous float32 array; `InputError` when it is not finite."""
+    """Return a tensor as a contiguous float32 array; `InputError` when it is not finite."""
     array = np.ascontiguousarray(tensor.detach().cpu().float().numpy())
     if not np.isfinite(array).all():
         raise InputError(
@@ -98,8 +92,8 @@ def as_float32(tensor: Tensor) -> npt.NDArray[np.float32]:
     return array
 
 
-def check(program: Any, users: Users, shared: Mapping[str, Tensor], items: int) -> None:
-    """That tensors, users and items belong together; `InputError` naming what does not."""
+def check(program: LocalProgram, users: Users, shared: Mapping[str, Tensor], items: int) -> None:
+    """Check that tensors, users and items belong together; `InputError` naming what does not."""
     if len(set(users.ids)) != len(users.ids):
         raise InputError("user ids repeat; give every user its own id")
     for place, given in (("shared", shared), ("private", users.private)):

@@ -1,4 +1,4 @@
-"""Text encoders as bundles carry them: vocabulary, length and weights cut to what a device needs, held to torch.
+"""Bundles carry text encoders whose vocabulary, length and weights are cut to what a device needs, held to torch.
 
 Owns: which forms of an encoder there are, and that each is a sound graph. Does not own: which of them is good enough
 for recommending (`export.quality`) or small enough for a device (`export.variants`).
@@ -7,7 +7,7 @@ for recommending (`export.quality`) or small enough for a device (`export.varian
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from edge.manifest import Encoder, Pooling
 from export.graphs import TorchEncoder, encoder_graph, load_encoder
 from export.prune import Ints, cap, lengths, prune
 from export.quantise import cosine
-from export.stage import TOKENIZER, Stage
+from export.staging import TOKENIZER, Staging
 from export.trace import TOLERANCE, open_session, refused
 from export.variants import Work
 from export.weights import WEIGHTS, Weights, beside, stored_as
@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Form:
-    """A staged encoder with one type of weights: its config entry, its mean cosine to the run's own encoder.
+    """A form is a staged encoder with one type of weights: its config entry, its mean cosine to the run's own encoder.
 
     `work`: one text of full length. `unfit`: why it must not be used, None for a sound one.
     """
@@ -50,8 +50,31 @@ class Form:
 
 
 @dataclass(frozen=True)
+class TextEncoders:
+    """This is the encoder whose vectors items have, and how it reads texts.
+
+    `folder` is a transformers folder; `students` are smaller encoders by name, in folders like it, that give vectors of
+    the same space. Texts are cut to `max_tokens`; devices keep `vocabulary` pieces (None: all).
+    """
+
+    folder: Path
+    pooling: Pooling
+    max_tokens: int
+    students: Mapping[str, Path] = field(default_factory=dict)
+    vocabulary: int | None = None
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Return all folders by name: "" is the run's own encoder."""
+        return {"": Path(self.folder), **self.students}
+
+
+@dataclass(frozen=True)
 class Reading:
-    """How texts are read: pooling, the longest text in tokens, pieces of the vocabulary (None: all), the item texts."""
+    """This says how texts are read:
+
+    pooling, the longest text in tokens, pieces of the vocabulary (None: all), the item texts.
+    """
 
     pooling: Pooling
     max_tokens: int
@@ -61,7 +84,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class _Model:
-    """A model to be staged: `module` is `encoder` with its projection, `expected` what it makes of the sample."""
+    """This is a model to be staged.
+
+    `module` is `encoder` with its projection, `expected` what it makes of the sample.
+    """
 
     name: str
     folder: Path
@@ -70,8 +96,10 @@ class _Model:
     expected: Floats
 
 
-def stage_encoders(stage: Stage, folders: Mapping[str, Path], how: Reading) -> dict[str, Form]:
-    """Every encoder with every type of weights, by label ("i8", or "2x84-i8"), and the one tokenizer they share.
+def stage_encoders(stage: Staging, folders: Mapping[str, Path], how: Reading) -> dict[str, Form]:
+    """Stage every encoder with every type of weights, by label, and the one tokenizer they share.
+
+    Labels are "i8", or "2x84-i8".
 
     `folders`: transformers folders by name. "" is the run's own encoder, whose vectors items have; others are smaller
     students that give vectors of the same space. Raises `InputError` for a folder without tokenizer.json, for `how`
@@ -103,9 +131,9 @@ def stage_encoders(stage: Stage, folders: Mapping[str, Path], how: Reading) -> d
 
 
 def _forms(
-    stage: Stage, model: _Model, pooling: Pooling, limit: int, sample: list[str], original: Floats
+    stage: Staging, model: _Model, pooling: Pooling, limit: int, sample: list[str], original: Floats
 ) -> Iterator[tuple[str, Form]]:
-    """One model's forms by label: staged, loaded as devices load them, compared with torch and with `original`."""
+    """Yield one model's forms by label: staged, loaded as devices load them, compared with torch and `original`."""
     graph = encoder_graph(model.folder, model.module, model.encoder.words, max(limit, SHORTEST))
     count = sum(p.numel() for p in model.module.parameters())
     for weights in WEIGHTS:
@@ -120,13 +148,13 @@ def _forms(
         yield label, Form(record, count, close, _work(model.encoder, weights, limit), unfit)
 
 
-def encoder_of(stage: Stage, record: Encoder) -> TextEncoder:
+def encoder_of(stage: Staging, record: Encoder) -> TextEncoder:
     """A staged encoder, loaded as a device loads it."""
     return open_encoder(record, lambda path: stage.root / path)
 
 
 def torch_vectors(module: torch.nn.Module, folder: Path, texts: Sequence[str], max_tokens: int) -> Floats:
-    """Vectors of the texts through transformers' tokenizer in `folder` and torch, [n, width]."""
+    """Return vectors of the texts through transformers' tokenizer in `folder` and torch, [n, width]."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -156,7 +184,7 @@ def shrink(encoder: TorchEncoder, kept: Ints, longest: int, folder: Path) -> Non
 
 
 class Projected(torch.nn.Module):
-    """An encoder of another width, mapped to the width of the item vectors."""
+    """This is an encoder of another width, mapped to the width of the item vectors."""
 
     def __init__(self, encoder: TorchEncoder, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -168,7 +196,7 @@ class Projected(torch.nn.Module):
 
 
 def _projected(encoder: TorchEncoder, folder: Path) -> torch.nn.Module:
-    """The encoder, followed by the projection that lies beside its weights, if one does."""
+    """Return the encoder, followed by the projection that lies beside its weights, if one does."""
     from safetensors.torch import load_file
 
     if not (folder / PROJECTION).is_file():
@@ -196,8 +224,8 @@ def _record(encoder: TorchEncoder, label: str, weights: Weights, width: int, poo
     )
 
 
-def _stage(stage: Stage, record: Encoder, graph: Any) -> Encoder:
-    """The graph and its large tensors, if it has any, as two files; the entry that names both."""
+def _stage(stage: Staging, record: Encoder, graph: Any) -> Encoder:
+    """Stage the graph and its large tensors, if it has any, as two files; return the entry that names both."""
     data = f"{record.path}.data"
     small, large = beside(graph, Path(data).name)
     stage.add(record.path, "encoder", small)
@@ -208,7 +236,7 @@ def _stage(stage: Stage, record: Encoder, graph: Any) -> Encoder:
 
 
 def _compare(folder: Path, weights: Weights, got: Floats, expected: Floats) -> str | None:
-    """Why this form cannot be used; `InputError` when even single precision is not what torch gives."""
+    """Say why this form cannot be used; `InputError` when even single precision is not what torch gives."""
     if weights == "f32" and np.abs(got - expected).max(initial=0) > TOLERANCE:
         raise InputError(f"{folder}: its {TOKENIZER} and its tokenizer disagree; save the tokenizer again")
     close = float(cosine(got, expected).mean()) if len(got) else 1.0
@@ -218,7 +246,10 @@ def _compare(folder: Path, weights: Weights, got: Floats, expected: Floats) -> s
 
 
 def _work(encoder: TorchEncoder, weights: Weights, tokens: int) -> Work:
-    """One text of `tokens` tokens; a BERT's operations (multiply-adds count two), and the bytes of its matrices."""
+    """Count the work of one text of `tokens` tokens.
+
+    A BERT's operations (multiply-adds count two), and the bytes of its matrices.
+    """
     config = encoder.model.config
     hidden, wide = config.hidden_size, config.intermediate_size
     matrices = 4 * hidden**2 + 2 * hidden * wide

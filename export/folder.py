@@ -31,7 +31,8 @@ from export.encoders import Form
 from export.graphs import window_of
 from export.learning import paths as learning_paths
 from export.parts import IDS, INIT, SCORE, SHARED
-from export.stage import Stage
+from export.program import LocalProgram
+from export.staging import Staging
 from export.trace import IR, OPSET
 from export.variants import Size, Variant
 from privacy.errors import InputError
@@ -43,11 +44,11 @@ USERS, PRIVATE = "private/users.json", "private/users.safetensors"
 
 @dataclass(frozen=True)
 class Kit:
-    """What all bundles of one export have in common."""
+    """All bundles of one export have this in common."""
 
-    program: Any
+    program: LocalProgram
     users: Users
-    stage: Stage
+    stage: Staging
     tables: Mapping[TableType, list[Table]]
     encoders: Mapping[str, Form]
     items: int
@@ -58,7 +59,7 @@ class Kit:
     learning: Learning | None = None
 
     def paths(self, variant: Variant) -> list[str]:
-        """Staged files of a variant."""
+        """Return the staged files of a variant."""
         tables = [path for t in self.tables[variant.table] for path in (t.path, t.scale) if path]
         form = self.form(variant)
         record = None if form is None else form.record
@@ -72,13 +73,13 @@ class Kit:
         return Size(sum(f.size for f in files), sum(f.size for f in files if f.role == "encoder"))
 
     def form(self, variant: Variant) -> Form | None:
-        """The variant's encoder."""
+        """Return the variant's encoder."""
         return None if variant.encoder is None else self.encoders[variant.encoder]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One class's bundle: what was chosen for it, its users, and which classes get an encoder."""
+    """A plan is one class's bundle: what was chosen for it, its users, and which classes get an encoder."""
 
     device_class: str
     variant: Variant
@@ -105,7 +106,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
         encoder_in=plan.encoder_in,
     )
     manifest = _draft(kit, plan)
-    own = Stage(folder)
+    own = Staging(folder)
     own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
     own.add(PRIVATE, "private", packed(kit.users.columns(plan.users)))
     ids = {"users": [kit.users.ids[u] for u in plan.users], "numbers": [kit.users.number(u) for u in plan.users]}
@@ -135,7 +136,7 @@ def place(folder: Path, target: Path, bundle_id: str) -> bool:
 
 
 def _draft(kit: Kit, plan: Plan) -> Manifest:
-    """The manifest without its files and id."""
+    """Return the manifest without its files and id."""
     specs, form = kit.program.specs, kit.form(plan.variant)
     return Manifest(
         schema_=SCHEMA,

@@ -1,4 +1,4 @@
-"""How much memory a bundle takes: a fresh process of the device's own code (`export/probe.py`) uses it and is measured.
+"""This measures how much memory a bundle takes, in a fresh process of the device's own code (`export/probe.py`).
 
 Owns: starting that process, and keeping what it found. Does not own: what a device class has (`export.variants`).
 """
@@ -24,14 +24,17 @@ PROBE = Path(__file__).with_name("probe.py")
 
 @dataclass(frozen=True)
 class Footprint:
-    """Peak memory of a process, MB (10^6 bytes): with numpy and onnxruntime alone, and what the bundle added."""
+    """This is the peak memory of a process, MB (10^6 bytes):
+
+    with numpy and onnxruntime alone, and what the bundle added.
+    """
 
     bare_mb: float
     grown_mb: float
 
 
 def measure(bundle: Path) -> Footprint | None:
-    """The footprint of a bundle on this host; None where it cannot be measured."""
+    """Measure the footprint of a bundle on this host; None where it cannot be measured."""
     above = str(Path(__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (above, os.environ.get("PYTHONPATH"))))}
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -49,13 +52,16 @@ def measure(bundle: Path) -> Footprint | None:
 
 
 class Footprints:
-    """Footprints by content, kept in a JSON file: a bundle is measured once per host and version of the libraries."""
+    """These are footprints by content, kept in a JSON file:
+
+    a bundle is measured once per host and version of the libraries.
+    """
 
     def __init__(self, path: Path, measured: Callable[[Path], Footprint | None] = measure) -> None:
         self._path, self._measure = path, measured
 
     def of(self, files: Mapping[str, str], make: Callable[[], Path]) -> Footprint | None:
-        """The footprint of these files (sha256 by name); `make` writes the bundle when it has to be measured."""
+        """Return the footprint of these files (sha256 by name); `make` writes the bundle when it has to be measured."""
         known, key = self._read(), self._key(files)
         if key not in known:
             found = self._measure(make())
@@ -69,7 +75,7 @@ class Footprints:
         return Footprint(**known[key])
 
     def _read(self) -> dict[str, dict[str, float]]:
-        """What is kept; a file that is damaged counts as empty."""
+        """Read what was saved; a file that is damaged counts as empty."""
         try:
             kept = json.loads(self._path.read_text())
             return {key: asdict(Footprint(float(v["bare_mb"]), float(v["grown_mb"]))) for key, v in kept.items()}

@@ -1,4 +1,4 @@
-"""Tracing to ONNX: one client's scores, and a text encoder. No graph leaves here without matching torch.
+"""One client's scores and a text encoder are traced to ONNX. No graph leaves here without matching torch.
 
 The score graph has no numbers of its own: every tensor is an input, named by role and name.
 
@@ -30,6 +30,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from export import purposes
+from export.batches import Batch, Pairs, Window
+from export.program import LocalProgram, SessionProgram
 from export.trace import Shape, constants_of, example_rows, filled, gate, hold, trace
 from privacy import keyed
 from privacy.errors import InputError, unknown
@@ -45,7 +48,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Gathered:
-    """The batch of one client on a device: table rows come gathered, in the order of the items.
+    """This is the batch of one client on a device: table rows come gathered, in the order of the items.
 
     `tables` pairs each whole table with its rows for these items; the program's `rows` and `frozen` find them
     by the table they ask for. `label` and `weight` are those of past positives: 1 and 1/n, 0 and 0 for
@@ -53,74 +56,94 @@ class Gathered:
     """
 
     tables: Sequence[tuple[Tensor, Tensor]]
-    label: Tensor | None = None
-    weight: Tensor | None = None
-    history: Gathered | None = None
+    label: Tensor = field(default_factory=lambda: torch.empty(0))
+    weight: Tensor = field(default_factory=lambda: torch.empty(0))
+    history: Gathered | Viewed | None = None
     training: bool = False
+    pairs: Pairs | None = None
 
     def rows(self, table: Tensor) -> Tensor:
-        """Rows of a `rows` tensor for these items: [n, width]."""
-        for whole, rows in self.tables:
-            if whole is table:
-                return rows
-        raise InputError("the program reads a table that is neither in specs (kind 'rows') nor in frozen")
+        """Return rows of a `rows` tensor for these items: [n, width]."""
+        return gathered(self.tables, table)
 
     def frozen(self, table: Tensor) -> Tensor:
-        """Rows of a frozen catalogue table for these items: [n, width]."""
-        return self.rows(table)
+        """Return rows of a frozen catalogue table for these items: [n, width]."""
+        return gathered(self.tables, table)
 
     def own(self, tensor: Tensor) -> Tensor:
-        """The client's own vector beside each item: [width] -> [1, width]."""
+        """Return the client's own vector beside each item: [width] -> [1, width]."""
         return tensor.unsqueeze(-2)
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """The client's own dense layer: x [n, in] @ weight [in, out] + bias [out]."""
+        """Apply the client's own dense layer: x [n, in] @ weight [in, out] + bias [out]."""
         return torch.matmul(x, weight) + bias.unsqueeze(-2)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean over the client's examples; for batches with a weight."""
-        assert self.weight is not None
+        """Take the mean over the client's examples; for batches with a weight."""
         return (values * self.weight).sum()
+
+    def over_items(self, values: Tensor) -> Tensor:
+        """Sum over the batch's items, which are all different."""
+        return values.sum()
+
+
+def gathered(tables: Sequence[tuple[Tensor, Tensor]], table: Tensor) -> Tensor:
+    """Return the rows that stand beside a whole table."""
+    for whole, rows in tables:
+        if whole is table:
+            return rows
+    raise InputError("the program reads a table that is neither in specs (kind 'rows') nor in frozen")
 
 
 @dataclass(frozen=True)
-class Viewed(Gathered):
-    """A client's window of its session on a device; `label` is 1 at real positions, `times` are seconds [L]."""
+class Viewed(Window):
+    """A client's window of its session on a device, whose rows come gathered as `Gathered`'s do."""
 
-    times: Tensor = field(default_factory=lambda: torch.empty(0))
+    tables: Sequence[tuple[Tensor, Tensor]] = ()
+
+    @classmethod
+    def of(cls, tables: Sequence[tuple[Tensor, Tensor]], real: Tensor, times: Tensor) -> Viewed:
+        """Make the window whose positions are `real` (1, or 0 for padding), `times` seconds after its first [L]."""
+        nowhere = torch.empty(0, dtype=torch.int64)
+        return cls(nowhere, nowhere, real, real, times=times, tables=tables)
+
+    def rows(self, table: Tensor) -> Tensor:
+        return gathered(self.tables, table)
+
+    def frozen(self, table: Tensor) -> Tensor:
+        return gathered(self.tables, table)
 
 
-def window_of(program: Any) -> int | None:
-    """Positions of the window that a program reads; None: it reads no session in order."""
-    found: int | None = getattr(program, "window", None)
-    return found
+def window_of(program: LocalProgram) -> int | None:
+    """Return the number of positions of the window that a program reads; None: it reads no session in order."""
+    return program.window if isinstance(program, SessionProgram) else None
 
 
-def table_widths(program: Any) -> dict[str, int]:
+def table_widths(program: LocalProgram) -> dict[str, int]:
     """Width of every per-item table a program reads: its `rows` tensors, then its frozen tables."""
     rows = {name: spec.shape[1] for name, spec in program.specs.items() if spec.kind == "rows"}
     return rows | {name: int(table.shape[1]) for name, table in program.frozen.items()}
 
 
-def scored_tables(program: Any) -> dict[str, int]:
+def scored_tables(program: LocalProgram) -> dict[str, int]:
     """Width of every table a score graph reads: the program's own, or finished item vectors where it reads texts.
 
     A client that runs a language model reads every title once per update of the model (`vectors_graph`), not whenever
     it recommends.
     """
-    return {VECTORS: program.dim} if constants_of(program) else table_widths(program)
+    return table_widths(program) if program.transformer is None else {VECTORS: program.transformer.width}
 
 
-def history_shapes(program: Any, widths: Mapping[str, int]) -> dict[str, Shape]:
-    """A graph's inputs about the client's past positives, or its window; `widths` of the tables it reads."""
+def history_shapes(program: LocalProgram, widths: Mapping[str, int]) -> dict[str, Shape]:
+    """Return a graph's inputs about the client's past positives, or its window; `widths` of the tables it reads."""
     window = window_of(program)
     size: str | int = "h" if window is None else window
     out: dict[str, Shape] = {f"history.{name}": (size, width) for name, width in widths.items()}
     return out | {"label.history": (size,), "weight.history" if window is None else "times.history": (size,)}
 
 
-def example_history(program: Any, past: int) -> dict[str, Tensor]:
-    """Inputs beside the rows for `past` positives; of a window at most as many as it has positions."""
+def example_history(program: LocalProgram, past: int) -> dict[str, Tensor]:
+    """Return inputs beside the rows for `past` positives; of a window at most as many as it has positions."""
     window = window_of(program)
     if window is None:
         return {"label.history": torch.ones(past), "weight.history": torch.full((past,), 1 / past)}
@@ -131,7 +154,7 @@ def example_history(program: Any, past: int) -> dict[str, Tensor]:
 class _Vectors(torch.nn.Module):
     """`program.vectors` as a function of the graph's inputs in order."""
 
-    def __init__(self, program: Any, inputs: list[str]) -> None:
+    def __init__(self, program: LocalProgram, inputs: list[str]) -> None:
         super().__init__()
         self._program, self._inputs = program, inputs
 
@@ -143,8 +166,10 @@ class _Vectors(torch.nn.Module):
         return vectors
 
 
-def vectors_graph(program: Any) -> Any:
-    """The ONNX graph of a reading client's item vectors: `items.T`, `shared.X` in, `vectors` [n, d] out; n is free.
+def vectors_graph(program: LocalProgram) -> Any:
+    """Return the ONNX graph of a reading client's item vectors:
+
+    `items.T`, `shared.X` in, `vectors` [n, d] out; n is free.
 
     Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
 
@@ -169,7 +194,7 @@ def vectors_graph(program: Any) -> Any:
 class _Scores(torch.nn.Module):
     """One client's scores [n], the way a device computes them, as a function of the graph's inputs in order."""
 
-    def __init__(self, program: Any, tensors: Collection[str], inputs: list[str]) -> None:
+    def __init__(self, program: LocalProgram, tensors: Collection[str], inputs: list[str]) -> None:
         super().__init__()
         self._program, self._tensors, self._inputs = program, tensors, inputs
         # a rows tensor is only a key here: its gathered rows are the inputs
@@ -189,23 +214,23 @@ class _Scores(torch.nn.Module):
         scores: Tensor = self._program.score(tensors, items, vectors, user).reshape(-1)
         return scores
 
-    def _history(self, given: Mapping[str, Tensor]) -> Gathered:
+    def _history(self, given: Mapping[str, Tensor]) -> Gathered | Viewed:
         tables, label = self._tables("history", given), given["label.history"]
         if window_of(self._program) is None:
             return Gathered(tables, label, given["weight.history"])
-        return Viewed(tables, label, label, times=given["times.history"])
+        return Viewed.of(tables, label, given["times.history"])
 
     def _tables(self, role: str, given: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
         return [(key, given[f"{role}.{name}"]) for name, key in self._keys.items() if f"{role}.{name}" in given]
 
-    def _vectors(self, role: str, tensors: dict[str, Tensor], batch: Gathered, given: dict[str, Tensor]) -> Tensor:
+    def _vectors(self, role: str, tensors: dict[str, Tensor], batch: Batch, given: dict[str, Tensor]) -> Tensor:
         ready = given.get(f"{role}.{VECTORS}")
         vectors: Tensor = self._program.vectors(tensors, batch) if ready is None else ready
         return vectors
 
 
-def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
-    """The ONNX graph of one client's scores: all tensors in by name, `scores` [n] out; n and h are free.
+def score_graph(program: LocalProgram, tensors: Collection[str] | None = None) -> Any:
+    """Return the ONNX graph of one client's scores: all tensors in by name, `scores` [n] out; n and h are free.
 
     Traces `vectors`, `user` and `score` for a client that has the named `tensors` (None: all; a client
     without personal layers lacks those). Inputs the scores do not depend on are left out. Raises `InputError`
@@ -241,7 +266,7 @@ def score_graph(program: Any, tensors: Collection[str] | None = None) -> Any:
 
 
 class TorchEncoder(torch.nn.Module):
-    """A transformers model and its pooling: ids, mask int64 [B, L] -> vectors [B, hidden].
+    """This is a transformers model and its pooling: ids, mask int64 [B, L] -> vectors [B, hidden].
 
     `words` is the size of its vocabulary, `longest` the most tokens it can read.
     """
@@ -260,7 +285,7 @@ class TorchEncoder(torch.nn.Module):
 
 
 def load_encoder(folder: Path, pooling: str) -> TorchEncoder:
-    """The text encoder in a transformers folder, in fp32 for inference.
+    """Load the text encoder in a transformers folder, in fp32 for inference.
 
     `pooling` "cls" takes the first token's vector, "mean" the mean over the mask. Raises `InputError` for a
     folder that does not load and for another pooling.
@@ -280,7 +305,7 @@ def load_encoder(folder: Path, pooling: str) -> TorchEncoder:
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """Without the bars that transformers prints while it loads weights."""
+    """Hide the bars that transformers prints while it loads weights."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -293,7 +318,7 @@ def _no_bars() -> Iterator[None]:
 
 
 def encoder_graph(folder: Path, module: torch.nn.Module, words: int, longest: int) -> Any:
-    """The ONNX graph of a text encoder: `ids`, `mask` int64 [B, L] in, `vectors` float32 [B, width] out.
+    """Return the ONNX graph of a text encoder: `ids`, `mask` int64 [B, L] in, `vectors` float32 [B, width] out.
 
     `module` is the encoder from `folder`, which knows `words` pieces and reads at most `longest` of them. Raises
     `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
@@ -303,7 +328,7 @@ def encoder_graph(folder: Path, module: torch.nn.Module, words: int, longest: in
     """
 
     def inputs(batch: int, length: int) -> list[Tensor]:
-        bits = keyed.integers(keyed.key(0, "encoder gate", batch), np.arange(batch * length), words)
+        bits = keyed.integers(keyed.key(0, purposes.ENCODER_GATE, batch), np.arange(batch * length), words)
         mask = torch.ones(batch, length, dtype=torch.int64)
         mask[1:, length // 2 + 1 :] = 0
         return [torch.from_numpy(bits.reshape(batch, length)), mask]

@@ -1,4 +1,4 @@
-"""What lets a bundle learn: a step graph per phase, a score graph of what rounds train, and the rules of local work."""
+"""A bundle learns by a step graph per phase, a score graph of what rounds train, and the rules of local work."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import cast
 
 import torch
 
 from edge.learning import Learning, PhaseRecord, ReleaseRecord, ReplayRecord, SessionRecord, TensorRecord
-from export.graphs import score_graph, vectors_graph, window_of
+from export.graphs import score_graph, vectors_graph
 from export.parts import SCORE as WHOLE
+from export.program import LocalProgram, Phase, SessionProgram, read_by
 from export.session_steps import SessionStep
-from export.stage import Stage
+from export.staging import Staging
 from export.steps import Optimisers, Step, step_graph
 from export.trace import constants_of
 from export.weights import beside_all
@@ -26,8 +27,8 @@ TEACH, PUBLISH = "onnx/teach.onnx", "onnx/publish.onnx"
 
 
 @dataclass(frozen=True)
-class Lessons:
-    """How clients of a run learn. `round`: rounds behind the tensors; `optimisers`: the maths of their steps.
+class LearningSpec:
+    """This says how clients of a run learn. `round`: rounds behind the tensors; `optimisers`: the maths of their steps.
 
     Of clients that read sessions: `gap_s` is the pause after which a session is a new one, in seconds; `receiver_noise`
     the standard deviation of the noise that devices add to replies."""
@@ -43,17 +44,20 @@ class Lessons:
     receiver_noise: float = 0.0
 
 
-def stage_learning(stage: Stage, program: Any, lessons: Lessons) -> Learning:
+def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) -> Learning:
     """Trace, gate and stage the step graphs of all phases that have anything to do.
 
     Raises `InputError` naming phase, tensor and step when a graph does not train like torch: nothing is exported then.
     """
+    why = unlearnable(program)
+    if why is not None:
+        raise InputError(f"{why}: export it without learning")
     phases = [phase for phase in program.phases if phase.epochs]
     sessions, kind = None, cast(Callable[..., Step], Step)
-    if window_of(program) is not None:
-        sessions, taught = _sessions(stage, program, lessons)
-        kind = partial(SessionStep, negatives=lessons.negatives, taught=taught)
-    steps = [step_graph(program, phase, lessons.optimisers, kind)[0] for phase in phases]
+    if isinstance(program, SessionProgram):
+        sessions, taught = _sessions(stage, program, spec)
+        kind = partial(SessionStep, negatives=spec.negatives, taught=taught)
+    steps = [step_graph(program, phase, spec.optimisers, kind)[0] for phase in phases]
     graphs = {f"onnx/step.{n}.onnx": graph for n, graph in enumerate(steps)}
     records = [_record(program, phase, path) for phase, path in zip(phases, graphs, strict=True)]
     reads = bool(constants_of(program))
@@ -66,7 +70,7 @@ def stage_learning(stage: Stage, program: Any, lessons: Lessons) -> Learning:
     if data is not None:
         stage.add(data, "step", large)
         records = [record.model_copy(update={"data": data}) for record in records]
-    used = {name for phase in phases if phase.when == "round" for name in phase.uses}
+    used = read_by(phases, "round")
     if sessions is None:
         graph = score_graph(program, [name for name in program.specs if name in used])
         stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
@@ -79,20 +83,37 @@ def stage_learning(stage: Stage, program: Any, lessons: Lessons) -> Learning:
         score=SCORE if sessions is None else WHOLE,  # rounds train all that scores are made of
         vectors=VECTORS if reads else None,
         vectors_data=data if reads else None,
-        negatives=lessons.negatives,
-        batch_size=lessons.batch_size,
-        seed=lessons.seed,
-        round=lessons.round,
-        release=lessons.release,
-        replay=lessons.replay,
+        negatives=spec.negatives,
+        batch_size=spec.batch_size,
+        seed=spec.seed,
+        round=spec.round,
+        release=spec.release,
+        replay=spec.replay,
         sessions=sessions,
     )
 
 
-def _sessions(stage: Stage, program: Any, lessons: Lessons) -> tuple[SessionRecord, tuple[int, ...] | None]:
-    """How devices learn from sessions, and the shape of what a teacher says of one."""
-    if len(program.phases) != 1:
-        raise InputError(f"{program.name} reads sessions in {len(program.phases)} phases; a device has one")
+def unlearnable(program: LocalProgram) -> str | None:
+    """Say why no device can do the program's local work yet; None where one can."""
+    if any(spec.reset == "round" for spec in program.specs.values()):
+        return f"{program.name} makes private tensors anew in every round, which no device does yet"
+    if any(phase.which.part != "all" for phase in program.phases):
+        return f"{program.name} parts a support set from a query set, which no device does yet"
+    if any(phase.which.pairs for phase in program.phases):
+        return f"{program.name} compares items in pairs, which no device does yet"
+    if any(phase.alternates for phase in program.phases):
+        return f"{program.name} has phases that take turns step by step, which no device does yet"
+    if isinstance(program, SessionProgram) and program.whole_catalogue:
+        return f"{program.name} reads the whole catalogue in every step, which no device does yet"
+    if isinstance(program, SessionProgram) and len(program.phases) != 1:
+        return f"{program.name} reads sessions in {len(program.phases)} phases; a device has one"
+    return None
+
+
+def _sessions(
+    stage: Staging, program: SessionProgram, spec: LearningSpec
+) -> tuple[SessionRecord, tuple[int, ...] | None]:
+    """Record how devices learn from sessions, and the shape of what a teacher says of one."""
     sent = program.publishes != "none"
     found = {TEACH: window_graph(program, program.teach, "taught")}
     found |= {PUBLISH: window_graph(program, program.publish, "prototype")} if sent else {}
@@ -108,30 +129,30 @@ def _sessions(stage: Stage, program: Any, lessons: Lessons) -> tuple[SessionReco
     if len(keeps) + len(marks) < len(remembered):
         raise InputError(f"{program.name} remembers what no device does: a tensor that it has, or 1")
     given = [n for n, s in program.specs.items() if s.place == "private" and n not in program.phases[0].trains]
-    replies = [name for name in given if name not in remembered]
-    if len(replies) > 1 or (sent and not replies):
-        raise InputError(f"{program.name} leaves private tensors {replies} to the server: a device knows of one reply")
+    others = [name for name in given if name not in remembered and name != program.reply]
+    if others or (sent and program.reply is None):
+        raise InputError(f"{program.name} leaves private tensors {others} to the server: a device knows of one reply")
     record = SessionRecord(
-        gap_s=lessons.gap_s,
+        gap_s=spec.gap_s,
         teach=None if teach is None else TEACH,
         publish=PUBLISH if sent else None,
         order=program.publishes if sent else None,
-        reply=replies[0] if replies else None,
-        receiver_noise=lessons.receiver_noise,
+        reply=program.reply,
+        receiver_noise=spec.receiver_noise,
         keeps=keeps,
         marks=marks,
     )
     return record, None if teach is None else tuple(teach[1])
 
 
-def trained_tables(program: Any) -> list[str]:
-    """The per-item tables that local work changes."""
+def trained_tables(program: LocalProgram) -> list[str]:
+    """Return the per-item tables that local work changes."""
     changed = {name for phase in program.phases if phase.epochs for name in phase.trains}
     return [name for name, spec in program.specs.items() if spec.kind == "rows" and name in changed]
 
 
 def paths(learning: Learning) -> list[str]:
-    """The files that learning needs beside those of recommending."""
+    """Return the files that learning needs beside those of recommending."""
     phases = [path for phase in learning.phases for path in (phase.graph, phase.data)]
     how = learning.sessions
     windows = [] if how is None else [how.teach, how.publish]
@@ -139,7 +160,7 @@ def paths(learning: Learning) -> list[str]:
     return list(dict.fromkeys(path for path in named if path is not None))
 
 
-def _record(program: Any, phase: Any, path: str) -> PhaseRecord:
+def _record(program: LocalProgram, phase: Phase, path: str) -> PhaseRecord:
     trained = [name for name in program.specs if name in phase.trains]
     return PhaseRecord(
         name=phase.name,

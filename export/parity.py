@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from edge.catalogue import top
 from edge.recommender import Recommender
 from export.clients import Users, as_float32
 from export.graphs import VECTORS, Gathered, Viewed, window_of
+from export.program import LocalProgram
 
 SAMPLE = 16  # users compared per bundle
 TOP = 10
@@ -21,7 +21,10 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Parity:
-    """Users compared, largest score difference, share of users with the same top-10 (None: no users)."""
+    """This compares two scorers: users, largest score difference, share of users with the same top-10 (None: no users).
+
+    how many, largest score difference, share of users with the same top-10 (None: no users).
+    """
 
     users: int
     max_score_error: float | None
@@ -37,7 +40,7 @@ class Reference:
 
     def __init__(
         self,
-        program: Any,
+        program: LocalProgram,
         shared: Mapping[str, Tensor],
         users: Users,
         tables: Mapping[str, Tensor] | None = None,
@@ -49,7 +52,7 @@ class Reference:
         self._own = self._all if items is None else self._all[items]
 
     def scores(self, user: int) -> np.ndarray:
-        """Scores of the items, float32 [items]."""
+        """Return scores of the items, float32 [items]."""
         program, tensors = self._program, self._shared | self._users.tensors(user)
         with torch.no_grad():
             past, history = None, None
@@ -60,8 +63,8 @@ class Reference:
             personal = program.user(tensors, items, past, self._own)
             return as_float32(program.score(tensors, items, self._own, personal).reshape(-1))
 
-    def _history(self, user: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Gathered]:
-        """The user's past positives, or its window: their numbers, and what the program sees of them."""
+    def _history(self, user: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Gathered | Viewed]:
+        """Return the user's past positives, or its window: their numbers, and what the program sees of them."""
         length = window_of(self._program)
         if length is None:
             numbers = torch.from_numpy(self._users.past(user))
@@ -69,16 +72,16 @@ class Reference:
             return numbers, Gathered(self._rows(tensors, numbers), ones, ones / max(1, len(numbers)))
         window = self._users.window(user, length)
         numbers, real, times = (torch.from_numpy(part[0]) for part in (window.items, window.real, window.times))
-        return numbers, Viewed(self._rows(tensors, numbers), real, real, times=times)
+        return numbers, Viewed.of(self._rows(tensors, numbers), real, times)
 
     def _vectors(self, items: Tensor | None) -> Tensor:
-        """Vectors of the items, from the shared tensors alone."""
+        """Return vectors of the items, from the shared tensors alone."""
         with torch.no_grad():
             vectors: Tensor = self._program.vectors(self._shared, Gathered(self._rows(self._shared, items)))
         return vectors
 
     def _rows(self, tensors: Mapping[str, Tensor], items: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-        """Every table with its rows for the items."""
+        """Return every table with its rows for the items."""
         tables = {n: t for n, t in tensors.items() if self._program.specs[n].kind == "rows"} | self._program.frozen
         rows = {name: self._tables.get(name, table) for name, table in tables.items()}
         return [(table, rows[name] if items is None else rows[name][items]) for name, table in tables.items()]

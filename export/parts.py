@@ -1,4 +1,4 @@
-"""The files that bundles are made of, but for encoders, built once for all device classes."""
+"""These are the files that bundles are made of, but for encoders, built once for all device classes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy.typing as npt
 from edge.manifest import Table, TableType
 from export.clients import Users, as_float32
 from export.graphs import VECTORS, Gathered, score_graph
+from export.program import LocalProgram
 from export.quantise import table_fp16, table_int8
-from export.stage import Stage
+from export.staging import Staging
 from export.trace import constants_of
 from privacy.errors import InputError
 from privacy.files import packed
@@ -25,9 +26,9 @@ TABLE_TYPES: tuple[TableType, ...] = ("f32", "f16", "i8")
 
 
 def stage_tables(
-    stage: Stage, tables: Mapping[str, npt.NDArray[Any]], exact: Collection[str] = ()
+    stage: Staging, tables: Mapping[str, npt.NDArray[Any]], exact: Collection[str] = ()
 ) -> dict[TableType, list[Table]]:
-    """Every per-item table in three types: index/<table>.<type>.npy, int8 with index/<table>.scale.npy.
+    """Stage every per-item table in three types: index/<table>.<type>.npy, int8 with index/<table>.scale.npy.
 
     A table of token numbers is the same in all of them, and so are those in `exact`: devices that train a table start
     from the server's values, not from rounded ones.
@@ -52,8 +53,8 @@ def stage_tables(
     return staged
 
 
-def stage_scoring(stage: Stage, program: Any, shared: Mapping[str, Any], users: Users, seed: int) -> None:
-    """The score graph, the shared dense tensors it takes, and a new device's private tensors."""
+def stage_scoring(stage: Staging, program: LocalProgram, shared: Mapping[str, Any], users: Users, seed: int) -> None:
+    """Stage the score graph, the shared dense tensors it takes, and a new device's private tensors."""
     import torch
 
     dense = {name: as_float32(tensor) for name, tensor in shared.items() if program.specs[name].kind == "dense"}
@@ -65,9 +66,9 @@ def stage_scoring(stage: Stage, program: Any, shared: Mapping[str, Any], users: 
 
 
 def stage_catalogue(
-    stage: Stage, ids: Sequence[str], titles: Sequence[str], offered: Sequence[int] | None = None
+    stage: Staging, ids: Sequence[str], titles: Sequence[str], offered: Sequence[int] | None = None
 ) -> None:
-    """The items' ids and titles, and which are `offered` if not all are.
+    """Stage the items' ids and titles, and which are `offered` if not all are.
 
     Raises `InputError` when ids repeat or do not match the titles.
     """
@@ -81,8 +82,10 @@ def stage_catalogue(
     stage.add(IDS, "ids", json.dumps(content, ensure_ascii=False))
 
 
-def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str, npt.NDArray[Any]]:
-    """Tables a bundle caches: frozen ones and the shared rows, [items, width] each; float32, token numbers int32.
+def item_tables(program: LocalProgram, shared: Mapping[str, Any], items: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the tables that a bundle caches.
+
+    Those are frozen ones and the shared rows, [items, width] each; float32, token numbers int32.
 
     Where clients read texts, the items' vectors by the shared tensors are one more.
     """
@@ -97,8 +100,8 @@ def item_tables(program: Any, shared: Mapping[str, Any], items: int) -> dict[str
     return tables | ({VECTORS: read_vectors(program, shared)} if constants_of(program) else {})
 
 
-def read_vectors(program: Any, shared: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-    """Vectors of the whole catalogue by a client's own language model, [items, d]; a few titles at a time."""
+def read_vectors(program: LocalProgram, shared: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    """Return vectors of the whole catalogue by a client's own language model, [items, d]; a few titles at a time."""
     import torch
 
     on_host = {name: tensor.detach().cpu().float() for name, tensor in shared.items()}

@@ -33,7 +33,7 @@ _THEIRS = re.compile(r"base_model\.model\.encoder\.layer\.(\d+)\.attention\.self
 
 @dataclass(frozen=True)
 class PeftAdapter:
-    """What a folder holds: `tensors` by the program's names, scaled by `alpha` / `rank` when applied to `targets`."""
+    """A folder holds this: `tensors` by the program's names, scaled by `alpha` / `rank` when applied to `targets`."""
 
     tensors: dict[str, Tensor]
     rank: int
@@ -102,7 +102,10 @@ def read_peft(folder: Path) -> PeftAdapter:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """The configuration, with only what a plain LoRA says. `InputError` for anything that would change its meaning."""
+    """Return the configuration, with only what a plain LoRA says.
+
+    `InputError` for anything that would change its meaning.
+    """
     try:
         if path.stat().st_size > 2**20:
             raise InputError(f"{path} is larger than 1 MB: that is no {CONFIG}; give the right folder")
@@ -129,7 +132,7 @@ def _their_name(name: str) -> str:
 
 
 def _shape(tensors: Mapping[str, Tensor], where: str) -> tuple[int, tuple[str, ...]]:
-    """The one rank of all pairs, and the modules that have one in every layer."""
+    """Return the one rank of all pairs, and the modules that have one in every layer."""
     pairs = sorted({name.rpartition(".")[0] for name in tensors})
     if not pairs:
         raise InputError(f"{where}: there are no LoRA matrices; give those of a client that trains them")

@@ -1,4 +1,4 @@
-"""A smaller vocabulary: the catalogue's pieces, every character, and the most frequent rest.
+"""A smaller vocabulary keeps the catalogue's pieces, every character, and the most frequent rest.
 
 WordPiece takes the longest piece that fits, again and again. When all pieces that it takes (and those it takes before
 it gives a word up) stay, taking any others away changes nothing: so the catalogue's texts keep their pieces exactly.
@@ -21,7 +21,9 @@ COREML_LARGEST = 16_384  # rows of a table that onnxruntime's CoreML provider ta
 
 
 def prune(tokenizer: bytes, texts: Sequence[str], size: int) -> tuple[bytes, Ints]:
-    """A tokenizer.json with about `size` pieces, and the old number of each new one, ascending, int64 [pieces].
+    """Return a tokenizer.json with about `size` pieces, and the old number of each new one.
+
+    Numbers ascend, int64 [pieces].
 
     Kept: special tokens, the pieces of `texts`, every single character with and without "##"; then, up to `size`, the
     lowest numbers, which are the most frequent pieces of a BERT vocabulary. A tokenizer that is no WordPiece, or has
@@ -51,7 +53,7 @@ def _added(record: Mapping[str, Any]) -> list[int]:
 
 
 def _characters(vocabulary: Mapping[str, int], model: Mapping[str, Any]) -> set[int]:
-    """Single characters, alone and inside a word; and what stands for an unknown word."""
+    """Return single characters, alone and inside a word; and what stands for an unknown word."""
     inner = model["continuing_subword_prefix"]
     return {n for piece, n in vocabulary.items() if len(piece.removeprefix(inner)) == 1 or piece == model["unk_token"]}
 
@@ -59,7 +61,7 @@ def _characters(vocabulary: Mapping[str, int], model: Mapping[str, Any]) -> set[
 def _pieces(
     tokenizer: bytes, texts: Iterable[str], vocabulary: Mapping[str, int], model: Mapping[str, Any]
 ) -> set[int]:
-    """Numbers of all pieces that the texts' words are cut into, up to where a word is given up."""
+    """Return the numbers of all pieces that the texts' words are cut into, up to where a word is given up."""
     from tokenizers import Tokenizer
 
     whole = Tokenizer.from_str(tokenizer.decode())
@@ -68,7 +70,7 @@ def _pieces(
 
 
 def _words(tokenizer: Any, text: str) -> list[str]:
-    """What WordPiece gets to see of a text, one word at a time."""
+    """Return what WordPiece gets to see of a text, one word at a time."""
     normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     if tokenizer.pre_tokenizer is None:
         return [normal]
@@ -93,7 +95,7 @@ def greedy(word: str, vocabulary: Mapping[str, int], inner: str = "##") -> Itera
 
 
 def _renumbered(record: dict[str, Any], new: Mapping[int, int]) -> bytes:
-    """The tokenizer with its pieces, added tokens and template under new numbers."""
+    """Return the tokenizer with its pieces, added tokens and template under new numbers."""
     vocabulary = record["model"]["vocab"]
     pieces = sorted((new[old], piece) for piece, old in vocabulary.items() if old in new)
     record["model"]["vocab"] = {piece: number for number, piece in pieces}
@@ -128,7 +130,7 @@ def _same(whole: bytes, smaller: bytes, kept: Ints, texts: Sequence[str]) -> Non
 
 
 def lengths(tokenizer: bytes, texts: Sequence[str]) -> Ints:
-    """Tokens of every text, special ones included, uncut, int64 [texts]."""
+    """Count the tokens of every text, special ones included, uncut, int64 [texts]."""
     from tokenizers import Tokenizer
 
     whole = Tokenizer.from_str(tokenizer.decode())
@@ -138,7 +140,7 @@ def lengths(tokenizer: bytes, texts: Sequence[str]) -> Ints:
 
 
 def cap(counts: Ints, longest: int, share: float = 0.995) -> int:
-    """The smallest of 16, 32, 64, 128 and `longest` that holds `share` of the texts with these numbers of tokens.
+    """Return the smallest of 16, 32, 64, 128 and `longest` that holds `share` of the texts of these lengths.
 
     >>> cap(np.array([9] * 995 + [40] * 5), 128), cap(np.array([9] * 994 + [40] * 6), 128), cap(np.array([9]), 12)
     (16, 64, 12)

@@ -1,4 +1,4 @@
-"""What smaller numbers cost: the top 10 and the hit rate of simulated users, on items they did not train on.
+"""This measures what smaller numbers cost: the top 10 and the hit rate of simulated users, on unseen items.
 
 Item vectors are all that differs between variants, so a variant is judged by its tables: the cached ones, or, where it
 has an encoder, those that its encoder makes of the items' texts, as it would of new items' texts. Everything else is
@@ -17,27 +17,21 @@ import torch
 from torch import Tensor
 
 from edge.catalogue import top
+from export import purposes
 from export.clients import Users
+from export.model import HeldOut, Ints
 from export.parity import Reference
+from export.program import LocalProgram
 from privacy import keyed
 
 USERS, ITEMS = 256, 2000  # at most so many are looked at: a keyed sample
 NEGATIVES, TOP = 99, 10
 Tables = Mapping[str, npt.NDArray[Any]]
-Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """One item that each of these users did not train on: the run's validation items. int64 [n] both."""
-
-    users: Ints
-    items: Ints
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How a variant recommends, beside the reference in fp32.
+    """This says how a variant recommends, beside the reference in fp32.
 
     `overlap`: of a user's ten best items, the share that both have, mean over users. `hit_rate`: HR@10 of the held-out
     item among 99 that the user has not seen; `kept`: that, as a share of the reference's (1 where the reference hits
@@ -56,7 +50,9 @@ class Quality:
 
 
 class Judge:
-    """Measures variants on a keyed sample of at most 256 users and 2,000 items; `items` are their numbers, ascending.
+    """A judge measures variants on a keyed sample of at most 256 users and 2,000 items.
+
+    `items` are their numbers, ascending.
 
     `tables` are the unquantised ones, [catalogue, width] each; `held_out` must name at least one user; `offered` are
     the items that may be recommended (None: all).
@@ -64,7 +60,7 @@ class Judge:
 
     def __init__(
         self,
-        program: Any,
+        program: LocalProgram,
         shared: Mapping[str, Tensor],
         users: Users,
         tables: Tables,
@@ -74,10 +70,10 @@ class Judge:
     ) -> None:
         self._program, self._shared, self._users, self._tables = program, shared, users, tables
         catalogue = len(next(iter(tables.values())))
-        rows = keyed.choose(keyed.key(seed, "quality users"), np.arange(len(held_out.users)), USERS)
+        rows = keyed.choose(keyed.key(seed, purposes.QUALITY_USERS), np.arange(len(held_out.users)), USERS)
         self._chosen, targets = held_out.users[rows], held_out.items[rows]
         pool = np.arange(catalogue) if offered is None else np.asarray(offered, np.int64)
-        drawn = keyed.choose(keyed.key(seed, "quality items"), pool, ITEMS)
+        drawn = keyed.choose(keyed.key(seed, purposes.QUALITY_ITEMS), pool, ITEMS)
         self.items: Ints = np.union1d(targets, drawn).astype(np.int64)
         self._target = np.searchsorted(self.items, targets)
         self._unseen = [~np.isin(self.items, users.left_out(int(user))) for user in self._chosen]
@@ -87,7 +83,7 @@ class Judge:
         self._best, self._hits = self._look({})
 
     def measure(self, tables: Tables) -> Quality:
-        """The quality of other rows in place of these tables', whole tables [catalogue, width] by name."""
+        """Measure the quality of other rows in place of these tables', whole tables [catalogue, width] by name."""
         best, hits = self._look(tables)
         shares = [len(np.intersect1d(mine, its)) / max(1, len(its)) for mine, its in zip(best, self._best, strict=True)]
         reference = float(self._hits.mean())
@@ -95,13 +91,13 @@ class Judge:
         return Quality(len(hits), float(np.mean(shares)), rate, rate / reference if reference else 1.0)
 
     def _draw(self, row: int, seed: int) -> Ints:
-        """Places in `items` of the unseen ones that a user's held-out item is ranked against."""
+        """Draw places in `items` of the unseen ones that a user's held-out item is ranked against."""
         open_ = np.flatnonzero(self._unseen[row])
         others = open_[open_ != self._target[row]]
-        return keyed.choose(keyed.key(seed, "quality negatives", int(self._chosen[row])), others, NEGATIVES)
+        return keyed.choose(keyed.key(seed, purposes.QUALITY_NEGATIVES, int(self._chosen[row])), others, NEGATIVES)
 
     def _look(self, tables: Tables) -> tuple[list[Ints], npt.NDArray[np.bool_]]:
-        """Per user the ten best places in `items`, and whether the held-out item is among the best ten of hundred."""
+        """Return each user's ten best places in `items`, and whether the held-out item is in the best ten of 100."""
         whole = {name: torch.from_numpy(table) for name, table in {**self._tables, **tables}.items()}
         scorer = Reference(self._program, self._shared, self._users, whole, torch.from_numpy(self.items))
         best, hits = [], []

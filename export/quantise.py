@@ -9,7 +9,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def table_int8(table: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Symmetric int8, one scale per row: values [n, w] in -127..127 and scale [n], table ~ values * scale.
+    """Quantise to symmetric int8, one scale per row. Values [n, w] in -127..127 and scale [n], table ~ values * scale.
 
     The error of a value is at most half its row's scale, which is the row's largest size / 127. A row of
     zeros keeps scale 0. Raises `InputError` for a value that is not finite.
@@ -26,7 +26,7 @@ def table_int8(table: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
 
 
 def table_fp16(table: Floats) -> npt.NDArray[np.float16]:
-    """Half precision; `InputError` for a value that is not finite or beyond 65,504.
+    """Convert to half precision; `InputError` for a value that is not finite or beyond 65,504.
 
     >>> table_fp16(np.array([[0.1]], np.float32)).dtype
     dtype('float16')
@@ -38,7 +38,7 @@ def table_fp16(table: Floats) -> npt.NDArray[np.float16]:
 
 
 def cosine(a: Floats, b: Floats) -> Floats:
-    """Cosine of paired rows [n]; 1 where both rows are zero."""
+    """Return the cosine of paired rows [n]; 1 where both rows are zero."""
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     dots = (a * b).sum(axis=1)
     same: Floats = np.where(norms > 0, dots / np.where(norms > 0, norms, 1), (a == b).all(axis=1))

@@ -1,4 +1,4 @@
-"""Steps of programs that learn from a window of a session: what `export.steps` traces, with other inputs.
+"""These are the steps of programs that learn from a window of a session: what `export.steps` traces, with other inputs.
 
     in   items.T             rows of the trained table T that the round reads    [n, width]
          label, weight       1 at real positions; shares of the loss, sum 1      [L]
@@ -11,7 +11,7 @@
 and theta, learning rates, moments, corrections and other dense tensors as there. All rows of a round take part in all
 of its steps, read or not, so they come whole and go whole.
 
-Owns: these inputs and their rehearsal. Does not own: draws (`edge.sessions`), tracing and gate.
+Owns: these inputs and their step check. Does not own: draws (`edge.sessions`), tracing and gate.
 """
 
 from __future__ import annotations
@@ -24,40 +24,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from export import purposes
+from export.batches import Window
 from export.graphs import example_history, window_of
-from export.rehearsal import Values
+from export.step_check import Values
 from export.steps import MOMENTS, Step
 from export.trace import Shape, filled, noise
 from privacy import keyed
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """A window to learn from, as a program sees it: `items`, `positive`, `negative` number rows of the tables."""
-
-    items: Tensor
-    label: Tensor
-    weight: Tensor
-    times: Tensor
-    positive: Tensor
-    negative: Tensor
-    taught: Tensor | None
-
-    def rows(self, table: Tensor) -> Tensor:
-        """Rows of a table at the window's positions: [L, width]."""
-        return torch.nn.functional.embedding(self.items, table)
-
-
-@dataclass(frozen=True)
 class SessionStep(Step):
-    """One step as a function of the graph's inputs in order; `taught` is the shape of the teacher's features."""
+    """This is one step as a function of the graph's inputs in order.
+
+    `taught` is the shape of the teacher's features.
+    """
 
     negatives: int = 1
     taught: tuple[int, ...] | None = None
 
     @property
     def window(self) -> dict[str, Shape]:
-        """Inputs that say what is to be learned."""
+        """Return the inputs that say what is to be learned."""
         length = window_of(self.program)
         assert length is not None
         wide = {f"window.{name}": (length,) for name in ("times", "inputs", "positives")}
@@ -83,12 +71,23 @@ class SessionStep(Step):
         inputs, positives = now["window.inputs"], now["window.positives"]
         negatives = now.get("window.negatives", positives.new_empty(len(positives), 0))
         taught = now.get("window.taught")
-        lesson = Lesson(inputs, now["label"], now["weight"], now["window.times"], positives, negatives, taught)
-        found: Tensor = self.program.loss(tensors, lesson, self.phase)
-        return found
+        window = Window(
+            inputs,
+            inputs,
+            now["label"],
+            now["weight"],
+            times=now["window.times"],
+            positive=positives,
+            negative=negatives,
+            taught=taught,
+        )
+        return self.program.loss(tensors, window, self.phase)
 
     def gradients(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
-        """By autograd, which takes gradients that are written by hand, as a recurrent unit's; `torch.func` does not."""
+        """Return gradients by autograd, which takes gradients that are written by hand, as a recurrent unit's.
+
+        `torch.func` does not.
+        """
         leaves = tuple(value.detach().requires_grad_() for value in moving)
         loss = self.loss(leaves, given)
         return torch.autograd.grad(loss, leaves), loss.detach()
@@ -96,7 +95,7 @@ class SessionStep(Step):
     def examples(self, client: Mapping[str, Tensor], number: int, size: int, past: int) -> tuple[Tensor, Values]:
         out: Values = {}
         for name, shape in self.window.items():
-            places, key = np.arange(math.prod(filled(shape, {}))), keyed.key(0, f"rehearsal {name}", number)
+            places, key = np.arange(math.prod(filled(shape, {}))), keyed.key(0, purposes.rehearsal(name), number)
             out[name] = torch.from_numpy(keyed.integers(key, places, size).astype(np.int64)).reshape(filled(shape, {}))
         shown = example_history(self.program, past)
         real = shown["label.history"]

@@ -1,4 +1,4 @@
-"""Signing what devices verify: key pairs, signed bundles, signed files. Ed25519 (RFC 8032), keys as PEM.
+"""The server signs what devices verify: key pairs, signed bundles, signed files. Ed25519 (RFC 8032), keys as PEM.
 
 Owns private keys and signing. Does not own verification (`edge.signature`).
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from edge.archive import is_archive, opened
 from edge.manifest import SIGNATURE, canonical
 from edge.signature import SCHEMA, Signature, key_id, place, read_pem
-from export.pack import pack
+from export.archive import pack
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -70,7 +70,7 @@ def sign_file(path: str | Path, key: str | Path) -> str:
 
 
 def load_private(path: str | Path) -> Ed25519PrivateKey:
-    """An Ed25519 private key from a PEM file without password; `InputError` for anything else."""
+    """Load an Ed25519 private key from a PEM file without password; `InputError` for anything else."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

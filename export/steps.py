@@ -27,8 +27,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from export import purposes
 from export.graphs import Gathered, table_widths, window_of
-from export.rehearsal import ITEMS, Rehearsal, Values, first_values, inputs_of, rehearse
+from export.program import LocalProgram, Phase
+from export.step_check import ITEMS, StepCheck, Values, check_step, first_values, inputs_of
 from export.trace import Shape, constants_of, hold, trace
 from privacy import keyed
 from privacy.errors import InputError
@@ -41,8 +43,11 @@ MOMENTS = ("first", "second")
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tensors a phase's graph takes as what. `dense` are trained and flat in `theta`; `tables` the trained
-    tables; `given` dense tensors that are only read; `read` all per-item tables with their width."""
+    """A layout says which tensors a phase's graph takes as what.
+
+    `dense` are trained and flat in `theta`; `tables` the trained tables; `given` dense tensors that are only read;
+    `read` all per-item tables with their width.
+    """
 
     dense: dict[str, tuple[int, ...]]
     tables: tuple[str, ...]
@@ -50,8 +55,8 @@ class Layout:
     read: dict[str, int]
 
     @classmethod
-    def of(cls, program: Any, phase: Any) -> Layout:
-        """The layout of a phase; raises `InputError` for a phase that a graph cannot hold."""
+    def of(cls, program: LocalProgram, phase: Phase) -> Layout:
+        """Return the layout of a phase; raises `InputError` for a phase that a graph cannot hold."""
         specs = program.specs
         trained = [name for name in specs if name in phase.trains]
         tables = tuple(name for name in trained if specs[name].kind == "rows")
@@ -63,11 +68,11 @@ class Layout:
 
     @property
     def values(self) -> int:
-        """Length of `theta`."""
+        """Return the length of `theta`."""
         return sum(int(np.prod(shape)) for shape in self.dense.values())
 
     def split(self, theta: Tensor) -> dict[str, Tensor]:
-        """The dense tensors in `theta`."""
+        """Return the dense tensors in `theta`."""
         sizes = [int(np.prod(shape)) for shape in self.dense.values()]
         parts = torch.split(theta, sizes)
         return {name: part.reshape(shape) for (name, shape), part in zip(self.dense.items(), parts, strict=True)}
@@ -75,16 +80,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class Step:
-    """One step as a function of the graph's inputs in order."""
+    """This is one step as a function of the graph's inputs in order."""
 
-    program: Any
-    phase: Any
+    program: LocalProgram
+    phase: Phase
     optimisers: Optimisers
     layout: Layout
     keys: dict[str, Tensor] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, Shape]:
-        """Inputs by name, in order."""
+        """Return the inputs by name, in order."""
         at, specs = self.layout, self.program.specs
         out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
         out |= {f"items.{name}": ("n", width) for name, width in at.read.items()}
@@ -101,16 +106,16 @@ class Step:
         return out | {name: tuple(constant.shape) for name, constant in constants_of(self.program).items()}
 
     def moving(self) -> list[str]:
-        """Inputs that a step changes."""
+        """Name the inputs that a step changes."""
         return [*(["theta"] if self.layout.dense else []), *(f"items.{name}" for name in self.layout.tables)]
 
     def outputs(self) -> list[str]:
-        """Outputs by name, in order."""
+        """Name the outputs, in order."""
         moments = MOMENTS if self.phase.optimiser == "adam" else ()
         return ["loss", *(f"{n}.next" for name in self.moving() for n in (name, *(f"{name}.{m}" for m in moments)))]
 
     def loss(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> Tensor:
-        """The client's loss with `moving` in place of the inputs of those names."""
+        """Return the client's loss with `moving` in place of the inputs of those names."""
         now = dict(given) | dict(zip(self.moving(), moving, strict=True))
         specs, at = self.program.specs, self.layout
         keys = {n: self.keys[n] for n in at.read if n in specs}
@@ -127,14 +132,16 @@ class Step:
         return self.program.loss(tensors, batch, self.phase)
 
     def gradients(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Gradients of the loss for `moving`, and the loss."""
+        """Return the gradients of the loss for `moving`, and the loss."""
         found: tuple[tuple[Tensor, ...], Tensor] = torch.func.grad_and_value(self.loss)(moving, given)
         return found
 
     def examples(self, client: Mapping[str, Tensor], number: int, size: int, past: int) -> tuple[Tensor, Values]:
-        """What a client that has these tables learns from in step `number` of a rehearsal: `size` items, and all inputs
-        that say what is to be learned of them, with `past` positives."""
-        keys = keyed.fold(keyed.key(0, "rehearsal", number), np.arange(2))
+        """Draw what a client that has these tables learns from in step `number` of a step check.
+
+        `size` items, and all inputs that say what is to be learned of them, with `past` positives.
+        """
+        keys = keyed.fold(keyed.key(0, purposes.REHEARSAL, number), np.arange(2))
         items, history = (
             torch.from_numpy(keyed.choose(int(key), np.arange(ITEMS), count))
             for key, count in zip(keys, (size, past), strict=True)
@@ -153,23 +160,23 @@ class Step:
             after = value.clone()
             lr = given["lr" + name.removeprefix("theta").removeprefix("items")]
             if self.phase.optimiser == "sgd":
-                self.optimisers["sgd"](after, gradient, lr)
+                self.optimisers[self.phase.optimiser](after, gradient, lr)
                 out.append(after)
                 continue
             first, second = (given[f"{name}.{moment}"].clone() for moment in MOMENTS)
             size, beta_2 = lr * given["factor"], self.phase.beta_2
-            self.optimisers["adam"](after, gradient, first, second, size, given["epsilon"], beta_2)
+            self.optimisers[self.phase.optimiser](after, gradient, first, second, size, given["epsilon"], beta_2)
             out += [after, first, second]
         return tuple(out)
 
 
 def step_graph(
-    program: Any, phase: Any, optimisers: Optimisers, kind: Callable[..., Step] = Step
-) -> tuple[Any, Rehearsal]:
-    """The ONNX graph of one optimiser step of a phase, and how near it stays to torch; n and h are free.
+    program: LocalProgram, phase: Phase, optimisers: Optimisers, kind: Callable[..., Step] = Step
+) -> tuple[Any, StepCheck]:
+    """Return the ONNX graph of one optimiser step of a phase, and how near it stays to torch; n and h are free.
 
     `kind` makes the step of program, phase, optimisers, layout and keys of tables. Raises `InputError` for a phase that
-    cannot be traced, and, naming tensor and step, for a graph that does not train like torch (`export.rehearsal`).
+    cannot be traced, and, naming tensor and step, for a graph that does not train like torch (`export.step_check`).
 
     >>> graph, rehearsal = step_graph(program, program.phases[0], OPTIMISERS)  # doctest: +SKIP
     >>> rehearsal.error < 1e-5  # doctest: +SKIP
@@ -184,11 +191,11 @@ def step_graph(
     traced = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller, Adam's epsilon among them
     graph = hold(trace(what, traced, example, shapes, step.outputs(), optimize=False), constants_of(program))
-    return graph, rehearse(what, graph, step)
+    return graph, check_step(what, graph, step)
 
 
 def free_sizes(shapes: Mapping[str, Shape]) -> tuple[int, int]:
-    """Two sizes that no tensor of the graph has: tracing takes equal sizes for the same size.
+    """Return two sizes that no tensor of the graph has: tracing takes equal sizes for the same size.
 
     >>> free_sizes({"theta": (17,), "items.text": ("n", 19)})
     (18, 20)

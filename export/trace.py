@@ -1,4 +1,4 @@
-"""From torch to ONNX: one way to trace, one gate that compares with torch, one form of every graph that is shipped."""
+"""There is one way from torch to ONNX, one gate that compares with torch, one form of every graph that is shipped."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from export import purposes
+from export.program import LocalProgram
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -25,19 +27,19 @@ TOLERANCE = 1e-4  # largest allowed difference from torch of a graph that comput
 def noise(name: str, shape: tuple[int, ...]) -> Tensor:
     """Keyed normal numbers, scaled down so that sums over the last dimensions stay near 1."""
     size = int(np.prod(shape, dtype=np.int64))
-    values = keyed.normal(keyed.key(0, f"graph gate {name}"), np.arange(size)) / max(1, shape[0]) ** 0.5
+    values = keyed.normal(keyed.key(0, purposes.graph_gate(name)), np.arange(size)) / max(1, shape[0]) ** 0.5
     return torch.from_numpy(values.astype(np.float32).reshape(shape))
 
 
 def example_rows(name: str, table: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-    """Rows to try a graph with: noise, or the frozen table's own where they are token numbers."""
+    """Return rows to try a graph with: noise, or the frozen table's own where they are token numbers."""
     if table is None or table.is_floating_point():
         return noise(name, shape)
     return table.cpu()[torch.arange(shape[0]) % len(table)]
 
 
 def filled(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """A shape with numbers in place of its named dimensions."""
+    """Return a shape with numbers in place of its named dimensions."""
     return tuple(sizes[d] if isinstance(d, str) else d for d in shape)
 
 
@@ -142,13 +144,13 @@ def _with_shifts(model: Any) -> Any:
     return model
 
 
-def constants_of(program: Any) -> dict[str, Tensor]:
-    """Frozen tensors of a program that belong to no item (a language model's weights): its graphs hold them."""
-    return dict(getattr(program, "constants", {}))
+def constants_of(program: LocalProgram) -> dict[str, Tensor]:
+    """Return frozen tensors of a program that belong to no item (a language model's weights): its graphs hold them."""
+    return dict(program.constants)
 
 
 def hold(model: Any, constants: Mapping[str, Tensor]) -> Any:
-    """The graph with the inputs of these names as tensors of its own.
+    """Return the graph with the inputs of these names as tensors of its own.
 
     Traced as inputs, since real tensors among symbolic ones fix the sizes of the example.
     """

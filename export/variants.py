@@ -1,4 +1,4 @@
-"""Which bundle a device class gets: the best variant that its memory, storage, deadline and energy allow.
+"""A device class gets the best variant that its memory, storage, deadline and energy allow.
 
 Best means: with a text encoder before without one, since only then new items can be read; then by measured quality in
 steps of 0.01; then by size, the smaller first. A variant that loses more quality than allowed is out for every class.
@@ -25,7 +25,10 @@ ENCODER_MB = 10.0  # tokenizer and one text's activations
 
 @dataclass(frozen=True)
 class Work:
-    """One call of a graph: operations (multiply-adds count two), bytes of weights read, whether it is int8 work."""
+    """This is one call of a graph:
+
+    operations (multiply-adds count two), bytes of weights read, whether it is int8 work.
+    """
 
     flops: float
     weights: float
@@ -34,7 +37,7 @@ class Work:
 
 @dataclass(frozen=True)
 class ClassLimits:
-    """What a class allows, MB (10^6 bytes): memory of an app and of the bare runtime, storage (None: any).
+    """A class allows this, MB (10^6 bytes): memory of an app and of the bare runtime, storage (None: any).
 
     `seconds` says how long a call takes there (None: not known), `watts` what the device draws meanwhile.
     """
@@ -48,8 +51,11 @@ class ClassLimits:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a variant may lose and take: shares of HR@10 and of the top 10; seconds and joules of a recommendation
-    together with the reading of one new text (None: any)."""
+    """These rules say what a variant may lose and take.
+
+    Shares of HR@10 and of the top 10; seconds and joules of a recommendation together with the reading of one new text
+    (None: any).
+    """
 
     max_loss: float = 0.05
     min_overlap: float = 0.8
@@ -59,20 +65,23 @@ class Rules:
 
 @dataclass(frozen=True)
 class Variant:
-    """Type of the cached item vectors, and the encoder: its weights, after its name if it is not the run's own."""
+    """A variant is a type of the cached item vectors, and an encoder:
+
+    its weights, after its name if it is not the run's own.
+    """
 
     table: TableType
     encoder: str | None
 
     @property
     def name(self) -> str:
-        """For example "f16+encoder-i8", "f16+encoder-2x84-i8" or "i8"."""
+        """Return, for example, "f16+encoder-i8", "f16+encoder-2x84-i8" or "i8"."""
         return self.table if self.encoder is None else f"{self.table}+encoder-{self.encoder}"
 
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes of a variant: every file a device keeps, and those of the encoder alone."""
+    """These are bytes of a variant: every file a device keeps, and those of the encoder alone."""
 
     files: int
     encoder: int
@@ -80,7 +89,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A variant with what is known of it. `works`: its calls. None: not measured. `unfit`: why it cannot be used."""
+    """A candidate is a variant with what is known of it.
+
+    `works`: its calls. None: not measured. `unfit`: why it cannot be used.
+    """
 
     variant: Variant
     size: Size
@@ -92,7 +104,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a class gets, and why not what would have been better: (variant, reason), best first.
+    """This is what a class gets, and why not what would have been better: (variant, reason), best first.
 
     `lacks`: what the class does not have for it, None where it fits.
     """
@@ -103,7 +115,9 @@ class Choice:
 
 
 def variants_of(encoders: Sequence[str]) -> list[Variant]:
-    """Every pair worth considering: an encoder in fp32 with vectors in fp32, smaller ones with fp16, and vectors alone.
+    """Return every pair worth considering.
+
+    An encoder in fp32 goes with vectors in fp32, smaller ones with fp16; and there are vectors alone.
 
     >>> [v.name for v in variants_of(["f32", "i8"])]
     ['f32+encoder-f32', 'f16+encoder-i8', 'f32', 'f16', 'i8']
@@ -113,7 +127,7 @@ def variants_of(encoders: Sequence[str]) -> list[Variant]:
 
 
 def memory_mb(candidate: Candidate, limits: ClassLimits) -> float:
-    """Peak memory, MB: the class's runtime and what a process grows by over it, measured or else estimated."""
+    """Return the peak memory, MB: the class's runtime and what a process adds to it, measured or else estimated."""
     if candidate.footprint is not None:
         return limits.runtime_mb + candidate.footprint.grown_mb
     encoder = ENCODER_MB if candidate.size.encoder else 0.0
@@ -121,18 +135,18 @@ def memory_mb(candidate: Candidate, limits: ClassLimits) -> float:
 
 
 def latency_s(candidate: Candidate, limits: ClassLimits) -> float | None:
-    """Seconds of one recommendation, and of reading one text if there is an encoder; None where nobody knows."""
+    """Return the seconds of one recommendation, and of reading one text with an encoder; None where nobody knows."""
     return None if limits.seconds is None else sum(map(limits.seconds, candidate.works))
 
 
 def energy_j(candidate: Candidate, limits: ClassLimits) -> float | None:
-    """Joules of the same, the whole device's; None where nobody knows."""
+    """Return the joules of the same, the whole device's; None where nobody knows."""
     seconds = latency_s(candidate, limits)
     return None if seconds is None or limits.watts is None else seconds * limits.watts
 
 
 def loss(candidate: Candidate, rules: Rules) -> str | None:
-    """Why the quality rule refuses a variant; None when it does not."""
+    """Say why the quality rule refuses a variant; None when it does not."""
     quality = candidate.quality
     if candidate.unfit is not None or quality is None:
         return candidate.unfit
@@ -144,7 +158,7 @@ def loss(candidate: Candidate, rules: Rules) -> str | None:
 
 
 def excess(candidate: Candidate, limits: ClassLimits, rules: Rules) -> str | None:
-    """What a class does not have for a variant; None when it has everything."""
+    """Say what a class does not have for a variant; None when it has everything."""
     needs = (
         ("MB of memory", memory_mb(candidate, limits), SHARE * limits.app_mb),
         ("MB of storage", candidate.size.files / 1e6, limits.storage_mb),
@@ -158,7 +172,7 @@ def excess(candidate: Candidate, limits: ClassLimits, rules: Rules) -> str | Non
 
 
 def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rules: Rules) -> Choice:
-    """What class `name` gets. Cached vectors alone are the floor, given even where they do not fit.
+    """Choose what class `name` gets. Cached vectors alone are the floor, given even where they do not fit.
 
     Raises `InputError`, naming class and figures, when all that fits loses too much.
 
@@ -189,7 +203,7 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
 
 
 def _rank(candidate: Candidate) -> tuple[bool, float, int]:
-    """Sorts the best first. Where quality was not measured, the larger is taken for the better."""
+    """Sort the best first. Where quality was not measured, the larger is taken for the better."""
     if candidate.quality is None:
         return candidate.variant.encoder is None, 0.0, -candidate.size.files
     return candidate.variant.encoder is None, -round(candidate.quality.least, 2), candidate.size.files

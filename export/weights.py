@@ -1,4 +1,4 @@
-"""A graph with smaller weights: what an encoder's tables and matrices are stored as, and where.
+"""A graph can have smaller weights: this says what an encoder's tables and matrices are stored as, and where.
 
     f16   half precision, read back into single: the same arithmetic, half the file
     i8    tables in int8 with a scale per row; matrices in int8 with a scale per column, multiplied in int8
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def stored_as(weights: Weights, graph: Any, scratch: Path) -> Any:
-    """A new graph whose tables and matrices are stored as `weights`; `scratch` is a folder for files in between.
+    """Return a new graph whose tables and matrices are stored as `weights`; `scratch` is a folder for files in between.
 
     >>> smaller = stored_as("i4", graph, Path("scratch"))  # doctest: +SKIP
     """
@@ -56,7 +56,7 @@ def stored_as(weights: Weights, graph: Any, scratch: Path) -> Any:
 
 
 def beside(graph: Any, name: str) -> tuple[bytes, bytes]:
-    """The graph with its large tensors in another file, `name`: the bytes of both.
+    """Return the graph with its large tensors in another file, `name`: the bytes of both.
 
     A runtime maps that file instead of reading it, so weights are not held twice while a model loads.
     """
@@ -65,7 +65,7 @@ def beside(graph: Any, name: str) -> tuple[bytes, bytes]:
 
 
 def beside_all(graphs: Sequence[Any], name: str) -> tuple[list[bytes], bytes]:
-    """Graphs with their large tensors in one other file: a tensor that several of them hold is in it once."""
+    """Return graphs with their large tensors in one other file: a tensor that several of them hold is in it once."""
     from onnx import ModelProto, TensorProto
 
     out, data, offsets = [], bytearray(), dict[bytes, int]()
@@ -157,7 +157,7 @@ def _half_table(node: Any, values: Floats, name: str) -> tuple[list[Any], dict[s
 
 
 def _half_matrix(node: Any, values: Floats, name: str) -> tuple[list[Any], dict[str, Any]]:
-    """A matrix of halves made single once, when the runtime loads it."""
+    """Store a matrix as halves that are made single once, when the runtime loads it."""
     from onnx import TensorProto
     from onnx.helper import make_node
 
@@ -183,7 +183,7 @@ def _int8_table(node: Any, values: Floats, name: str) -> tuple[list[Any], dict[s
 
 
 def _nibble_matrix(node: Any, values: Floats, name: str) -> tuple[list[Any], dict[str, Any]]:
-    """The product with a matrix in 4 bits; activations in int8 (accuracy_level 4)."""
+    """Make the product with a matrix in 4 bits; activations in int8 (accuracy_level 4)."""
     from onnx.helper import make_node
 
     packed, scale = nibbles(values)
@@ -203,7 +203,7 @@ def _nibble_matrix(node: Any, values: Floats, name: str) -> tuple[list[Any], dic
 
 
 def _int8_matrices(model: Any, scratch: Path) -> Any:
-    """onnxruntime's dynamic quantisation of the matrices: symmetric, one scale per column."""
+    """Quantise the matrices by onnxruntime's dynamic quantisation: symmetric, one scale per column."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -224,7 +224,7 @@ def _int8_matrices(model: Any, scratch: Path) -> Any:
 
 @contextmanager
 def _no_advice() -> Iterator[None]:
-    """Without onnxruntime's advice of a preparation step that folding has already done."""
+    """Hide onnxruntime's advice of a preparation step that folding has already done."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from export.graphs import Viewed, example_history, history_shapes, table_widths
+from export.program import LocalProgram
 from export.trace import Shape, filled, gate, noise, trace
 
 LENGTHS = (3, 1, 4, 0, 1000)
@@ -20,9 +21,9 @@ LENGTHS = (3, 1, 4, 0, 1000)
 
 
 class _OfWindow(torch.nn.Module):
-    """What `function(tensors, window)` makes of a client's window, as a function of the graph's inputs in order."""
+    """This is `function(tensors, window)` of a client's window, as a function of the graph's inputs in order."""
 
-    def __init__(self, program: Any, function: Callable[..., Tensor | None], inputs: list[str]) -> None:
+    def __init__(self, program: LocalProgram, function: Callable[..., Tensor | None], inputs: list[str]) -> None:
         super().__init__()
         self._program, self._function, self._inputs = program, function, inputs
         self._keys = {n: torch.empty(0) for n, s in program.specs.items() if s.kind == "rows"}
@@ -33,7 +34,7 @@ class _OfWindow(torch.nn.Module):
         tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in specs}
         tables = [(key, given[f"history.{name}"]) for name, key in self._keys.items()]
         label = given["label.history"]
-        return self._function(tensors, Viewed(tables, label, label, times=given["times.history"]))
+        return self._function(tensors, Viewed.of(tables, label, given["times.history"]))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         found = self.found(*inputs)
@@ -41,8 +42,10 @@ class _OfWindow(torch.nn.Module):
         return found
 
 
-def window_graph(program: Any, function: Callable[..., Tensor | None], output: str) -> tuple[Any, torch.Size] | None:
-    """The ONNX graph of `function(tensors, window)`, inputs by name, and its shape; None where that makes none.
+def window_graph(
+    program: LocalProgram, function: Callable[..., Tensor | None], output: str
+) -> tuple[Any, torch.Size] | None:
+    """Trace `function(tensors, window)` to ONNX, inputs by name; return graph and shape, or None where it makes none.
 
     Raises `InputError` when the graph differs from torch by more than 1e-4 on windows of any length.
 

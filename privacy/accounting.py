@@ -1,4 +1,4 @@
-"""What epsilon a number of noised releases costs, and how much noise an epsilon needs.
+"""Accounting says what epsilon a number of noised releases costs, and how much noise an epsilon needs.
 
 A fixed-size cohort is drawn without replacement and the server knows who takes part, so nothing is amplified unless an
 event says that its sampling is Poisson. Owns: composition of events. Does not own: what one of them guarantees
@@ -28,14 +28,14 @@ PRECISION = 1e-6  # relative, of a calibrated scale
 
 
 class Guarantee(NamedTuple):
-    """An epsilon at the settings' delta, and how it was computed."""
+    """A guarantee is an epsilon at the settings' delta, and how it was computed."""
 
     epsilon: float
     method: str
 
 
 def epsilon(settings: PrivacySettings, rounds: int, scale: float | None, dimension: int | None = None) -> Guarantee:
-    """What `rounds` releases of one client guarantee, with noise of this absolute `scale` (None: no noise).
+    """Return what `rounds` releases of one client guarantee, with noise of this absolute `scale` (None: no noise).
 
     Without a clip or without noise it is inf. `dimension`: values in a release, needed on a grid alone. Raises
     `InputError` when dp-accounting or scipy is not installed.
@@ -59,7 +59,7 @@ def noise_for(
     sampling: float = 1.0,
     prototypes: Prototypes | None = None,
 ) -> float:
-    """The smallest absolute noise scale with which `rounds` releases cost at most `target` epsilon.
+    """Return the smallest absolute noise scale with which `rounds` releases cost at most `target` epsilon.
 
     `prototypes` that are sent beside updates are releases too, with their noise in proportion. By bisection: the
     inverse of `epsilon` up to a relative 1e-6 of the scale, on the safe side. Raises `InputError` without a clip.
@@ -95,12 +95,12 @@ def noise_for(
 
 
 def compose(kind: str, norm: Norm, multiplier: float, rounds: int, delta: float) -> Guarantee:
-    """`composed` of `rounds` equal releases with noise scale `multiplier` x sensitivity."""
+    """Return `composed` of `rounds` equal releases with noise scale `multiplier` x sensitivity."""
     return composed([(Event(kind, norm, multiplier), rounds)], delta)
 
 
 def composed(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
-    """The best bound known here for all these releases (events and how often each) together, in any order.
+    """Return the best bound known here for all these releases (events and how often each) together, in any order.
 
     Gaussians alone: exact; an L1 clip bounds the L2 norm too, so it serves either. Laplace under an L1 clip: the scalar
     mechanism of that sensitivity dominates, so its privacy-loss distribution counts, or pure composition where that is
@@ -131,19 +131,20 @@ def composed(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
 
 
 def without_libraries(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
-    """The best bound that takes microseconds: closed form, pure composition, Renyi. What a ledger asks first.
+    """Return the best bound that takes microseconds: closed form, pure composition, Renyi. A ledger asks it first.
 
     Sampled events have none (inf).
     """
     spent = _merged(releases)
     if any(event.sampling < 1 for event, _ in spent):
         return Guarantee(math.inf, "not known without the library")
-    if spent and all(event.mechanism == "gaussian" for event, _ in spent):
-        mu_squared = math.fsum(count / event.multiplier**2 for event, count in spent)
+    gaussian = [(event.row.gaussian(event), count) for event, count in spent]
+    if spent and all(multiplier is not None for multiplier, _ in gaussian):
+        mu_squared = math.fsum(count / multiplier**2 for multiplier, count in gaussian if multiplier is not None)
         return Guarantee(gaussian_epsilon(1.0 / math.sqrt(mu_squared), 1, delta), "GDP closed form")
     pure = math.fsum(count * event.pure for event, count in spent)
     curve = np.sum([count * event.curve for event, count in spent], axis=0) if spent else np.zeros(len(ORDERS))
-    zcdp = all("laplace" in event.mechanism and event.norm == "l2" for event, _ in spent)
+    zcdp = all(event.row.by_zcdp(event) for event, _ in spent)
     bounds = [Guarantee(pure, "pure"), Guarantee(epsilon_of_curve(curve, delta), "zCDP->RDP" if zcdp else "RDP")]
     return min(bounds, key=lambda bound: bound.epsilon)
 
@@ -159,12 +160,12 @@ def epsilon_of_curve(curve: npt.NDArray[np.float64], delta: float) -> float:
 
 
 def conversion(delta: float) -> npt.NDArray[np.float64]:
-    """What turns a Renyi divergence at each of `ORDERS` into an epsilon when it is added: float64 [orders]."""
+    """Return what turns a Renyi divergence at each of `ORDERS` into an epsilon when it is added: float64 [orders]."""
     return np.log1p(-1.0 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1.0)
 
 
 def _merged(releases: Iterable[tuple[Event, int]]) -> list[tuple[Event, int]]:
-    """Each event once, sorted, so that no bound depends on the order of releases."""
+    """Return each event once, sorted, so that no bound depends on the order of releases."""
     counts: dict[Event, int] = {}
     for event, count in releases:
         if count < 0:
@@ -174,22 +175,19 @@ def _merged(releases: Iterable[tuple[Event, int]]) -> list[tuple[Event, int]]:
 
 
 def has_pld(event: Event) -> bool:
-    """Whether the library has its privacy-loss distribution, at a resolution that is worth asking for."""
-    known = event.mechanism == "gaussian" or (event.mechanism == "laplace" and event.norm == "l1")
-    return known and event.multiplier >= PLD_SMALLEST
+    """Say whether the library has its privacy-loss distribution, at a resolution that is worth asking for."""
+    return event.row.in_library(event) is not None and event.multiplier >= PLD_SMALLEST
 
 
 def _library_event(spent: list[tuple[Event, int]]) -> Any:
-    """The same releases as dp-accounting's event."""
+    """Return the same releases as dp-accounting's event."""
     accounting = _library("dp_accounting")
     parts = []
     for event, count in spent:
-        if event.mechanism == "gaussian":
-            one = accounting.GaussianDpEvent(event.multiplier)
-        elif event.mechanism == "laplace" and event.norm == "l1":
-            one = accounting.LaplaceDpEvent(event.multiplier)
-        else:
+        made = event.row.in_library(event)
+        if made is None:
             raise InputError(f"{event.mechanism} cannot be composed with Poisson-sampled releases: account them apart")
+        one = made(accounting)
         if event.sampling < 1:
             one = accounting.PoissonSampledDpEvent(event.sampling, one)
         parts.append(accounting.SelfComposedDpEvent(one, count))
@@ -197,7 +195,7 @@ def _library_event(spent: list[tuple[Event, int]]) -> Any:
 
 
 def gaussian_epsilon(multiplier: float, rounds: int, delta: float) -> float:
-    """Exact epsilon of `rounds` unsampled Gaussian releases: mu-GDP with mu = sqrt(rounds) / multiplier.
+    """Return the exact epsilon of `rounds` unsampled Gaussian releases: mu-GDP with mu = sqrt(rounds) / multiplier.
 
     Solves delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu) (Dong, Roth & Su 2022, Cor. 2.13), in
     logarithms.
@@ -220,19 +218,19 @@ def gaussian_epsilon(multiplier: float, rounds: int, delta: float) -> float:
 
 
 def rdp_epsilon(event: Any, rounds: int, delta: float, orders: npt.NDArray[np.float64] = ORDERS) -> float:
-    """Upper bound by Renyi DP of a dp-accounting `event` repeated `rounds` times."""
+    """Return the upper bound by Renyi DP of a dp-accounting `event` repeated `rounds` times."""
     accountant = _library("dp_accounting.rdp").RdpAccountant(orders=orders)
     return float(accountant.compose(event, rounds).get_epsilon(delta))
 
 
 def pld_epsilon(event: Any, rounds: int, delta: float) -> float:
-    """Upper bound by privacy-loss distributions (grid 1e-3) of an `event` repeated `rounds` times."""
+    """Return the upper bound by privacy-loss distributions (grid 1e-3) of an `event` repeated `rounds` times."""
     accountant = _library("dp_accounting.pld").PLDAccountant(value_discretization_interval=PLD_GRID)
     return float(accountant.compose(event, rounds).get_epsilon(delta))
 
 
 def nominal_epsilon(std: float, delta: float, sensitivity: float = 1.0) -> float:
-    """The epsilon papers print for one round of noise of this `std`: NOT a guarantee.
+    """Return the epsilon that papers print for one round of noise of this `std`: NOT a guarantee.
 
     The classical Gaussian bound (FCUCR's privacy analysis), proved only for epsilon < 1, for Gaussian noise,
     and for a sensitivity that papers assume (1) but do not enforce.
@@ -244,7 +242,7 @@ def nominal_epsilon(std: float, delta: float, sensitivity: float = 1.0) -> float
 
 
 def _library(name: str) -> Any:
-    """An optional library, imported when it is needed: a device does without it."""
+    """Return an optional library, imported when it is needed: a device does without it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

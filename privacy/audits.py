@@ -1,4 +1,4 @@
-"""What attacks prove about privacy: bounds on epsilon from right and wrong guesses, and how well scores tell apart.
+"""This proves bounds on epsilon from right and wrong guesses of attacks, and says how well their scores tell apart.
 
 A bound from an audit is a lower one: a mechanism leaks at least so much (up to the stated confidence), perhaps more.
 Pure functions on numbers. Owns: the statistics. Does not own: attacks, which need a leak (`edgefr.audit`).
@@ -19,7 +19,7 @@ CUTS = 200
 
 
 def clopper_pearson(hits: npt.ArrayLike, trials: int, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
-    """The exact interval of a rate after `hits` [...] in `trials`; an end is missed at (1 - confidence) / 2.
+    """Return the exact interval of a rate after `hits` [...] in `trials`; an end is missed at (1 - confidence) / 2.
 
     Clopper & Pearson (1934). Raises `ValueError` for counts that cannot be.
 
@@ -44,7 +44,7 @@ def epsilon_lower_bound(
     confidence: float = CONFIDENCE,
     sides: Literal[1, 2] = 1,
 ) -> float:
-    """The epsilon that a guesser's rates rule out everything below of, with this confidence; 0 if they show nothing.
+    """Return the epsilon below which a guesser's rates rule all out, with this confidence; 0 if they show nothing.
 
     (epsilon, delta)-DP means TPR <= e^epsilon FPR + delta, and TNR <= e^epsilon FNR + delta (Kairouz, Oh & Viswanath
     2015). `sides`: 1 uses the first alone; 2 takes the better of both, and splits the error over both.
@@ -63,27 +63,32 @@ def epsilon_lower_bound(
 def _bounds(
     right: npt.ArrayLike, of_right: int, wrong: npt.ArrayLike, of_wrong: int, delta: float, confidence: float
 ) -> Floats:
-    """log((low end of the true rate - delta) / high end of the false rate), not below 0, for counts that broadcast."""
+    """Return log((low end of the true rate - delta) / high end of the false rate), not below 0. Counts broadcast."""
     low = clopper_pearson(right, of_right, confidence)[0] - delta
     high = clopper_pearson(wrong, of_wrong, confidence)[1]
     return np.log(np.maximum(low / high, 1.0))
 
 
 class Cut(NamedTuple):
-    """A rule for guessing: `above` says that scores over `at` (else: under it) are guessed to be of world one."""
+    """This is a rule for guessing:
+
+    `above` says that scores over `at` (else: under it) are guessed to be of world one.
+    """
 
     at: float
     above: bool
 
     def guesses(self, scores: npt.ArrayLike) -> int:
-        """How many scores are guessed to be of world one."""
+        """Count how many scores are guessed to be of world one."""
         values = np.asarray(scores)
         return int((values > self.at).sum() if self.above else (values < self.at).sum())
 
 
 def best_cut(ones: npt.ArrayLike, zeros: npt.ArrayLike, delta: float = 0.0, confidence: float = CONFIDENCE) -> Cut:
-    """The rule whose bound is largest on these scores of world one and of world zero. (World zero's own rule is world
-    one's with the worlds exchanged: see `game_bound`.)"""
+    """Return the rule whose bound is largest on these scores of world one and of world zero.
+
+    (World zero's own rule is world one's with the worlds exchanged: see `game_bound`.)
+    """
     one, zero = np.sort(np.asarray(ones, np.float64)), np.sort(np.asarray(zeros, np.float64))
     ranked = np.sort(np.concatenate([one, zero]))
     cuts = np.unique(ranked[np.linspace(0, len(ranked) - 1, CUTS).astype(int)])
@@ -101,7 +106,7 @@ def best_cut(ones: npt.ArrayLike, zeros: npt.ArrayLike, delta: float = 0.0, conf
 def game_bound(
     ones: npt.ArrayLike, zeros: npt.ArrayLike, delta: float = 0.0, confidence: float = CONFIDENCE
 ) -> tuple[float, dict[str, int]]:
-    """The epsilon lower bound of a distinguishing game, and the counts it is made of.
+    """Return the epsilon lower bound of a distinguishing game, and the counts it is made of.
 
     `ones`, `zeros`: the attacker's scores of draws of either world, independent of one another. The rule, and the world
     that is guessed at, are chosen on the first half of each; the bound is that of the second half alone, so choosing
@@ -129,7 +134,7 @@ def game_bound(
 def one_run_bound(
     canaries: int, guesses: int, correct: int, delta: float = 0.0, confidence: float = CONFIDENCE
 ) -> float:
-    """The epsilon that `correct` of `guesses` right guesses about `canaries` coins rule out everything below of.
+    """Return the epsilon below which `correct` of `guesses` right guesses about `canaries` coins rule everything out.
 
     One run with many canaries, each in or out by a fair coin of its own (Steinke, Nasr & Jagielski 2023, Theorem 5.2):
     under epsilon-DP the number of right guesses is dominated by Binomial(guesses, e^epsilon / (1 + e^epsilon)), up to a
@@ -169,7 +174,7 @@ def _chance(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 
 
 def auc(positives: npt.ArrayLike, negatives: npt.ArrayLike) -> float:
-    """The probability that a positive's score is above a negative's, ties half; nan where there is none of either.
+    """Return the probability that a positive's score is above a negative's, ties half; nan if one of them is missing.
 
     >>> auc([3, 2], [1, 2]), auc([1], [1])
     (0.875, 0.5)
@@ -182,7 +187,7 @@ def auc(positives: npt.ArrayLike, negatives: npt.ArrayLike) -> float:
 
 
 def tpr_at_fpr(positives: npt.ArrayLike, negatives: npt.ArrayLike, fpr: float = 0.01) -> float:
-    """The share of positives above a threshold that at most a share `fpr` of the negatives is above.
+    """Return the share of positives above a threshold that at most a share `fpr` of the negatives is above.
 
     A guesser reaches `fpr`; with fewer than 1 / fpr negatives none of them may be above.
 
@@ -197,7 +202,7 @@ def tpr_at_fpr(positives: npt.ArrayLike, negatives: npt.ArrayLike, fpr: float = 
 
 
 class Leak(NamedTuple):
-    """How well scores tell members from others, beside what they would reach if they knew nothing.
+    """This says how well scores tell members from others, beside what they would reach if they knew nothing.
 
     `auc` and `tpr` are means over groups; `*_null` the 95 % quantile of the same statistic after labels were dealt out
     anew. `best_auc` and its null: as if somebody told the attacker of every group which sign of its scores is right.
@@ -231,7 +236,7 @@ def leak(groups: list[tuple[Floats, Bools]], generator: np.random.Generator, dea
 
 
 def _means(groups: list[tuple[Floats, Bools]]) -> tuple[float, float, float]:
-    """Means over groups: AUC, TPR at 1 % FPR, AUC of the better sign."""
+    """Return means over groups: AUC, TPR at 1 % FPR, AUC of the better sign."""
     areas = np.array([auc(scores[member], scores[~member]) for scores, member in groups])
     rates = [tpr_at_fpr(scores[member], scores[~member]) for scores, member in groups]
     return float(areas.mean()), float(np.mean(rates)), float(np.maximum(areas, 1.0 - areas).mean())

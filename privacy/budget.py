@@ -1,4 +1,4 @@
-"""Who keeps a budget: yes or no for the releases of many clients at once, by comparisons where these are enough.
+"""A budget says yes or no to the releases of many clients at once, by comparisons where these are enough.
 
 The answer is that of `accounting.composed(...).epsilon <= budget`. What bounds epsilon is linear in how often each
 event happened, so most clients are decided by a product of matrices, which leaves a `MARGIN`. Whoever is closer than
@@ -46,7 +46,7 @@ class Budget:
         self._answers: dict[tuple[int, ...], bool] = {}
 
     def keeps(self, events: Sequence[Event], counts: npt.NDArray[np.integer]) -> Bools:
-        """Whether a client's releases cost at most the budget: bool [clients]. `counts` [events, clients]."""
+        """Say whether a client's releases cost at most the budget: bool [clients]. `counts` [events, clients]."""
         if self.epsilon == math.inf:
             return np.ones(counts.shape[1], np.bool_)
         rows = self._merged(events, counts)
@@ -75,14 +75,14 @@ class Budget:
         return rows
 
     def _compared(self, rows: Ints) -> tuple[Bools, Bools]:
-        """Who is surely within the budget, and who surely is not."""
-        gaussian = self._such(lambda kind: kind.mechanism == "gaussian")
+        """Say who is surely within the budget, and who surely is not."""
+        gaussian = self._such(lambda kind: kind.row.gaussian(kind) is not None)
         lost = self._such(lambda kind: not kind.row.guarantees)
         only_gaussian: Bools = ~np.any(rows[~gaussian], axis=0)
         no: Bools = np.any(rows[lost], axis=0)
         yes: Bools = np.zeros(rows.shape[1], np.bool_)
         if only_gaussian.any():
-            weights = np.array([kind.multiplier**-2.0 if kind.mechanism == "gaussian" else 0.0 for kind in self._kinds])
+            weights = np.array([0.0 if (m := kind.row.gaussian(kind)) is None else m**-2.0 for kind in self._kinds])
             mu_squared, (low, high) = weights @ rows, self._gaussian_limits
             yes |= only_gaussian & (mu_squared <= low)
             no |= only_gaussian & (mu_squared >= high)
@@ -105,7 +105,7 @@ class Budget:
         return least <= self._low, ~tight & (least >= self._high)
 
     def _least(self, rows: Ints, orders: slice) -> Floats:
-        """The least epsilon that Renyi curves give at some of the orders: float64 [clients].
+        """Return the least epsilon that Renyi curves give at some of the orders: float64 [clients].
 
         The budget itself, which decides nothing, where the total variation may be at most delta.
         """
@@ -131,7 +131,7 @@ class Budget:
                 self._explore(row, cost)
 
     def _known(self, rows: Ints) -> npt.NDArray[np.int8]:
-        """1 for rows below one that keeps the budget, 0 for those above one that does not, else -1."""
+        """Return 1 for rows below one that keeps the budget, 0 for those above one that does not, else -1."""
         out = np.full(len(rows), -1, np.int8)
         for row in self._within:
             out[(rows <= row).all(axis=1)] = 1
@@ -151,7 +151,7 @@ class Budget:
         return cost
 
     def _explore(self, row: Ints, cost: float) -> None:
-        """Where the budget ends for more releases in the proportions of `row`, so that it is not asked every round.
+        """Find where the budget ends for more releases in the proportions of `row`, so as not to ask every round.
 
         By bisection up to where it would end if epsilon grew as the root of the number of releases.
         """
@@ -162,18 +162,21 @@ class Budget:
             low, high = (middle, high) if self._ask(row * middle // total) <= self.epsilon else (low, middle)
 
     def _such(self, test: Callable[[Event], bool]) -> Bools:
-        """Which kinds pass a test: bool [kinds]."""
+        """Say which kinds pass a test: bool [kinds]."""
         return np.array([test(kind) for kind in self._kinds], np.bool_)
 
     @cached_property
     def _gaussian_limits(self) -> tuple[float, float]:
-        """Two values of mu**2 of Gaussian releases: up to one they keep the budget, from the other on they do not."""
+        """Return two values of mu**2 of Gaussian releases:
+
+        up to one they keep the budget, from the other on they do not.
+        """
         low = _mu_squared(min(self._low, MOST), self.delta)
         return low, _mu_squared(self._high, self.delta) if self._high <= MOST else math.inf
 
 
 def _mu_squared(epsilon: float, delta: float) -> float:
-    """mu**2 of Gaussian releases that cost `epsilon`, by bisection."""
+    """Return mu**2 of Gaussian releases that cost `epsilon`, by bisection."""
     low, high = 0.0, 1.0
     while gaussian_epsilon(1.0 / math.sqrt(high), 1, delta) < epsilon:
         low, high = high, 4.0 * high
@@ -185,7 +188,7 @@ def _mu_squared(epsilon: float, delta: float) -> float:
 
 
 def distinct(rows: npt.NDArray[np.integer]) -> tuple[Ints, Ints]:
-    """The distinct columns of counts `rows` [events, n] in a fixed order, and which of them each column is: [n].
+    """Return the distinct columns of counts `rows` [events, n] in a fixed order, and which of them each column is: [n].
 
     >>> [part.tolist() for part in distinct(np.array([[1, 0, 1], [2, 3, 2]]))]
     [[[0, 1], [3, 2]], [1, 0, 1]]

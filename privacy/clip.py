@@ -1,4 +1,4 @@
-"""Clipping a client's whole update. Owns norms and factors; the caller multiplies its own tensors."""
+"""This clips a client's whole update. Owns norms and factors; the caller multiplies its own tensors."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SMALLEST_FACTOR = 2.0**-126
 
 
 def joint_norms(parts: Sequence[npt.ArrayLike], norm: Norm) -> Floats:
-    """Norm of each client's whole update, over all its tensors together: float64 [C].
+    """Return the norm of each client's whole update, over all its tensors together: float64 [C].
 
     Every part is [C, ...], the clients' values of one tensor; a part may also be [C], the norms of a tensor
     already taken (of a client's touched rows, say), since the norm of norms is the joint norm. No overflow or
@@ -42,7 +42,7 @@ def joint_norms(parts: Sequence[npt.ArrayLike], norm: Norm) -> Floats:
 
 
 def clip_factors(norms: npt.ArrayLike, bound: float) -> Floats:
-    """What each client's update is multiplied by so that its norm is at most `bound`: float64 [C], in [0, 1].
+    """Return what each client's update is multiplied by so that its norm is at most `bound`: float64 [C], in [0, 1].
 
     0 marks a client to drop: its norm is not finite, or so large that it has diverged. Put zeros in place of
     such an update, do not multiply it (0 * inf is nan), and count it. Take `norms` in float64. Raises
@@ -60,7 +60,7 @@ def clip_factors(norms: npt.ArrayLike, bound: float) -> Floats:
 
 
 def clip(vector: npt.ArrayLike, bound: float, norm: Norm) -> npt.NDArray[np.floating]:
-    """One client's update as one vector, clipped to `bound`: same shape and dtype; zeros if dropped.
+    """Clip one client's update, as one vector, to `bound`: same shape and dtype; zeros if dropped.
 
     >>> clip(np.array([3.0, 4.0]), 1.0, "l1").round(3).tolist()
     [0.429, 0.571]

@@ -1,4 +1,4 @@
-"""Releases with fewer values: a public random projection of the joint vector of d values to k.
+"""Releases have fewer values by a public random projection of the joint vector of d values to k.
 
 It is clipped and noised after the projection; the server takes the sum back. Both sides make the projection from a key
 that is no secret: privacy comes from clip and noise alone. The clip after it bounds what is released, so the
@@ -26,10 +26,13 @@ from privacy.errors import InputError
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+PURPOSE = "project"
+"""What keys a projection: a string that a later renaming may not touch."""
+
 
 @dataclass(frozen=True)
 class Projection:
-    """A public linear map from `size` to `kept` values; `key` decides it, e.g. `of_round`.
+    """This is a public linear map from `size` to `kept` values; `key` decides it, e.g. `of_round`.
 
     >>> projection = Projection(keyed.key(0, "doctest"), size=5, kept=4)
     >>> projection.forth(np.ones((3, 5))).shape, projection.back(np.ones(4)).shape
@@ -50,11 +53,11 @@ class Projection:
     @classmethod
     def of_round(cls, seed: int, number: int, size: int, kept: int) -> "Projection":
         """The projection of round `number` of a run: on the server and on every device."""
-        return cls(keyed.key(seed, "project", number), size, kept)
+        return cls(keyed.key(seed, PURPOSE, number), size, kept)
 
     @cached_property
     def buckets(self) -> Ints:
-        """Where each coordinate goes: int64 [size]; every bucket has floor or ceil of size / kept of them."""
+        """Return where each coordinate goes: int64 [size]; every bucket has floor or ceil of size / kept of them."""
         order = np.argsort(keyed.fold(int(keyed.bits(self.key, self.size)), np.arange(self.size)), kind="stable")
         out = np.empty(self.size, np.int64)
         out[order] = np.arange(self.size) % self.kept
@@ -62,11 +65,11 @@ class Projection:
 
     @cached_property
     def signs(self) -> Floats:
-        """1 or -1 of each coordinate: float64 [size]."""
+        """Return 1 or -1 for each coordinate: float64 [size]."""
         return np.where(keyed.integers(self.key, np.arange(self.size), 2) == 1, -1.0, 1.0)
 
     def forth(self, vectors: npt.ArrayLike) -> Floats:
-        """What the device computes: [..., size] to float64 [..., kept]."""
+        """Return what the device computes: [..., size] to float64 [..., kept]."""
         values = np.asarray(vectors, dtype=np.float64)
         if values.shape[-1] != self.size:
             raise ValueError(f"vectors of {values.shape[-1]} values instead of {self.size}")
@@ -77,13 +80,13 @@ class Projection:
         return out.reshape(*values.shape[:-1], self.kept)
 
     def of_some(self, places: Ints, values: npt.ArrayLike) -> Floats:
-        """The projection of a vector of which only `values` [n] at `places` [n] are not zero: float64 [kept]."""
+        """Project a vector of which only `values` [n] at `places` [n] are not zero: float64 [kept]."""
         given = np.asarray(values, dtype=np.float64) * self.signs[places]
         out: Floats = np.bincount(self.buckets[places], weights=given, minlength=self.kept).astype(np.float64)
         return out
 
     def back(self, total: npt.ArrayLike) -> Floats:
-        """What the server computes from the sum, the transposed map: [..., kept] to float64 [..., size]."""
+        """Return what the server computes from the sum, the transposed map: [..., kept] to float64 [..., size]."""
         values = np.asarray(total, dtype=np.float64)
         if values.shape[-1] != self.kept:
             raise ValueError(f"vectors of {values.shape[-1]} values instead of {self.kept}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """What was asked for cannot be done. The message says what is wrong and how to mend it, in one line.
+    """This says that what was asked for cannot be done. The message says what is wrong and how to mend it, in one line.
 
     >>> raise InputError("rounds must be at least 1, got 0")
     Traceback (most recent call last):
@@ -14,7 +14,7 @@ class InputError(ValueError):
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not in a table: says which names are near it, or lists them all.
+    """Return the error for a name that is not in a table: says which names are near it, or lists them all.
 
     >>> str(unknown("method", "trasnfr", ["transfr", "fedmf"]))
     "unknown method 'trasnfr'; did you mean 'transfr'? (known: fedmf, transfr)"

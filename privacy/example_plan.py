@@ -1,4 +1,4 @@
-"""What example-level DP-SGD means for a run: how much noise, how often an example is used, what that guarantees.
+"""This is what example-level DP-SGD means for a run: how much noise, how often an example is used, its guarantee.
 
 Adjacency is zero-out: an interaction is there, or its gradient is zeros in the place it had. So its clipped gradient
 moves a step's sum by at most the clip, and nothing else of the step changes: not the batches, not their sizes, not the
@@ -16,9 +16,9 @@ from privacy.accounting import Guarantee, composed, noise_for, nominal_epsilon
 from privacy.errors import InputError
 from privacy.examples import ExampleSettings
 from privacy.guarantee import Event
-from privacy.mechanism import TRUST
+from privacy.mechanism import SAMPLERS
+from privacy.mechanisms.gaussian import GaussianSettings
 from privacy.report import composed_row, in_words, label
-from privacy.settings import PrivacySettings
 
 NOT_COVERED = (
     "how many interactions a client has, and whether it takes part",
@@ -45,7 +45,7 @@ class ExamplePlan:
     promised: Guarantee
 
     def after(self, rounds: int) -> Guarantee:
-        """What is guaranteed to the examples of a client that took part in `rounds` rounds."""
+        """Return what is guaranteed to the examples of a client that took part in `rounds` rounds."""
         return composed([(self.event, rounds * self.uses)], self.delta)
 
 
@@ -64,14 +64,14 @@ def plan_examples(settings: ExampleSettings, delta: float, rounds: int, uses: in
     sigma = settings.sigma
     if sigma is None:
         assert settings.epsilon is not None
-        unit = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=settings.epsilon, delta=delta)
+        unit = GaussianSettings(clip=1.0, epsilon=settings.epsilon, delta=delta)
         sigma = 0.0 if settings.epsilon == math.inf else noise_for(settings.epsilon, unit, rounds * uses)
     event = Event("gaussian", multiplier=sigma) if sigma else Event("none")
     return ExamplePlan(settings.clip, sigma, uses, rounds, delta, event, composed([(event, rounds * uses)], delta))
 
 
 def report_examples(plan: ExamplePlan, rounds_max: int, rounds_median: float, negatives: int) -> dict[str, Any]:
-    """The privacy of a finished run's interactions, ready for JSON; `rounds_*`: in how many a client took part.
+    """Report the privacy of a finished run's interactions, ready for JSON. `rounds_*`: in how many a client took part.
 
     The guarantee is that of an interaction of the client with most. `eps_hypothetical` is None: gradients are clipped,
     so there is nothing to suppose. `negatives`: drawn per interaction.
@@ -99,7 +99,7 @@ def report_examples(plan: ExamplePlan, rounds_max: int, rounds_median: float, ne
         "clip": plan.clip,
         "sigma": plan.sigma,
         "std": plan.sigma * plan.clip,
-        "sampler": TRUST["float"],
+        "sampler": SAMPLERS["float"].trust,
         "uses_per_round": plan.uses,
         "rounds": {"max": rounds_max, "median": rounds_median},
         "amplification": "none",
@@ -108,7 +108,7 @@ def report_examples(plan: ExamplePlan, rounds_max: int, rounds_median: float, ne
 
 
 def render_examples(report: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The report as rows (name, value) of a table; none for a run without DP-SGD (None)."""
+    """Return the report as rows (name, value) of a table; none for a run without DP-SGD (None)."""
     if report is None:
         return []
     worth = ", ".join(part for part in (report["method"], report["label"]) if part)

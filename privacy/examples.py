@@ -1,4 +1,7 @@
-"""What an experiment says about the privacy of single interactions. Owns the fields; `example_plan` derives numbers."""
+"""These settings are what an experiment says about the privacy of single interactions.
+
+Owns the fields; `example_plan` derives numbers.
+"""
 
 from typing import Self
 
@@ -6,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class ExampleSettings(BaseModel):
-    """DP-SGD on the device: every example's gradient is clipped, and every step's sum is noised.
+    """This is DP-SGD on the device: every example's gradient is clipped, and every step's sum is noised.
 
     One example is one interaction with the negatives drawn for it. This is a guarantee about an interaction, not about
     a client: it neither needs nor replaces clip and noise of whole updates. `delta` is that of the privacy settings.

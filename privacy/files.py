@@ -1,4 +1,4 @@
-"""Files that are either wholly there or not there at all."""
+"""This writes files that are either wholly there or not there at all."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], o
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """A new folder beside `target` to build it in; gone at the end unless it was renamed.
+    """Make a new folder beside `target` to build it in; it is gone at the end unless it was renamed.
 
     Raises `InputError` when it cannot be made.
     """
@@ -78,13 +78,15 @@ def settle(folder: Path, target: Path) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> Path:
-    """`write_atomic` of `value` as indented JSON. NaN is refused; keys keep their order."""
+    """Write `value` as indented JSON by `write_atomic`. NaN is refused; keys keep their order."""
     return write_atomic(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def packed(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str] | None = None) -> bytes:
-    """Arrays by name as a safetensors file, with `facts` in its header. The library takes for granted that arrays lie
-    in memory row after row, and would write others with their values in another order; here they are copied first.
+    """Return arrays by name as a safetensors file, with `facts` in its header.
+
+    The library takes for granted that arrays lie in memory row after row, and would write others with their values in
+    another order; here they are copied first.
 
     >>> len(packed({"x": np.arange(6.0).reshape(2, 3).T})) > 48
     True
@@ -95,6 +97,6 @@ def packed(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str] | No
 
 
 def sha256_of(path: str | Path) -> str:
-    """Hex digest of a file's bytes, read in blocks."""
+    """Return the hex digest of a file's bytes, which are read in blocks."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Updates and noise on a grid: whole multiples of a power of two, so that no sum of them is ever rounded.
+"""Updates and noise lie on a grid: whole multiples of a power of two, so that no sum of them is ever rounded.
 
 Noise in floating point leaks through which values it can take (Mironov, CCS 2012). Here a value is rounded to the grid
 first, which costs sensitivity (`PrivacySettings.sensitivity_of`), and the noise is a whole number of steps. Owns:
@@ -21,7 +21,9 @@ LARGEST = 2.0**52  # in steps: sums of such numbers are still whole in float64
 
 
 def to_grid(values: npt.ArrayLike, step: float) -> Floats:
-    """The nearest multiples of `step` (a power of two): float64, same shape. Round a whole clipped update at once.
+    """Return the nearest multiples of `step` (a power of two): float64, same shape.
+
+    Round a whole clipped update at once.
 
     Raises `ValueError` for values that are not finite or have more than 2 ** 52 steps.
 
@@ -35,7 +37,7 @@ def to_grid(values: npt.ArrayLike, step: float) -> Floats:
 
 
 def std_of_discrete_laplace(scale: float, step: float) -> float:
-    """Standard deviation of noise k * step with P(k) proportional to exp(-|k| * step / scale)."""
+    """Return the standard deviation of noise k * step with P(k) proportional to exp(-|k| * step / scale)."""
     ratio = math.exp(-step / scale)
     return step * math.sqrt(2.0 * ratio) / -math.expm1(-step / scale)
 
@@ -52,7 +54,10 @@ def sum_of_discrete_laplace(scale: float, step: float, counts: Floats, generator
 
 
 def discrete_laplace(keys: npt.ArrayLike, index: npt.ArrayLike, scale: float, step: float) -> Floats:
-    """Keyed discrete Laplace noise; keys and index broadcast. The floor of an exponential number is geometric."""
+    """Return keyed discrete Laplace noise; keys and index broadcast.
+
+    The floor of an exponential number is geometric.
+    """
     doubled = np.asarray(index).astype(np.uint64) * np.uint64(2)
     first = np.floor(-np.log1p(-keyed.uniform(keys, doubled)) * (scale / step))
     second = np.floor(-np.log1p(-keyed.uniform(keys, doubled + np.uint64(1))) * (scale / step))
@@ -60,7 +65,7 @@ def discrete_laplace(keys: npt.ArrayLike, index: npt.ArrayLike, scale: float, st
 
 
 def opendp_laplace(scale: float, step: float, shape: tuple[int, ...]) -> Floats:
-    """One exact discrete Laplace draw per coordinate from OpenDP: its own secure bits, so no two runs are alike.
+    """Return one exact discrete Laplace draw per coordinate from OpenDP: its own secure bits, so no two runs are alike.
 
     About 30 microseconds a value. Raises `InputError` when opendp is not installed.
     """
@@ -73,7 +78,7 @@ def opendp_laplace(scale: float, step: float, shape: tuple[int, ...]) -> Floats:
 
 
 def exact_sampler() -> Any:
-    """OpenDP's Python module. Raises `InputError` with what to install."""
+    """Return OpenDP's Python module. Raises `InputError` with what to install."""
     try:
         return importlib.import_module("opendp.prelude")
     except ImportError as error:

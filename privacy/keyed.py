@@ -25,7 +25,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def _mix(x: UInts) -> UInts:
-    """SplitMix64's finaliser, in place."""
+    """Apply SplitMix64's finaliser, in place."""
     x ^= x >> np.uint64(30)
     x *= _MIX_1
     x ^= x >> np.uint64(27)
@@ -45,12 +45,12 @@ def key(seed: int, purpose: str, *path: int) -> int:
 
 
 def fold(base: int, ids: npt.ArrayLike) -> UInts:
-    """One key per id (client, item, ...): shape of `ids`, uint64."""
+    """Make one key per id (client, item, ...): shape of `ids`, uint64."""
     return bits(np.uint64(base), ids)
 
 
 def bits(keys: npt.ArrayLike, index: npt.ArrayLike) -> UInts:
-    """The `index`-th 64 random bits of each key; the two broadcast against each other."""
+    """Return the `index`-th 64 random bits of each key; the two broadcast against each other."""
     with np.errstate(over="ignore"):
         x = (np.asarray(index).astype(np.uint64) + np.uint64(1)) * _WEYL
         x = np.atleast_1d(x + np.asarray(keys, dtype=np.uint64))
@@ -59,7 +59,7 @@ def bits(keys: npt.ArrayLike, index: npt.ArrayLike) -> UInts:
 
 
 def integers(keys: npt.ArrayLike, index: npt.ArrayLike, bound: npt.ArrayLike) -> Ints:
-    """Whole numbers in [0, bound), bound < 2**31; bias below bound / 2**32.
+    """Draw whole numbers in [0, bound), bound < 2**31; bias below bound / 2**32.
 
     >>> integers(key(0, "doctest"), np.arange(4), 10).tolist()
     [8, 5, 1, 7]
@@ -69,19 +69,19 @@ def integers(keys: npt.ArrayLike, index: npt.ArrayLike, bound: npt.ArrayLike) ->
 
 
 def uniform(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
-    """Numbers in [0, 1) with 53 random bits."""
+    """Draw numbers in [0, 1) with 53 random bits."""
     return np.multiply(bits(keys, index) >> np.uint64(11), 2.0**-53, dtype=np.float64)
 
 
 def normal(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
-    """Standard normal numbers (Box-Muller on two sub-streams of each key)."""
+    """Draw standard normal numbers (Box-Muller on two sub-streams of each key)."""
     doubled = np.asarray(index).astype(np.uint64) * np.uint64(2)
     radius = np.sqrt(-2.0 * np.log1p(-uniform(keys, doubled)))
     return radius * np.cos(2.0 * np.pi * uniform(keys, doubled + np.uint64(1)))
 
 
 def laplace(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
-    """Standard Laplace numbers (b = 1): magnitude from the high 53 bits, sign from the lowest."""
+    """Draw standard Laplace numbers (b = 1): magnitude from the high 53 bits, sign from the lowest."""
     drawn = bits(keys, index)
     magnitude = -np.log1p(-((drawn >> np.uint64(11)) * 2.0**-53))
     return np.where(drawn & np.uint64(1), -magnitude, magnitude)
@@ -101,5 +101,5 @@ def choose(base: int, population: npt.ArrayLike, count: int) -> Ints:
 
 
 def generator(seed: int, purpose: str, *path: int) -> np.random.Generator:
-    """A numpy generator for one purpose, where a stream is wanted (bulk noise, generated data): Philox."""
+    """Return a numpy generator for one purpose, where a stream is wanted (bulk noise, generated data): Philox."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *path)))

@@ -1,4 +1,4 @@
-"""What every client has released so far, what it has cost each of them, and who may release once more.
+"""The ledger says what every client has released so far, what it has cost each of them, and who may release once more.
 
 A client is how often it released each event: a column of counts. Who stays within the budget is decided for a whole
 cohort at once (`budget`), and an epsilon is computed once for all clients with the same counts. A release to two
@@ -32,7 +32,7 @@ COLUMNS = (*(name for name in Event.__dataclass_fields__ if name != "sampling"),
 
 
 class Ledger:
-    """Releases of `clients` clients under one adjacency; `budget` is the epsilon at `delta` none may exceed.
+    """These are releases of `clients` clients under one adjacency; `budget` is the epsilon at `delta` none may exceed.
 
     `run`: sha256 of the experiment.yaml it belongs to.
 
@@ -63,7 +63,7 @@ class Ledger:
         return self._clients
 
     def try_spend(self, clients: npt.ArrayLike, *events: Event) -> Bools:
-        """Which of `clients` [n], each at most once, may release all of `events`: bool [n]. Those are charged, now.
+        """Say which of `clients` [n], each at most once, may release all of `events`, and charge those now: bool [n].
 
         A refused client's epsilon would exceed the budget; it has to sit out. Ask before the release is made. Raises
         `InputError` for a Poisson-sampled event, `ValueError` for a client that is named twice.
@@ -73,7 +73,9 @@ class Ledger:
         return may
 
     def admit(self, clients: npt.ArrayLike, *events: Event) -> Bools:
-        """The first half of `try_spend`: which of `clients` [n] may be asked for `events`; the others are refused.
+        """Say which of `clients` [n] may be asked for `events`; the others are refused.
+
+        It is the first half of `try_spend`.
 
         A refusal counts once, with the first of the events. Nobody is charged: `spend` those who are asked in the end,
         before they release and at most once per call.
@@ -101,7 +103,7 @@ class Ledger:
         return who
 
     def epsilon(self, clients: npt.ArrayLike | None = None) -> Floats:
-        """Each client's epsilon so far (None: of all), by the best bound: float64 [n].
+        """Return each client's epsilon so far (None: of all), by the best bound: float64 [n].
 
         Takes the library's 10 ms for all clients with the same clipped Laplace releases; Gaussians take microseconds.
         """
@@ -111,7 +113,7 @@ class Ledger:
         return np.asarray(values, dtype=np.float64)[inverse]
 
     def worst(self) -> tuple[Guarantee, list[tuple[Event, int]]]:
-        """The largest epsilon of any client, and the releases it is made of."""
+        """Return the largest epsilon of any client, and the releases it is made of."""
         most = [self._named(column) for column in _largest(distinct(self._counts())[0]).tolist()]
         if not most:
             return Guarantee(0.0, "nothing was released"), []
@@ -119,15 +121,15 @@ class Ledger:
         return max(found, key=lambda pair: pair[0].epsilon)
 
     def releases(self) -> Ints:
-        """How often each client released, to any recipient: int64 [clients]."""
+        """Count how often each client released, to any recipient: int64 [clients]."""
         return self._counts().sum(axis=0)
 
     def refused(self) -> Ints:
-        """How often each client was refused: int64 [clients]."""
+        """Count how often each client was refused: int64 [clients]."""
         return _stacked(self._refused, len(self)).sum(axis=0, dtype=np.int64)
 
     def facts(self) -> dict[str, str]:
-        """What holds for the whole ledger, as text: metadata of its file."""
+        """Return what holds for the whole ledger, as text: metadata of its file."""
         values = {"clients": len(self), "delta": repr(self.delta), "budget": repr(self.budget), "run": self.run}
         return {"schema": "edgefr.ledger/1", "adjacency": self.adjacency} | {k: str(v) for k, v in values.items()}
 
@@ -147,7 +149,7 @@ class Ledger:
         return out
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, for a checkpoint: text and plain arrays.
+        """Return everything, for a checkpoint: text and plain arrays.
 
         `released` and `refused`: int32 [events, clients].
         """
@@ -173,7 +175,10 @@ class Ledger:
 
     @classmethod
     def from_columns(cls, facts: Mapping[str, str], columns: Mapping[str, npt.ArrayLike]) -> "Ledger":
-        """A ledger from its file's metadata (`facts()`) and columns (`columns()`). Raises `InputError` if damaged."""
+        """Return a ledger from its file's metadata (`facts()`) and columns (`columns()`).
+
+        Raises `InputError` if damaged.
+        """
         try:
             if facts.get("schema") != "edgefr.ledger/1":
                 raise ValueError("it is not an edgefr ledger")
@@ -207,7 +212,7 @@ class Ledger:
             kept[:] = list(counts)
 
     def _number_of(self, event: Event) -> int:
-        """The event's number; a new one is written down."""
+        """Return the event's number; a new one is written down."""
         if event.sampling < 1:
             raise InputError(
                 "a ledger knows in which rounds a client took part, which is what amplification by sampling must hide: "
@@ -223,7 +228,7 @@ class Ledger:
         return [(event, count) for event, count in zip(self.events, counts, strict=True) if count]
 
     def _counts(self) -> npt.NDArray[np.int32]:
-        """How often each client released each event: int32 [events, clients]."""
+        """Return how often each client released each event: int32 [events, clients]."""
         return _stacked(self._released, len(self))
 
 
@@ -232,7 +237,7 @@ def _stacked(rows: list[npt.NDArray[np.int32]], clients: int) -> npt.NDArray[np.
 
 
 def _largest(counts: Ints) -> Ints:
-    """Those of distinct columns [events, n] that no other contains, so that none can cost more: [m, events]."""
+    """Return those of distinct columns [events, n] that no other contains, so that none can cost more: [m, events]."""
     found = np.zeros((0, len(counts)), np.int64)
     for column in counts.T[np.argsort(-counts.sum(axis=0), kind="stable")]:
         if not (found >= column).all(axis=1).any():

@@ -1,35 +1,195 @@
-"""Noise: one client's own, and the noise of a sum of clients as one draw of its own law.
+"""This says what a mechanism is, and draws noise:
 
-Each sampler says how far to trust it (`TRUST`). The one in floating point leaks a little about the value it hides
-(Mironov, CCS 2012): it is for simulation. Owns: laws of noise and their draws. Does not own: rounding (`grid`), what
-noise is worth (`guarantee`).
+one client's own, and that of a sum of clients as one draw of its law.
+
+A mechanism is one entry of `MECHANISMS`, in a file of its own under `privacy/mechanisms`, and holds everything that its
+name means. Each sampler says how far to trust it. The one in floating point leaks a little about the value it hides
+(Mironov, CCS 2012): it is for simulation. Owns: the contract of a mechanism, the two tables, noise. Does not own: the
+mechanisms, rounding (`grid`), events (`guarantee`).
 """
 
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from privacy import keyed
-from privacy.errors import unknown
-from privacy.grid import discrete_laplace, opendp_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
-from privacy.settings import Kind
+from privacy.errors import InputError
+from privacy.grid import exact_sampler
+from privacy.table import Table
+
+if TYPE_CHECKING:
+    from privacy.guarantee import Event
+    from privacy.settings import NoiseSettings, PrivacySettings, Trust
 
 Floats = npt.NDArray[np.float64]
-Sampler = Literal["float", "grid", "opendp"]
 
-TRUST: dict[Sampler, str] = {
-    "float": "float, simulation-grade",
-    "grid": "grid, safe in which values it can take; keyed bits, so simulation-grade in its randomness",
-    "opendp": "OpenDP on a grid, exact; not keyed, so no two runs are alike",
-}
-LAWS: tuple[Kind, ...] = ("gaussian", "laplace", "discrete-laplace")
+ORDERS: Floats = 1.0 + np.logspace(-4, 3, 282)
+"""Renyi orders; the low ones matter for little noise."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A sampler draws noise.
+
+    `trust`: how far to trust it. `on_grid`: it draws whole steps of a grid. `keyed`: the same seed draws the same noise
+    again. `ready` raises `InputError` where what it needs is not installed.
+    """
+
+    name: str
+    trust: str
+    on_grid: bool
+    keyed: bool
+    ready: Callable[[], object] = lambda: None
+
+
+SAMPLERS: Table[Sampler] = Table("sampler", Sampler)
+SAMPLERS.register(Sampler("float", "float, simulation-grade", on_grid=False, keyed=True))
+SAMPLERS.register(
+    Sampler(
+        "grid",
+        "grid, safe in which values it can take; keyed bits, so simulation-grade in its randomness",
+        on_grid=True,
+        keyed=True,
+    )
+)
+SAMPLERS.register(
+    Sampler(
+        "opendp",
+        "OpenDP on a grid, exact; not keyed, so no two runs are alike",
+        on_grid=True,
+        keyed=False,
+        ready=exact_sampler,
+    )
+)
+
+
+class Mechanism(ABC):
+    """This is everything that a mechanism's name means to a ledger; what it draws is said by `Additive`.
+
+    `settings`: what an experiment says of it (None: it is accounted for, and no experiment chooses it). `trusts`: under
+    which trust it may run. `guarantees`: whether it bounds anything. `unknown`: what cannot be said about it.
+    `citation`: where its guarantee is proved. `sampled`: whether a bound under Poisson sampling is known here.
+    """
+
+    name: str
+    settings: type[PrivacySettings] | None
+    trusts: tuple[Trust, ...]
+    guarantees: bool
+    unknown: str
+    citation: str
+    sampled: bool = False
+
+    @abstractmethod
+    def curve(self, event: Event) -> Floats:
+        """Return the Renyi divergence of an event at `ORDERS`: float64 [orders]; inf where nothing is guaranteed."""
+
+    @abstractmethod
+    def pure(self, event: Event) -> float:
+        """Return the epsilon of an event with delta 0; inf where there is none."""
+
+    def check(self, event: Event) -> None:
+        """Raise `InputError` for an event that this mechanism cannot have made."""
+        if event.steps:
+            raise InputError(f"{self.name} is on no grid, so its sensitivity has no steps; got {event.steps}")
+
+    def gaussian(self, event: Event) -> float | None:
+        """Return the noise multiplier of the Gaussian mechanism that is exactly as private; None: none is."""
+        return None
+
+    def by_zcdp(self, event: Event) -> bool:
+        """Say whether the curve is one of zero-concentrated privacy, which holds whatever the dimension."""
+        return False
+
+    def in_library(self, event: Event) -> Callable[[Any], Any] | None:
+        """Return what makes the same event of dp-accounting's, given that module.
+
+        None: it knows none, so there is no exact privacy-loss distribution.
+        """
+        return None
+
+
+class NoGuarantee(Mechanism):
+    """This is a mechanism that bounds nothing."""
+
+    trusts = ("central", "local")
+    guarantees = False
+
+    def curve(self, event: Event) -> Floats:
+        return np.full(len(ORDERS), math.inf)
+
+    def pure(self, event: Event) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Draws:
+    """This says how a sampler draws a law.
+
+    `of_sum(noise, counts, generator)`: one draw of the sum of `counts` draws, at each place. `of_clients(noise, keys,
+    index)`: keyed draws, where keys and index broadcast (None: it has no keyed ones).
+    """
+
+    of_sum: Callable[[Noise, Floats, np.random.Generator], Floats]
+    of_clients: Callable[[Noise, npt.NDArray[Any], npt.NDArray[Any]], Floats] | None
+
+
+class Additive(Mechanism):
+    """This is a mechanism that adds independent noise to every coordinate.
+
+    `samplers`: how it is drawn, by sampler. `on_device`: whether a device may be told to draw it, by this name and its
+    scale. `symbol`: what its scale is called. `without_clip`: the mechanism that a ledger notes where nothing was
+    clipped.
+    """
+
+    samplers: ClassVar[Mapping[str, Draws]]
+    on_device: bool
+    symbol: str
+    without_clip: str
+
+    @abstractmethod
+    def std(self, noise: Noise) -> float:
+        """Return the standard deviation of one draw."""
+
+    @abstractmethod
+    def scale_of(self, std: float) -> float:
+        """Return the scale at which the noise has this standard deviation (on a grid: without its rounding)."""
+
+    def strength(self, settings: NoiseSettings, scale: float, dimension: int | None) -> tuple[float, int]:
+        """Return noise scale over sensitivity for `dimension` values, and that sensitivity in steps of a grid.
+
+        0 steps: nobody asks.
+        """
+        return scale / settings.sensitivity_of(dimension), 0
+
+
+MECHANISMS: Table[Mechanism] = Table("mechanism", Mechanism, home="privacy.mechanisms")
+
+
+def law_of(name: str) -> Additive:
+    """Return the mechanism whose noise has this name. Raises `InputError` for one that draws none.
+
+    >>> law_of("laplace").scale_of(1.0)
+    0.7071067811865475
+    """
+    found = MECHANISMS[name]
+    if not isinstance(found, Additive):
+        laws = ", ".join(name for name, entry in MECHANISMS.items() if isinstance(entry, Additive))
+        raise InputError(f"mechanism '{name}' draws no noise; use one of {laws}")
+    return found
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Independent noise per coordinate. `scale`: the standard deviation of a Gaussian, the b of a Laplace.
+    """This is independent noise per coordinate, of the mechanism `kind`.
+
+    `scale`: the std of a Gaussian, the b of a Laplace.
 
     `step`: of the grid (None: none), to which whoever adds the noise has rounded first (`grid.to_grid`).
 
@@ -37,91 +197,64 @@ class Noise:
     0.7071
     """
 
-    kind: Kind
+    kind: str
     scale: float
     step: float | None = None
-    sampler: Sampler = "float"
+    sampler: str = "float"
+
+    def __post_init__(self) -> None:
+        on_grid = SAMPLERS[self.sampler].on_grid
+        if self.sampler not in law_of(self.kind).samplers or on_grid != (self.step is not None):
+            needs = {False: "needs a grid", True: "is not on a grid"}[self.step is not None]
+            raise InputError(f"{self.kind} noise {needs}, and sampler {self.sampler} does not draw it so")
 
     @property
     def std(self) -> float:
-        """Standard deviation per coordinate."""
-        if self.kind == "discrete-laplace":
-            assert self.step is not None
-            return std_of_discrete_laplace(self.scale, self.step)
-        return self.scale * (2.0**0.5 if self.kind == "laplace" else 1.0)
+        """Return the standard deviation per coordinate."""
+        return law_of(self.kind).std(self)
 
     def of_sum(self, count: npt.ArrayLike, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
-        """`noise_of_sum` by this noise's sampler (OpenDP: `count` is one number, and every term is drawn)."""
-        if self.sampler == "opendp":
-            assert self.step is not None
-            draws = (opendp_laplace(self.scale, self.step, shape) for _ in range(int(np.asarray(count).item())))
-            return sum(draws, np.zeros(shape))
-        return noise_of_sum(self.kind, self.scale, count, shape, generator, self.step)
+        """The sum of `count` independent draws per coordinate, drawn at once: float64 of `shape`.
+
+        `count` is a whole number, or an array that broadcasts to `shape` (0: no noise there).
+
+        >>> Noise("laplace", 0.1).of_sum(1000, (2, 3), keyed.generator(0, "doctest")).shape
+        (2, 3)
+        """
+        counts = np.broadcast_to(np.asarray(count, dtype=np.float64), shape)
+        if np.any(counts < 0):
+            raise ValueError(f"a sum cannot have {counts.min():g} terms")
+        return law_of(self.kind).samplers[self.sampler].of_sum(self, counts, generator)
+
+    def of_clients(self, base: int, clients: npt.ArrayLike, size: int) -> Floats:
+        """Draw each client's own noise for one upload of `size` values: float64 [C, size].
+
+        `base` is the round's key, e.g. ``keyed.key(seed, "noise", round)``. A client's draw does not depend on
+        who else is in the call. Raises `InputError` for a sampler that has no keyed draws.
+
+        >>> Noise("gaussian", 1.0).of_clients(keyed.key(0, "noise", 3), [7, 9], 5).shape
+        (2, 5)
+        """
+        drawn = law_of(self.kind).samplers[self.sampler].of_clients
+        if drawn is None:
+            raise InputError(f"sampler {self.sampler} has no keyed noise of single clients; use grid")
+        return drawn(self, keyed.fold(base, np.asarray(clients))[:, None], np.arange(size))
 
 
 def noise_of_sum(
-    kind: Kind,
+    kind: str,
     scale: float,
     count: npt.ArrayLike,
     shape: tuple[int, ...],
     generator: np.random.Generator,
     step: float | None = None,
 ) -> Floats:
-    """The sum of `count` independent draws per coordinate, drawn at once: float64 of `shape`.
-
-    `count` is a whole number, or an array that broadcasts to `shape` (0: no noise there). A sum of n
-    Gaussians is a Gaussian of sqrt(n) times the deviation; a sum of n Laplace draws is the difference of two
-    Gamma(n) draws, since one Laplace draw is the difference of two exponentials. On a grid of `step` a Gaussian draw is
-    rounded, which has no such law: its n terms are drawn one by one.
-
-    >>> noise_of_sum("laplace", 0.1, 1000, (2, 3), keyed.generator(0, "doctest")).shape
-    (2, 3)
-    """
-    _check(kind, step)
-    counts = np.broadcast_to(np.asarray(count, dtype=np.float64), shape)
-    if np.any(counts < 0):
-        raise ValueError(f"a sum cannot have {counts.min():g} terms")
-    if step is not None and kind == "discrete-laplace":
-        return sum_of_discrete_laplace(scale, step, counts, generator)
-    if step is not None:
-        return _sum_of_rounded_gaussians(scale, step, counts, generator)
-    if kind == "gaussian":
-        return scale * np.sqrt(counts) * generator.standard_normal(shape)
-    return scale * (generator.standard_gamma(counts, shape) - generator.standard_gamma(counts, shape))
-
-
-def _sum_of_rounded_gaussians(scale: float, step: float, counts: Floats, generator: np.random.Generator) -> Floats:
-    total = np.zeros(counts.shape)
-    for term in range(int(counts.max(initial=0.0))):
-        total += np.where(counts > term, np.rint(generator.standard_normal(counts.shape) * (scale / step)), 0.0)
-    return total * step
+    """Draw `Noise.of_sum` of keyed noise, on a grid of `step` where there is one."""
+    return Noise(kind, scale, step, "float" if step is None else "grid").of_sum(count, shape, generator)
 
 
 def noise_per_client(
-    kind: Kind, scale: float, base: int, clients: npt.ArrayLike, size: int, step: float | None = None
+    kind: str, scale: float, base: int, clients: npt.ArrayLike, size: int, step: float | None = None
 ) -> Floats:
-    """Each client's own noise for one upload of `size` values: float64 [C, size].
-
-    `base` is the round's key, e.g. ``keyed.key(seed, "noise", round)``. A client's draw does not depend on
-    who else is in the call.
-
-    >>> noise_per_client("gaussian", 1.0, keyed.key(0, "noise", 3), [7, 9], 5).shape
-    (2, 5)
-    """
-    _check(kind, step)
-    keys = keyed.fold(base, np.asarray(clients))[:, None]
-    if step is not None and kind == "discrete-laplace":
-        return discrete_laplace(keys, np.arange(size), scale, step)
-    if step is not None:
-        return np.rint(keyed.normal(keys, np.arange(size)) * (scale / step)) * step
-    if kind == "gaussian":
-        return scale * keyed.normal(keys, np.arange(size))
-    return scale * keyed.laplace(keys, np.arange(size))
-
-
-def _check(kind: Kind, step: float | None) -> None:
-    """Refuse a law that is unknown, and one that does not go with being on a grid or not."""
-    if kind not in LAWS:
-        raise unknown("mechanism", kind, LAWS)
-    if kind != "gaussian" and (kind == "discrete-laplace") != (step is not None):
-        raise ValueError(f"{kind} noise {'needs a grid' if step is None else 'is not on a grid'}")
+    """Draw `Noise.of_clients` of keyed noise, on a grid of `step` where there is one."""
+    return Noise(kind, scale, step, "float" if step is None else "grid").of_clients(base, clients, size)

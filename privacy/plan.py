@@ -1,4 +1,4 @@
-"""What the settings mean for a run, resolved before it starts: how much noise, where, what it guarantees."""
+"""A plan is what the settings mean for a run, resolved before it starts: how much noise, where, what it guarantees."""
 
 import math
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import Literal
 
 from privacy.accounting import Guarantee, composed, noise_for
 from privacy.errors import InputError, unknown
-from privacy.grid import LARGEST, exact_sampler
+from privacy.grid import LARGEST
 from privacy.guarantee import Event
-from privacy.mechanism import Noise
+from privacy.mechanism import SAMPLERS, Noise
 from privacy.prototypes import Prototypes
 from privacy.settings import Norm, PrivacySettings
 
@@ -46,12 +46,12 @@ class Plan:
 
     @property
     def guarantees(self) -> bool:
-        """Whether the run guarantees anything at all."""
+        """Say whether the run guarantees anything at all."""
         return math.isfinite(self.promised.epsilon)
 
     @property
     def std_on_mean(self) -> float:
-        """Standard deviation of the noise on each coordinate of the cohort's mean update."""
+        """Return the standard deviation of the noise on each coordinate of the cohort's mean update."""
         if self.noise is None:
             return 0.0
         return self.noise.std / (math.sqrt(self.cohort) if self.where == "each upload" else self.cohort)
@@ -95,14 +95,14 @@ def plan(
             "lower it, or ask for more clients per round"
         )
     rate = _rate(settings, cohort, clients, sampling)
-    if settings.sampler == "opendp":
-        exact_sampler()
     noise = _noise(settings, rounds, dimension, rate, prototypes)
-    if settings.step is not None and settings.clip is not None and noise is not None:
+    if noise is not None:
+        SAMPLERS[noise.sampler].ready()
+    if settings.clip is not None and noise is not None and noise.step is not None:
         largest = cohort * (settings.clip + FAR * noise.scale)
-        if largest > LARGEST * settings.step:
+        if largest > LARGEST * noise.step:
             raise InputError(
-                f"a sum of {cohort} updates has too many steps of 2 ** {settings.grid_exponent} to be exact: raise "
+                f"a sum of {cohort} updates has too many steps of 2 ** {math.log2(noise.step):g} to be exact: raise "
                 "privacy.grid_exponent"
             )
     event = Event.of(settings, noise.scale if noise else None, dimension, rate)
@@ -140,7 +140,7 @@ def plan(
 
 
 def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -> float:
-    """The rate of Poisson sampling that may be claimed; 1 for none."""
+    """Return the rate of Poisson sampling that may be claimed; 1 for none."""
     if sampling == "fixed":
         return 1.0
     if sampling != "poisson":
@@ -153,16 +153,7 @@ def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -
 def _noise(
     settings: PrivacySettings, rounds: int, dimension: int | None, rate: float, prototypes: Prototypes | None
 ) -> Noise | None:
-    """The absolute noise that the settings name in one of their three ways."""
-    if settings.law is None or settings.epsilon == math.inf:
-        return None
-    if settings.scale is not None:
-        scale = settings.scale
-    elif settings.epsilon is not None:
-        scale = noise_for(settings.epsilon, settings, rounds, dimension, rate, prototypes)
-    else:
-        assert settings.sigma is not None
-        assert settings.clip is not None
-        std = settings.sigma * settings.clip
-        scale = std if settings.law == "gaussian" else std / math.sqrt(2.0)
-    return Noise(settings.law, scale, settings.step, settings.sampler)
+    """Return the absolute noise that the settings name, calibrated where they name an epsilon."""
+    return settings.noise(
+        settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, dimension, rate, prototypes))
+    )

@@ -1,4 +1,4 @@
-"""PrivUnitG, experimental: one unit vector per client under pure local epsilon, for releases that happen once.
+"""PrivUnitG is experimental: it releases one unit vector per client under pure local epsilon, and only once.
 
 A client with the unit vector v draws a Gaussian vector whose component along v lies above a threshold with probability
 p, and below it else (Asi, Feldman & Talwar 2022, Algorithm 2). The output is that vector over a constant that makes it
@@ -23,7 +23,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PrivUnitG:
-    """`likely`: probability p of the cap; `below`: the mass q of a standard normal below the cap's threshold.
+    """PrivUnitG has two parameters.
+
+    `likely`: probability p of the cap; `below`: the mass q of a standard normal below the cap's threshold.
 
     The density of an output is larger by at most p / (1 - q) over (1 - p) / q than for any other unit vector, so
     epsilon = log(p / (1 - p)) + log(q / (1 - q)).
@@ -34,7 +36,7 @@ class PrivUnitG:
 
     @classmethod
     def of(cls, epsilon: float) -> "PrivUnitG":
-        """The parameters of the least error at this epsilon, by search over its two parts.
+        """Find the parameters of the least error at this epsilon, by search over its two parts.
 
         >>> round(PrivUnitG.of(8.0).error, 3)
         0.133
@@ -51,28 +53,31 @@ class PrivUnitG:
 
     @property
     def epsilon(self) -> float:
-        """Pure epsilon under replace-one."""
+        """Return the pure epsilon under replace-one."""
         return math.log(self.likely / (1.0 - self.likely)) + math.log(self.below / (1.0 - self.below))
 
     @property
     def event(self) -> Event:
-        """For a ledger: all that is claimed is the pure epsilon."""
+        """Return the event for a ledger: all that is claimed is the pure epsilon."""
         return Event("pure", multiplier=1.0 / self.epsilon)
 
     @property
     def mean(self) -> float:
-        """Mean of the component along v, in standard deviations: phi(t) (p / (1 - q) - (1 - p) / q) at threshold t."""
+        """Return the mean of the component along v, in standard deviations.
+
+        phi(t) (p / (1 - q) - (1 - p) / q) at threshold t.
+        """
         threshold = float(_scipy("special").ndtri(self.below))
         density = math.exp(-(threshold**2) / 2.0) / math.sqrt(2.0 * math.pi)
         return density * (self.likely / (1.0 - self.below) - (1.0 - self.likely) / self.below)
 
     @property
     def error(self) -> float:
-        """Expected squared error of one output, over the dimension, where that is large."""
+        """Return the expected squared error of one output, over the dimension, where that is large."""
         return 1.0 / self.mean**2
 
     def release(self, vectors: npt.ArrayLike, base: int, clients: npt.ArrayLike) -> Floats:
-        """Each client's output, unbiased for its unit vector: float64 [C, d] from directions [C, d].
+        """Draw each client's output, unbiased for its unit vector: float64 [C, d] from directions [C, d].
 
         `base` is the round's key. A vector that is zero or not finite stands for a direction drawn at random.
         """
@@ -89,7 +94,7 @@ class PrivUnitG:
 
 
 def _units(values: Floats, instead: Floats) -> Floats:
-    """Vectors over their length; of those that have none, `instead`."""
+    """Divide vectors by their length; of those that have none, take `instead`."""
     largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
     usable = np.isfinite(largest) & (largest > 0)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

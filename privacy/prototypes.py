@@ -1,4 +1,4 @@
-"""Prototypes that clients send beside their updates: a second release, clipped and noised on the device.
+"""Prototypes that clients send beside their updates are a second release, clipped and noised on the device.
 
 The server looks at single prototypes, so no sum hides one: each brings its device's own noise along. Clip and noise are
 in the proportion of the update's, so a prototype costs what an update does (on a grid, but for the rounding). What the
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from privacy.clip import clip_factors, joint_norms
 from privacy.grid import to_grid
 from privacy.guarantee import Event
-from privacy.mechanism import Noise, noise_per_client
+from privacy.mechanism import Noise
 from privacy.settings import Norm, PrivacySettings
 
 RECIPIENTS = "server, other clients (through fused answers)"
@@ -29,7 +29,7 @@ IN_THE_CLEAR = Event("none", recipient=RECIPIENTS)
 
 @dataclass(frozen=True)
 class Prototypes:
-    """One prototype of `values` numbers per client in `rounds` of a run's rounds.
+    """Each client sends one prototype of `values` numbers in `rounds` of a run's rounds.
 
     `asked`: one more leaves for every recommendation, which nobody counts. `received_noise`: standard deviation of the
     noise that devices add to what they receive. `clip` in `norm` and `noise` are those of `under`; until then, and
@@ -59,19 +59,17 @@ class Prototypes:
             return self
         clip = settings.clip if settings.prototype_clip is None else settings.prototype_clip
         own = settings.model_copy(update={"clip": clip})
-        noise = None
-        if settings.law is not None and scale is not None:
-            noise = Noise(settings.law, scale * (clip / settings.clip), settings.step, settings.sampler)
+        noise = settings.noise(None if scale is None else scale * (clip / settings.clip))
         event = Event.of(own, noise.scale if noise else None, self.values, recipient=RECIPIENTS)
         return replace(self, clip=clip, norm=settings.norm, noise=noise, event=event)
 
     @property
     def release(self) -> tuple[Event, int]:
-        """What a client in every round releases: the event, and how often."""
+        """Return what a client in every round releases: the event, and how often."""
         return self.event, self.rounds
 
     def leaving(self, vectors: npt.ArrayLike, base: int, clients: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """What leaves the devices of `clients` [C] of `vectors` [C, values]: float64, clipped, then noised.
+        """Return what leaves the devices of `clients` [C] of `vectors` [C, values]: float64, clipped, then noised.
 
         `base`: the round's key. A vector that is not finite is zeros; a client's noise is its own, whoever else is
         in the call.
@@ -83,13 +81,12 @@ class Prototypes:
         values = np.where(factors > 0, values, 0.0) * factors
         if self.noise is None:
             return values
-        kind, scale, step = self.noise.kind, self.noise.scale, self.noise.step
-        values = values if step is None else to_grid(values, step)
-        return values + noise_per_client(kind, scale, base, clients, values.shape[1], step)
+        values = values if self.noise.step is None else to_grid(values, self.noise.step)
+        return values + self.noise.of_clients(base, clients, values.shape[1])
 
     @property
     def words(self) -> str:
-        """What is sent, for a report.
+        """Say what is sent, for a report.
 
         >>> Prototypes(50, 10, asked=True).words
         'a prototype of 50 values as it is, one more for every recommendation'
@@ -98,7 +95,7 @@ class Prototypes:
         return f"a prototype of {self.values} values {how}" + (", one more for every recommendation" * self.asked)
 
     def record(self) -> dict[str, Any]:
-        """For JSON: `scale` and `std` are of the noise on every value of every prototype."""
+        """Return this for JSON: `scale` and `std` are of the noise on every value of every prototype."""
         return {
             "values": self.values,
             "rounds": self.rounds,

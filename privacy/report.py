@@ -1,4 +1,4 @@
-"""What a run may say about its privacy: four epsilons that are never mixed, and everything they depend on."""
+"""A run may say this about its privacy: four epsilons that are never mixed, and everything they depend on."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from privacy.accounting import composed, nominal_epsilon
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
-from privacy.mechanism import TRUST
+from privacy.mechanism import SAMPLERS, law_of
 from privacy.plan import Plan
 from privacy.settings import PrivacySettings
 
@@ -89,7 +89,7 @@ def report(
             "std_on_mean": plan.std_on_mean,
             "where": plan.where,
         },
-        "sampler": TRUST[settings.sampler],
+        "sampler": SAMPLERS[plan.noise.sampler if plan.noise else "float"].trust,
         "seed": "known: the guarantee is about the algorithm, not about this transcript",
         "rounds": plan.rounds,
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
@@ -104,7 +104,7 @@ def report(
 
 
 def ledger_report(ledger: Ledger) -> dict[str, Any]:
-    """What a run's clients really spent, ready for JSON: the worst of them, and how many had to sit out.
+    """Report what a run's clients really spent, ready for JSON: the worst of them, and how many had to sit out.
 
     >>> ledger = Ledger(3, delta=1e-5, adjacency="zero-out", budget=1.0)
     >>> clients = ledger.try_spend([0, 1], Event("gaussian", multiplier=4.0))
@@ -133,7 +133,7 @@ def ledger_report(ledger: Ledger) -> dict[str, Any]:
 
 
 def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """The ledger's report as rows (name, value) of a table."""
+    """Return the ledger's report as rows (name, value) of a table."""
     worth = ", ".join(part for part in (report["method"], report["label"]) if part)
     releases = report["releases_per_client"]
     budget = "" if report["budget"] == "inf" else f"; budget {report['budget']:.4g}"
@@ -150,13 +150,13 @@ def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _sat_out(ledger: Ledger) -> dict[str, int]:
-    """How many clients were refused for want of budget, and how often in all."""
+    """Count how many clients were refused for want of budget, and how often in all."""
     refused = ledger.refused()
     return {"clients": int((refused > 0).sum()), "times": int(refused.sum())}
 
 
 def composed_row(event: Event, releases: int) -> dict[str, Any]:
-    """What was composed, for JSON: an event, and how often it happened.
+    """Return what was composed, for JSON: an event, and how often it happened.
 
     >>> composed_row(Event("gaussian", multiplier=4.0), 100)["multiplier"]
     4.0
@@ -174,12 +174,12 @@ def composed_row(event: Event, releases: int) -> dict[str, Any]:
 
 
 def amplification(event: Event) -> str:
-    """What sampling adds to the guarantee, in words."""
+    """Say what sampling adds to the guarantee, in words."""
     return "none" if event.sampling == 1 else f"Poisson sampling at rate {event.sampling:.4g}"
 
 
 def in_words(value: float | None) -> float | str | None:
-    """A number for JSON: infinity is "inf", never blank; nan (nobody can say) is None.
+    """Return a number for JSON: infinity is "inf", never blank; nan (nobody can say) is None.
 
     >>> in_words(math.inf), in_words(2.5), in_words(None)
     ('inf', 2.5, None)
@@ -190,14 +190,14 @@ def in_words(value: float | None) -> float | str | None:
 
 
 def label(guaranteed: float) -> str:
-    """What an epsilon is worth: "", "weak" above 10, "no meaningful guarantee" above 50."""
+    """Say what an epsilon is worth: "", "weak" above 10, "no meaningful guarantee" above 50."""
     if guaranteed > MEANINGLESS:
         return "no meaningful guarantee"
     return "weak" if guaranteed > WEAK else ""
 
 
 def render(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """The report as rows (name, value) of a table."""
+    """Return the report as rows (name, value) of a table."""
     clip, noise, releases = report["clip"], report["noise"], report["releases_per_client"]
     clip_text = "none"
     if clip["bound"] is not None:
@@ -205,7 +205,7 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         clip_text = f"{clip['norm'].upper()} C={clip['bound']:.4g}{share}"
     noise_text = "none"
     if noise["mechanism"] != "none":
-        symbol = "b" if "laplace" in noise["mechanism"] else "std"
+        symbol = law_of(noise["mechanism"]).symbol
         noise_text = (
             f"{noise['mechanism']} {symbol}={noise['scale']:.4g} on {noise['where']} "
             f"(std {noise['std_on_mean']:.3g} on the mean) | {report['sampler']}"
@@ -243,7 +243,7 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """A row about prototypes (where any are sent)."""
+    """Return a row about prototypes (where any are sent)."""
     sent = report.get("prototypes")
     if not sent:
         return []
@@ -254,7 +254,7 @@ def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Rows about what was meant to be spent, and who sat out for it (where a ledger was kept)."""
+    """Return rows about what was meant to be spent, and who sat out for it (where a ledger was kept)."""
     if report.get("sat_out") is None:
         return []
     sat_out = report["sat_out"]
@@ -284,7 +284,7 @@ def _recipients(made_of: list[tuple[Event, int]]) -> str:
 
 
 def _released(settings: PrivacySettings, plan: Plan) -> str:
-    """What leaves a device, in words."""
+    """Say what leaves a device, in words."""
     of = "all shared tensors" if settings.tensors is None else ", ".join(settings.tensors)
     whole = f"update of {of} as one vector"
     if settings.project is not None:
@@ -295,7 +295,7 @@ def _released(settings: PrivacySettings, plan: Plan) -> str:
 
 
 def _nominal(settings: PrivacySettings, plan: Plan) -> float:
-    """The papers' formula for one round; it assumes sensitivity 1, or the clip where there is one."""
+    """Return the papers' formula for one round; it assumes sensitivity 1, or the clip where there is one."""
     if plan.noise is None:
         return math.inf
     return nominal_epsilon(plan.noise.std, settings.delta, 1.0 if plan.clip is None else plan.clip)
@@ -304,7 +304,7 @@ def _nominal(settings: PrivacySettings, plan: Plan) -> float:
 def _hypothetical(
     settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: float | None, dimension: int | None
 ) -> float | None:
-    """What the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms.
+    """Return what the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms.
 
     Prototypes keep their own clip; without one they leave as they are, and no clip of updates would have helped.
     """
@@ -322,14 +322,14 @@ def _hypothetical(
 
 
 def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[str]:
-    """What the guaranteed epsilon does not speak about."""
+    """Return what the guaranteed epsilon does not speak about."""
     out = [
         "participation that depends on a client's data (a long history can miss the deadline)",
         "metrics of the run, early stopping and settings chosen by them",
     ]
     if plan.noise is not None:
         grid = "whose random bits the noise has"
-        out.append("floating-point rounding of the noise" if settings.sampler == "float" else grid)
+        out.append("floating-point rounding of the noise" if plan.noise.step is None else grid)
     if settings.delta * clients >= 1:
         out.append(f"delta {settings.delta:g} is not below 1/{clients} clients: set a smaller privacy.delta")
     if plan.noise is not None and plan.clip is None:

@@ -1,35 +1,45 @@
-"""What an experiment says about privacy. Owns the fields and their rules; `plan` derives the numbers."""
+"""These settings are what an experiment says about privacy, whatever its mechanism.
+
+Each mechanism's file adds what it alone reads.
+
+Owns the fields and their rules; `plan` derives the numbers.
+"""
 
 import math
-from typing import Literal, Self
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from privacy.belongs import named_in
 from privacy.errors import InputError
 from privacy.examples import ExampleSettings
+from privacy.mechanism import MECHANISMS, SAMPLERS, Noise, law_of
+from privacy.table import Choice, Table
 
-Kind = Literal["laplace", "gaussian", "discrete-laplace"]
-"""Laws of noise that are drawn. (`paper-laplace` draws Laplace noise, and says that nothing was clipped.)"""
 Norm = Literal["l1", "l2"]
 Trust = Literal["local", "central"]
 
 
-class PrivacySettings(BaseModel):
+class PrivacySettings(Choice):
     """Clip and noise of the updates, and whom the clients trust.
 
-    The noise is named in one of three ways: `sigma` (relative to the clip), `epsilon` (calibrated for all
-    rounds) or `scale` (absolute, as papers print it). Without a clip nothing is guaranteed, whatever the
-    noise.
+    `mechanism` names the entry of `MECHANISMS` whose settings these are. The noise is named in one of three ways:
+    `sigma` (relative to the clip), `epsilon` (calibrated for all rounds) or `scale` (absolute, as papers print it).
+    Without a clip nothing is guaranteed, whatever the noise.
 
     >>> PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0).sensitivity
     2.0
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+    table: ClassVar[Table[Any]] = MECHANISMS
+    key: ClassVar[str] = "mechanism"
 
-    mechanism: Literal["none", "paper-laplace", "laplace", "discrete-laplace", "gaussian"] = Field(
+    mechanism: str = Field(
         "none",
-        description="law of the noise; none: no noise; paper-laplace: as papers add it, to updates nobody clipped",
+        description="law of the noise: none, laplace, discrete-laplace, gaussian; paper-laplace: as papers add it, to "
+        "updates nobody clipped",
     )
     trust: Trust = Field(
         "central",
@@ -48,23 +58,6 @@ class PrivacySettings(BaseModel):
         allow_inf_nan=False,
         description="bound on the norm of a prototype, in norm; none: as clip. Its noise is that of the update times "
         "this bound over clip",
-    )
-    sigma: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        description="standard deviation of the noise / clip; a Laplace scale is b = sigma * clip / sqrt(2)",
-    )
-    epsilon: float | None = Field(
-        None,
-        gt=0,
-        description="epsilon to keep over all rounds; the noise is calibrated to it; inf: clip, no noise",
-    )
-    scale: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        description="absolute noise, in units of the update: std of a Gaussian, b of a Laplace",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta of (epsilon, delta); should be below 1 / clients")
     budget: float | None = Field(
@@ -93,46 +86,13 @@ class PrivacySettings(BaseModel):
     examples: ExampleSettings | None = Field(
         None, description="DP-SGD on the device: a guarantee about single interactions; none: plain steps"
     )
-    sampler: Literal["float", "grid", "opendp"] = Field(
-        "float",
-        description="float: simulation-grade; grid: update and noise are multiples of 2 ** grid_exponent; "
-        "opendp: OpenDP's exact sampler on that grid (an extra package, not keyed)",
-    )
-    grid_exponent: int | None = Field(
-        None, ge=-40, le=10, description="k of the grid 2 ** k that samplers grid and opendp round to"
-    )
 
     @model_validator(mode="after")
-    def _one_noise(self) -> Self:
-        given = [name for name in ("sigma", "epsilon", "scale") if getattr(self, name) is not None]
-        if self.mechanism == "none":
-            if given:
-                raise ValueError(f"{given[0]} needs a mechanism: set mechanism to gaussian or laplace")
-            return self
-        if self.mechanism == "paper-laplace" and self.clip is not None:
-            raise ValueError("paper-laplace is noise on updates that nobody clipped: drop clip, or use laplace")
-        if len(given) != 1:
-            found = " and ".join(given) or "none of them"
-            raise ValueError(f"{self.mechanism} noise needs exactly one of sigma, epsilon, scale; got {found}")
-        if self.clip is None and given[0] != "scale":
-            raise ValueError(
-                f"{given[0]} needs a clip: set clip, or give the noise as scale (which guarantees nothing)"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _sound_grid(self) -> Self:
-        exact = self.sampler != "float"
-        if exact != (self.grid_exponent is not None):
-            raise ValueError("samplers grid and opendp, and they alone, need a grid_exponent, such as -10")
-        if exact and self.clip is None:
-            raise ValueError(f"sampler {self.sampler} needs a clip: without one the noise protects nothing")
-        if exact and self.mechanism == "none":
-            raise ValueError(f"sampler {self.sampler} needs a mechanism: set mechanism to gaussian or laplace")
-        if self.mechanism == "discrete-laplace" and not exact:
-            raise ValueError("discrete-laplace lives on a grid: set sampler to grid and grid_exponent, such as -10")
-        if self.sampler == "opendp" and self.mechanism == "gaussian":
-            raise ValueError("sampler opendp draws discrete-laplace noise alone: set mechanism to discrete-laplace")
+    def _is_trusted(self) -> Self:
+        trusts = self.entry.trusts
+        if self.trust not in trusts:
+            fit = " or ".join(trusts)
+            raise ValueError(f"{self.mechanism} cannot run under trust {self.trust}: set trust to {fit}")
         return self
 
     @model_validator(mode="after")
@@ -149,31 +109,36 @@ class PrivacySettings(BaseModel):
 
     @model_validator(mode="after")
     def _budget_can_be_kept(self) -> Self:
-        if self.budget is not None and (self.law is None or self.clip is None or self.epsilon == math.inf):
+        if self.budget is not None and not self.bounded:
             raise ValueError("a budget needs a clip and noise: without them one release costs more than any budget")
         return self
 
     @property
-    def law(self) -> Kind | None:
-        """Law of the noise that is drawn (None: none). Laplace noise on a grid is discrete Laplace noise.
-
-        >>> PrivacySettings(mechanism="paper-laplace", scale=0.5).law
-        'laplace'
-        """
-        if self.mechanism == "none":
-            return None
-        if self.mechanism == "gaussian":
-            return "gaussian"
-        return "laplace" if self.step is None else "discrete-laplace"
+    def law(self) -> str | None:
+        """Return the mechanism whose noise is drawn (None: none)."""
+        return None
 
     @property
     def step(self) -> float | None:
-        """Step of the grid, in units of the update; a power of two, so that sums of its multiples are exact."""
-        return None if self.grid_exponent is None else 2.0**self.grid_exponent
+        """Step of the grid that updates are rounded to, in their units (None: there is no grid)."""
+        return None
+
+    @property
+    def bounded(self) -> bool:
+        """Say whether anything is guaranteed: there is noise, on updates of bounded length."""
+        return self.law is not None and self.clip is not None
+
+    def scale_for(self, calibrated: Callable[[float], float]) -> float | None:
+        """Return the absolute scale of the noise (None: no noise). `calibrated` says which one keeps an epsilon."""
+        return None
+
+    def noise(self, scale: float | None) -> Noise | None:
+        """Return noise of this absolute scale, as these settings draw it (None: none)."""
+        return None if self.law is None or scale is None else Noise(self.law, scale)
 
     @property
     def adjacency(self) -> Literal["replace-one", "zero-out"]:
-        """Which two worlds are compared: a client's data replaced by other data, or its update by zeros."""
+        """Say which two worlds are compared: a client's data replaced by other data, or its update by zeros."""
         return "replace-one" if self.trust == "local" else "zero-out"
 
     @property
@@ -188,7 +153,7 @@ class PrivacySettings(BaseModel):
         return 2.0 * self.clip if self.trust == "local" else self.clip
 
     def sensitivity_of(self, dimension: int | None) -> float:
-        """`sensitivity` of a release of `dimension` values, with what rounding to the grid adds to it.
+        """Return `sensitivity` of a release of `dimension` values, with what rounding to the grid adds to it.
 
         Each of the two worlds is rounded by at most half a step per value: step * dimension more in L1, and
         step * sqrt(dimension) in L2. Raises `InputError` for a grid and a caller that names no dimension, since it is
@@ -201,5 +166,99 @@ class PrivacySettings(BaseModel):
         if self.step is None:
             return self.sensitivity
         if dimension is None:
-            raise InputError(f"rounding for sampler {self.sampler} costs by the size of a release: say its dimension")
+            raise InputError("rounding to the grid costs by the size of a release: say its dimension")
         return self.sensitivity + self.step * (dimension if self.norm == "l1" else math.sqrt(dimension))
+
+
+class NoiseSettings(PrivacySettings):
+    """Every mechanism reads these that adds noise to clipped updates; its entry's settings are a subclass.
+
+    >>> grid = {"sampler": "grid", "grid_exponent": -2, "norm": "l1"}
+    >>> PrivacySettings(mechanism="laplace", clip=1.0, sigma=1.0, **grid).sensitivity_of(4)
+    2.0
+    """
+
+    sigma: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="standard deviation of the noise / clip; a Laplace scale is b = sigma * clip / sqrt(2)",
+    )
+    epsilon: float | None = Field(
+        None,
+        gt=0,
+        description="epsilon to keep over all rounds; the noise is calibrated to it; inf: clip, no noise",
+    )
+    scale: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="absolute noise, in units of the update: std of a Gaussian, b of a Laplace",
+    )
+    sampler: Annotated[str, named_in(SAMPLERS)] = Field(
+        "float",
+        description="float: simulation-grade; grid: update and noise are multiples of 2 ** grid_exponent; "
+        "opendp: OpenDP's exact sampler on that grid (an extra package, not keyed)",
+    )
+    grid_exponent: int | None = Field(
+        None, ge=-40, le=10, description="k of the grid 2 ** k that samplers grid and opendp round to"
+    )
+
+    @model_validator(mode="after")
+    def _one_noise(self) -> Self:
+        given = [name for name in ("sigma", "epsilon", "scale") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            raise ValueError(f"{self.mechanism} noise needs exactly one of sigma, epsilon, scale; got {found}")
+        if self.clip is None and given[0] != "scale":
+            raise ValueError(
+                f"{given[0]} needs a clip: set clip, or give the noise as scale (which guarantees nothing)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sound_grid(self) -> Self:
+        exact = SAMPLERS[self.sampler].on_grid
+        if exact != (self.grid_exponent is not None):
+            on_grid = " and ".join(name for name, sampler in SAMPLERS.items() if sampler.on_grid)
+            raise ValueError(f"samplers {on_grid}, and they alone, need a grid_exponent, such as -10")
+        if exact and self.clip is None:
+            raise ValueError(f"sampler {self.sampler} needs a clip: without one the noise protects nothing")
+        assert self.law is not None
+        if self.sampler not in (draws := law_of(self.law).samplers):
+            fit = f"set sampler to {' or '.join(draws)}" + ("" if exact else ", and grid_exponent, such as -10")
+            raise ValueError(f"sampler {self.sampler} draws no {self.law} noise: {fit}")
+        return self
+
+    @property
+    def law(self) -> str | None:
+        """Return the mechanism whose noise is drawn: this one."""
+        return self.mechanism
+
+    @property
+    def step(self) -> float | None:
+        """Return the step of the grid, in units of the update.
+
+        A power of two, so that sums of its multiples are exact.
+        """
+        return None if self.grid_exponent is None else 2.0**self.grid_exponent
+
+    @property
+    def bounded(self) -> bool:
+        """Say whether anything is guaranteed: an infinite epsilon asks for no noise."""
+        return super().bounded and self.epsilon != math.inf
+
+    def scale_for(self, calibrated: Callable[[float], float]) -> float | None:
+        """Return the absolute scale, named in one of the three ways (None for an infinite epsilon)."""
+        if self.scale is not None:
+            return self.scale
+        if self.epsilon is not None:
+            return None if self.epsilon == math.inf else calibrated(self.epsilon)
+        assert self.sigma is not None
+        assert self.clip is not None
+        assert self.law is not None
+        return law_of(self.law).scale_of(self.sigma * self.clip)
+
+    def noise(self, scale: float | None) -> Noise | None:
+        """Return noise of this absolute scale by the sampler, on its grid (None: none)."""
+        return None if self.law is None or scale is None else Noise(self.law, scale, self.step, self.sampler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgefr.experiment import load_experiment
-from edgefr.shipping import lessons_of
+from edgefr.shipping import learning_of
 from privacy.plan import plan
 
 LOCAL = ["privacy.mechanism=gaussian", "privacy.trust=local", "privacy.clip=1", "privacy.epsilon=8"]
@@ -14,32 +14,32 @@ LOCAL = ["privacy.mechanism=gaussian", "privacy.trust=local", "privacy.clip=1", 
 def test_a_devices_noise_is_for_all_rounds_of_all_blocks() -> None:
     """A continual run asks a device for a release in every round of every block: noise for one block is too little."""
     experiment = load_experiment(overrides=["method=f3crec", "rounds=5", *LOCAL])
-    lessons = lessons_of(experiment, 50)
-    assert lessons is not None
+    spec = learning_of(experiment, 50)
+    assert spec is not None
     blocks = experiment.protocol.increments + 1
-    assert lessons.round == 5 * blocks
+    assert spec.round == 5 * blocks
     asked = plan(experiment.privacy, 5 * blocks, 50, 50).noise
     assert asked is not None
-    assert (lessons.release.noise, lessons.release.scale) == ("gaussian", asked.scale)
-    once = lessons_of(load_experiment(overrides=["method=fedmf", "rounds=5", *LOCAL]), 50)
+    assert (spec.release.noise, spec.release.scale) == ("gaussian", asked.scale)
+    once = learning_of(load_experiment(overrides=["method=fedmf", "rounds=5", *LOCAL]), 50)
     assert once is not None
-    assert once.release.scale < lessons.release.scale
+    assert once.release.scale < spec.release.scale
 
 
 def test_the_servers_noise_is_not_added_on_the_device() -> None:
     experiment = load_experiment(overrides=["method=fedmf", *LOCAL, "privacy.trust=central"])
-    lessons = lessons_of(experiment, 50)
-    assert lessons is not None
-    assert (lessons.release.clip, lessons.release.noise, lessons.release.scale) == (1.0, None, 0.0)
+    spec = learning_of(experiment, 50)
+    assert spec is not None
+    assert (spec.release.clip, spec.release.noise, spec.release.scale) == (1.0, None, 0.0)
 
 
 @pytest.mark.parametrize(("strategy", "replays"), [("ft", None), ("kd", "all"), ("f3crec", "adaptive")])
 def test_what_devices_replay(strategy: str, replays: str | None) -> None:
-    lessons = lessons_of(load_experiment(overrides=["method=f3crec", f"strategy={strategy}"]), 50)
-    assert lessons is not None
-    assert (lessons.replay.picks if lessons.replay else None) == replays
+    spec = learning_of(load_experiment(overrides=["method=f3crec", f"strategy={strategy}"]), 50)
+    assert spec is not None
+    assert (spec.replay.picks if spec.replay else None) == replays
 
 
 @pytest.mark.parametrize("strategy", ["reg", "rlp2", "spp"])
 def test_devices_do_not_learn_what_no_bundle_carries(strategy: str) -> None:
-    assert lessons_of(load_experiment(overrides=["method=f3crec", f"strategy={strategy}"]), 50) is None
+    assert learning_of(load_experiment(overrides=["method=f3crec", f"strategy={strategy}"]), 50) is None

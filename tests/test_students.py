@@ -15,7 +15,7 @@ from edgefr.sections import StudentSection
 from edgefr.students import least_squares, spread, students_of
 from export.encoders import Reading, stage_encoders
 from export.quantise import cosine
-from export.stage import Stage
+from export.staging import Staging
 from privacy.errors import InputError
 from tests.export import worlds
 
@@ -53,7 +53,9 @@ def test_a_student_is_distilled_mapped_and_shippable(tmp_path: Path, monkeypatch
     assert np.square(mapped[:-1] - whole[:-1]).sum() < 0.9 * np.square(level - whole[:-1]).sum()
     again = students_of(worlds.student(), TEXTS, wanted, HOW, 0, tmp_path / "students")
     assert again == made
-    forms = stage_encoders(Stage(tmp_path / "stage"), {"": worlds.student(), **made}, Reading("mean", 16, None, TEXTS))
+    forms = stage_encoders(
+        Staging(tmp_path / "stage"), {"": worlds.student(), **made}, Reading("mean", 16, None, TEXTS)
+    )
     assert forms["1x24-f32"].record.width == worlds.WIDTH
     assert forms["1x24-f32"].cosine == pytest.approx(cosine(mapped[:32], whole[:32]).mean(), abs=0.02)
 

@@ -1,4 +1,4 @@
-"""The attackers: what each looks at in what leaves a device, and how well that tells members from others.
+"""An attacker looks at something in what leaves a device: this measures how well that tells members from others.
 
     sign-split         which items did this client have?   signs of an item table's changes along their main line
     membership         was this one interaction there?     against updates the attacker trained with and without it
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.audit.world import World, through
+from edgefr import purposes
+from edgefr.audit.target import AttackTarget, through
 from edgefr.prepare import Progress
 from privacy import keyed
 from privacy.accounting import composed
@@ -31,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 SHADOWS = 3
-"""Updates that a membership attacker trains of each world."""
+"""Updates that a membership attacker trains of each target."""
 FIRST = "adapter.0.weight"
 """[text width, width]: the layer that reads the texts."""
 CANARIES = 1000
@@ -45,7 +46,9 @@ ROUNDS = 10_000
 
 @dataclass(frozen=True)
 class Finding:
-    """What one attack found of `of` clients, draws or canaries; None where it does not say, `note` why it was not made.
+    """A finding is what one attack saw of `of` clients, draws or canaries.
+
+    None where it does not say, `note` why it was not made.
 
     `unit`: what is told apart. `auc`, `tpr` (at 1 % FPR) beside what knowing nothing reaches at its 95 % quantile;
     `best_auc`: had somebody told the attacker the right sign for every client. `eps_lb95` bounds `releases` releases
@@ -69,16 +72,16 @@ class Finding:
 
     @classmethod
     def of_leak(cls, attack: str, unit: str, apart: Leak, **rest: Any) -> Finding:
-        """A finding from how well scores told members from others."""
+        """Make a finding from how well scores told members from others."""
         return cls(attack, unit, *apart[:4], **rest)
 
     @property
     def exceeds(self) -> bool:
-        """Whether more was found than is guaranteed: a fault of mechanism or accounting."""
+        """Say whether more was found than is guaranteed: a fault of mechanism or accounting."""
         return self.eps_lb95 is not None and self.claimed is not None and self.eps_lb95 > self.claimed
 
     def row(self) -> dict[str, Any]:
-        """For JSON: infinity is the word "inf", nan is None."""
+        """Return this for JSON: infinity is the word "inf", nan is None."""
         values = asdict(self) | {"exceeds": self.exceeds}
         return {k: _plain(v) for k, v in values.items()}
 
@@ -91,27 +94,29 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much an audit may try: clients that are attacked, draws of the game."""
+    """This says how much an audit may try: clients that are attacked, draws of the game."""
 
     users: int = 50
     trials: int = 10_000
 
 
-def sign_split(world: World, effort: Effort, progress: Progress) -> Finding:
-    """Positives and negatives of a client's round push item rows to opposite sides along its own vector (F3CRec §5.6).
+def sign_split(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
+    """Split a client's items by sign (F3CRec §5.6).
+
+    Positives and negatives of its round push item rows to opposite sides along its own vector.
 
     The rows' main direction stands for that vector; of its two sides the one with fewer rows is called the positives'.
     """
-    if world.table is None:
+    if target.table is None:
         return Finding("sign-split", "item of a client", note="no table of items leaves the device")
     groups = []
-    for client in _each(world.chosen(effort.users), "sign-split", progress):
-        groups.append(_split(world.upload(client, world.own[client], 0)[world.table], world.own[client]))
-    return _finding("sign-split", "item of a client", groups, world, "sign-split", both=True)
+    for client in _each(target.chosen(effort.users), "sign-split", progress):
+        groups.append(_split(target.upload(client, target.own[client], 0)[target.table], target.own[client]))
+    return _finding("sign-split", "item of a client", groups, target, "sign-split", both=True)
 
 
 def _split(change: Floats, own: Ints) -> tuple[Floats, Bools]:
-    """Scores of the rows that changed, higher for presumed positives, and which of them are the client's own."""
+    """Return scores of the rows that changed, higher for presumed positives, and which of them are the client's own."""
     touched = np.flatnonzero((change != 0).any(axis=1))
     rows = change[touched]
     _, directions = np.linalg.eigh(rows.T @ rows)
@@ -120,35 +125,35 @@ def _split(change: Floats, own: Ints) -> tuple[Floats, Bools]:
     return sign * along, np.isin(touched, own)
 
 
-def membership(world: World, effort: Effort, progress: Progress) -> Finding:
+def membership(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
     """Was one interaction among those a client trained on? The attacker knows all else of the client but its chance.
 
     It trains the client itself with and without the interaction, with draws of its own, and looks where between the two
     an upload lies: the likelihood ratio under Gaussian noise.
     """
     scores, member = [], []
-    for client in _each(world.chosen(effort.users), "membership", progress):
-        own = world.own[client].astype(np.int64)
-        out = int(keyed.integers(keyed.key(world.experiment.seed, "left out", client), 0, len(own)))
+    for client in _each(target.chosen(effort.users), "membership", progress):
+        own = target.own[client].astype(np.int64)
+        out = int(keyed.integers(keyed.key(target.experiment.seed, purposes.LEFT_OUT, client), 0, len(own)))
         others = np.delete(own, out)
         worlds = {True: np.append(others, own[out]), False: others}  # put last, it hardly moves the others' draws
-        mean = {there: _shadow(world, client, items) for there, items in worlds.items()}
+        mean = {there: _shadow(target, client, items) for there, items in worlds.items()}
         line = mean[True] - mean[False]
-        length = float(line @ line) if world.plan.noise is None else 1.0
+        length = float(line @ line) if target.plan.noise is None else 1.0
         for draw, (there, items) in enumerate(worlds.items()):
-            seen = _flat(world.upload(client, items, draw))
+            seen = _flat(target.upload(client, items, draw))
             scores.append(float((seen - (mean[True] + mean[False]) / 2.0) @ line) / max(length, 1e-300))
             member.append(there)
-    return _finding("membership", "interaction", [(np.array(scores), np.array(member, np.bool_))], world, "membership")
+    return _finding("membership", "interaction", [(np.array(scores), np.array(member, np.bool_))], target, "membership")
 
 
-def _shadow(world: World, client: int, items: Ints) -> Floats:
-    """Mean of the attacker's own updates of a client with these items, without noise."""
-    made = [_flat(world.upload(client, items, 2 + draw, noise=False)) for draw in range(SHADOWS)]
+def _shadow(target: AttackTarget, client: int, items: Ints) -> Floats:
+    """Return the mean of the attacker's own updates of a client with these items, without noise."""
+    made = [_flat(target.upload(client, items, 2 + draw, noise=False)) for draw in range(SHADOWS)]
     return np.mean(made, axis=0)
 
 
-def matching(world: World, effort: Effort, progress: Progress) -> Finding:
+def matching(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
     """Which of a closed set of items were a client's? For methods that send a network over the items' known texts.
 
     An item's gradient in the network's first layer is its text's vector beside what comes down from the client's own
@@ -156,25 +161,25 @@ def matching(world: World, effort: Effort, progress: Progress) -> Finding:
     that line, texts taken off their mean. Which end is the positives' shows in the skew: they are few and alike.
     """
     unit = "item of a client"
-    if world.table is not None:
+    if target.table is not None:
         return Finding("gradient-matching", unit, note="a table of items leaves the device: see sign-split")
-    if FIRST not in world.sent or "text" not in world.program.frozen:
+    if FIRST not in target.sent or "text" not in target.program.frozen:
         return Finding("gradient-matching", unit, note=f"no {FIRST} over known texts leaves the device")
-    texts = world.program.frozen["text"].double().numpy()[world.pool]
+    texts = target.program.frozen["text"].double().numpy()[target.pool]
     texts = texts - texts.mean(axis=0)
     texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-300)
     groups = []
-    for client in _each(world.chosen(effort.users), "matching", progress):
-        lines, _, _ = np.linalg.svd(world.upload(client, world.own[client], 0)[FIRST], full_matrices=False)
+    for client in _each(target.chosen(effort.users), "matching", progress):
+        lines, _, _ = np.linalg.svd(target.upload(client, target.own[client], 0)[FIRST], full_matrices=False)
         along = texts @ lines[:, 0]
         skew = ((along - along.mean()) ** 3).sum()
-        groups.append((-along if skew < 0 else along, np.isin(world.pool, world.own[client])))
-    return _finding("gradient-matching", unit, groups, world, "matching", both=True)
+        groups.append((-along if skew < 0 else along, np.isin(target.pool, target.own[client])))
+    return _finding("gradient-matching", unit, groups, target, "matching", both=True)
 
 
-def game(world: World, effort: Effort, progress: Progress) -> Finding:
+def game(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
     """Tell two neighbouring worlds apart from what the run's own mechanism lets through of a planted client."""
-    return play(world.plan, bound_of(world), world.rounds, world.experiment.privacy.delta, effort.trials, progress)
+    return play(target.plan, bound_of(target), target.rounds, target.experiment.privacy.delta, effort.trials, progress)
 
 
 def play(
@@ -188,17 +193,17 @@ def play(
     releases = max(1, min(rounds, ROUNDS * width // trials))
     batches = trials // 2 // width
     worlds = []
-    for world in (1, 0):
-        updates = _planted(plan, bound, np.full(width, world == 1))
+    for target in (1, 0):
+        updates = _planted(plan, bound, np.full(width, target == 1))
         found = np.empty((batches, width))
         for batch in range(batches):
             numbers = range(batch * releases, (batch + 1) * releases)
-            found[batch] = _passed(plan, updates, keyed.key(seed, "game", world), numbers)
-            progress("game", (1 - world) * batches + batch + 1, 2 * batches, "")
+            found[batch] = _passed(plan, updates, keyed.key(seed, purposes.GAME, target), numbers)
+            progress("game", (1 - target) * batches + batch + 1, 2 * batches, "")
         worlds.append(found.ravel())
     lower, counts = game_bound(worlds[0], worlds[1], delta)
     group = (np.concatenate(worlds), np.repeat([True, False], [len(w) for w in worlds]))
-    apart = leak([group], keyed.generator(seed, "null of game"), deals=20)
+    apart = leak([group], keyed.generator(seed, purposes.null("game")), deals=20)
     return Finding.of_leak(
         "game",
         "client",
@@ -211,20 +216,20 @@ def play(
     )
 
 
-def canaries(world: World, effort: Effort, progress: Progress) -> Finding:
+def canaries(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
     """One run with many planted clients, each there or not by a coin: how many coins does the attacker get right?"""
-    return plant(world.plan, bound_of(world), world.rounds, world.experiment.privacy.delta, CANARIES, progress)
+    return plant(target.plan, bound_of(target), target.rounds, target.experiment.privacy.delta, CANARIES, progress)
 
 
 def plant(
     plan: Plan, bound: float, rounds: int, delta: float, count: int, progress: Progress, seed: int = 0
 ) -> Finding:
     """The canaries of a plan, in all of a run's `rounds` as far as the work allows (Steinke et al. 2023)."""
-    coins = keyed.integers(keyed.key(seed, "coins"), np.arange(count), 2) == 1
+    coins = keyed.integers(keyed.key(seed, purposes.COINS), np.arange(count), 2) == 1
     updates = _planted(plan, bound, coins)
     together = plan.where != "each upload"
     releases = max(1, min(rounds, ROUNDS // (20 if together else count)))
-    key, scores = keyed.key(seed, "canaries"), np.zeros(count)
+    key, scores = keyed.key(seed, purposes.CANARIES), np.zeros(count)
     if together:
         for number in range(releases):
             scores += _passed(plan, updates, key, range(number, number + 1))
@@ -236,7 +241,7 @@ def plant(
             progress("canaries", canary, count, "")
     order, each = np.argsort(scores, kind="stable"), count // GUESSED // 2
     correct = int((~coins[order[:each]]).sum() + coins[order[-each:]].sum())
-    apart = leak([(scores, coins)], keyed.generator(seed, "null of canaries"), deals=100)
+    apart = leak([(scores, coins)], keyed.generator(seed, purposes.null("canaries")), deals=100)
     total = releases if together else count
     progress("canaries", total, total, "")
     return Finding.of_leak(
@@ -251,13 +256,13 @@ def plant(
     )
 
 
-def bound_of(world: World) -> float:
-    """The norm of a planted update: the clip, or where nobody clips the run's 90th percentile."""
-    return world.plan.clip or world.p90 or 1.0
+def bound_of(target: AttackTarget) -> float:
+    """Return the norm of a planted update: the clip, or where nobody clips the run's 90th percentile."""
+    return target.plan.clip or target.p90 or 1.0
 
 
 def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
-    """Uploads [C, C], one coordinate per client: at the bound if it is there, else at nothing or at the other end.
+    """Make uploads [C, C], one coordinate per client: at the bound if it is there, else at nothing or at the other end.
 
     Under a clip they are sent ten times too large, so that the bound is the clip's own doing.
     """
@@ -268,17 +273,17 @@ def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
 
 
 def _passed(plan: Plan, updates: Floats, key: int, numbers: range) -> Floats:
-    """What the mechanism lets through of uploads [C, width], added up over rounds: [width]."""
+    """Return what the mechanism lets through of uploads [C, width], added up over rounds: [width]."""
     return through(plan, updates, key, numbers).sum(axis=0)
 
 
 def _claimed(plan: Plan, releases: int, delta: float) -> float:
-    """What the run's accounting guarantees for so many releases of one client."""
+    """Return what the run's accounting guarantees for so many releases of one client."""
     return composed([(plan.event, releases)], delta).epsilon if plan.noise is not None else math.inf
 
 
 def _each(clients: Ints, stage: str, progress: Progress) -> Iterator[int]:
-    """Clients one after another, telling how far it is."""
+    """Yield clients one after another, telling how far it is."""
     for number, client in enumerate(clients.tolist()):
         progress(stage, number, len(clients), "")
         yield client
@@ -290,9 +295,9 @@ def _flat(change: dict[str, Floats]) -> Floats:
 
 
 def _finding(
-    attack: str, unit: str, groups: list[tuple[Floats, Bools]], world: World, purpose: str, both: bool = False
+    attack: str, unit: str, groups: list[tuple[Floats, Bools]], target: AttackTarget, purpose: str, both: bool = False
 ) -> Finding:
-    apart = leak(groups, keyed.generator(world.experiment.seed, f"null of {purpose}"))
+    apart = leak(groups, keyed.generator(target.experiment.seed, purposes.null(purpose)))
     if math.isnan(apart.auc):
         return Finding(attack, unit, note="no client has anything that could be told apart")
     if not both:  # one group of all clients: its sign is the attacker's own
@@ -301,7 +306,7 @@ def _finding(
     return Finding.of_leak(attack, unit, apart, of=len(groups), **best)
 
 
-ATTACKS: dict[str, Callable[[World, Effort, Progress], Finding]] = {
+ATTACKS: dict[str, Callable[[AttackTarget, Effort, Progress], Finding]] = {
     "sign-split": sign_split,
     "membership": membership,
     "gradient-matching": matching,

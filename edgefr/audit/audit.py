@@ -7,7 +7,7 @@ from typing import Any
 
 from edgefr.audit.attacks import ATTACKS, Effort, Finding
 from edgefr.audit.record import FILE, SCHEMA
-from edgefr.audit.world import World
+from edgefr.audit.target import AttackTarget
 from edgefr.engine.federation import one_thread
 from edgefr.prepare import Progress
 from edgefr.run import Run
@@ -37,17 +37,17 @@ def audit(
     if not FEWEST <= effort.trials <= MOST:
         raise InputError(f"--trials takes a whole number from {FEWEST} to {MOST}, got {effort.trials}")
     with one_thread():
-        world = World.open(run)
+        target = AttackTarget.open(run)
         names = [name for name in ATTACKS if not attacks or name in attacks]
-        found = [ATTACKS[name](world, effort, progress or _quiet) for name in names]
+        found = [ATTACKS[name](target, effort, progress or _quiet) for name in names]
     report = {
         "schema": SCHEMA,
         "eps_lb95": bound(found),
-        "trust": world.experiment.privacy.trust,
-        "adjacency": world.plan.adjacency,
-        "delta": world.experiment.privacy.delta,
-        "rounds": world.rounds,
-        "attacker": ATTACKER[world.experiment.privacy.trust],
+        "trust": target.experiment.privacy.trust,
+        "adjacency": target.plan.adjacency,
+        "delta": target.experiment.privacy.delta,
+        "rounds": target.rounds,
+        "attacker": ATTACKER[target.experiment.privacy.trust],
         "attacks": [finding.row() for finding in found],
     }
     write_json(run.path / FILE, report)

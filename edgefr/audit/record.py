@@ -1,4 +1,7 @@
-"""`audit.json`: what an audit leaves in a run's folder, and the bound in it. Light: reports read it without torch."""
+"""`audit.json` is what an audit leaves in a run's folder, with the bound in it.
+
+Light: reports read it without torch.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ FILE = "audit.json"
 
 
 def read_bound(folder: Path) -> float | None:
-    """The bound that the last audit of a run left in its folder; None if there was none, or it gave no bound.
+    """Return the bound that the last audit of a run left in its folder; None if there was none, or it gave no bound.
 
     Raises `InputError` for a damaged file.
     """

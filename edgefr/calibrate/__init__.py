@@ -1,4 +1,6 @@
-"""What bundles cost on this machine, measured in processes of their own, and what that says of the device classes.
+"""Calibration measures what bundles cost on this machine, and derives what that says of the device classes.
+
+Bundles run in processes of their own.
 
     bundles ─► one fresh process per activity (`probe`), under limits (`trial`) ─► calibration.json ─► the fleet, tables
 

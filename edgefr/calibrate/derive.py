@@ -1,4 +1,4 @@
-"""From a host's figures to a device class's: p10, p50 and p90 over the spread of the class's compute rate."""
+"""A device class's figures follow from a host's: p10, p50 and p90 over the spread of the class's compute rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ SHARES = np.array([0.1, 0.5, 0.9])
 
 
 def rates(figure: Figure, shares: npt.ArrayLike) -> Floats:
-    """Quantiles of the rate that clients draw (`edgefr.fleet.clients.draw`): log-uniform from v out to lo, or to hi.
+    """Return quantiles of the rate that clients draw (`edgefr.fleet.clients.draw`):
+
+    log-uniform from v out to lo, or to hi.
 
     >>> rates(Figure(v=8.0, lo=2.0, hi=16.0, kind="E"), [0.0, 0.25, 0.5, 1.0]).round(2).tolist()
     [2.0, 4.0, 8.0, 16.0]
@@ -27,7 +29,10 @@ def rates(figure: Figure, shares: npt.ArrayLike) -> Floats:
 
 
 def step_ms(learning: Learning, host: Host, device: Device, stack: Stack) -> Floats | None:
-    """Milliseconds of the largest measured step of a round on a class: p10, p50, p90. None: it was not measured."""
+    """Return p10, p50, p90 of the milliseconds of a round's largest measured step on a class.
+
+    None: it was not measured.
+    """
     line = learning.line()
     if line is None or learning.work is None:
         return None
@@ -36,7 +41,9 @@ def step_ms(learning: Learning, host: Host, device: Device, stack: Stack) -> Flo
 
 
 def call_ms(calls: Calls | None, host: Host, device: Device) -> Floats | None:
-    """Milliseconds of a recommendation or an encoded text on a class: p10, p50, p90. None: it was not measured.
+    """Return p10, p50, p90 of the milliseconds of a recommendation or an encoded text on a class.
+
+    None: it was not measured.
 
     The fp32 rates scale int8 graphs too: what the host's int8 rate is was not measured.
     """

@@ -1,4 +1,4 @@
-"""Measuring all bundles of a folder: each distinct content once, and each class's bundle under its class's limit.
+"""All bundles of a folder are measured: each distinct content once, and each class's bundle under its class's limit.
 
 Owns: which bundles there are, what need not be measured again, what is counted in place of measured. Does not own:
 processes (`trial`), figures of a call (`probe`).
@@ -45,7 +45,7 @@ FILE = "calibration.json"
 
 @dataclass(frozen=True)
 class Place:
-    """Where bundles lie, which fleet they are for, and where the calibration goes."""
+    """A place says where bundles lie, which fleet they are for, and where the calibration goes."""
 
     bundles: Path
     devices: Path
@@ -53,7 +53,7 @@ class Place:
 
 
 def place_of(where: Path, devices: Path | None, out: Path | None) -> Place:
-    """A run folder (its bundles and its own devices.yaml), a folder of bundles, or one bundle.
+    """Find the bundles in a run folder (with its own devices.yaml), in a folder of bundles, or take one bundle.
 
     Raises `InputError` where there are no bundles.
     """
@@ -100,7 +100,7 @@ def calibrate(place: Place, spec: FleetFile, progress: Progress = None, timeout_
 
 
 def this_host(known: Host | None, limits: Limits) -> Host:
-    """This machine; its rates are measured unless `known` has them."""
+    """Return this machine; its rates are measured unless `known` has them."""
     facts: dict[str, Any] = {
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -128,7 +128,7 @@ def cpu_name() -> str:
 
 
 def content_of(bundle: Bundle) -> str:
-    """Digest of what a bundle's cost follows from: bundles that differ in their users alone share it."""
+    """Return the digest of what a bundle's cost follows from: bundles that differ in their users alone share it."""
     files = sorted((f.path, f.sha256) for f in bundle.manifest.files if f.role not in NOT_MEASURED)
     return hashlib.sha256(json.dumps([*files, bundle.manifest.item_count]).encode()).hexdigest()
 
@@ -140,7 +140,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _open_all(folder: Path, spec: FleetFile) -> dict[str, Bundle]:
-    """The bundles by device class, in the fleet file's order."""
+    """Open the bundles by device class, in the fleet file's order."""
     out: dict[str, Bundle] = {}
     for path in [folder] if (folder / "manifest.json").is_file() else _folders(folder):
         bundle = open_bundle(path, now=ALWAYS)
@@ -154,7 +154,7 @@ def _open_all(folder: Path, spec: FleetFile) -> dict[str, Bundle]:
 
 
 def _measure(bundle: Bundle, limits: Limits) -> Measured:
-    """All that a bundle does, one fresh process each."""
+    """Measure all that a bundle does, one fresh process each."""
     results = {name: run(name, limits, SECONDS, bundle.root) for name in activities(bundle)}
     learned = results.get("learn")
     encoded = results.get("encode")
@@ -168,7 +168,7 @@ def _measure(bundle: Bundle, limits: Limits) -> Measured:
 
 
 def activities(bundle: Bundle) -> list[str]:
-    """What a bundle can do, among learn, recommend and encode."""
+    """Return what a bundle can do, among learn, recommend and encode."""
     config = bundle.config
     able = {"learn": config.learning is not None, "recommend": True, "encode": config.encoder is not None}
     return [name for name, can in able.items() if can]
@@ -210,7 +210,9 @@ def _learning(bundle: Bundle, result: Result) -> Learning:
 
 
 def line_through(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """(fixed, per example) of the line through the first and the last of points (examples, ms); neither is negative.
+    """Return (fixed, per example) of the line through the first and the last of points (examples, ms).
+
+    Neither is negative.
 
     >>> line_through([(50.0, 2.0), (250.0, 4.0)])
     (1.5, 0.01)
@@ -226,7 +228,7 @@ def line_through(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _trial(bundle: Bundle, content: str, measured: Measured, limits: Limits) -> ClassTrial:
-    """A class's bundle under its memory limit; what ended badly without one is not tried again."""
+    """Try a class's bundle under its memory limit; what ended badly without one is not tried again."""
     outcomes: dict[str, str] = {}
     for name in activities(bundle):
         before = getattr(measured, name).outcome

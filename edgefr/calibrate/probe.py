@@ -1,4 +1,6 @@
-"""Measures one activity of one bundle in the process it runs in. Started fresh for each by `edgefr.calibrate.trial`.
+"""This measures one activity of one bundle in its own process.
+
+It is started fresh for each by `edgefr.calibrate.trial`.
 
     python -m edgefr.calibrate.probe '{"activity": "learn", "bundle": "bundles/phone_sd680", ...}'
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from edge.graph import Graph
     from edge.learning import PhaseRecord
     from edge.scorer import Rows
-    from edge.streams import Lessons
+    from edge.streams import LearningMaterial
 
 LEAST, MOST = 5, 200  # calls that a figure is made of
 RECOMMENDED = 10  # items in one recommendation, and past positives it is made from where the method reads them
@@ -39,7 +41,7 @@ def confine(data_mb: float | None, core: int | None) -> None:
 
 
 def peak_mb() -> float:
-    """Peak resident memory of this process, MB.
+    """Return the peak resident memory of this process, MB.
 
     Where there is one, the kernel's count of this program is taken: `ru_maxrss` starts from the memory of the process
     that launched it.
@@ -55,7 +57,7 @@ def peak_mb() -> float:
 
 
 def repeated(call: Callable[[int], float], seconds: float, least: int = LEAST) -> list[float]:
-    """What `call(number)` returns, first call left out, for about `seconds` in all; at least `least` times."""
+    """Return what `call(number)` returns, first call left out, for about `seconds` in all; at least `least` times."""
     call(0)
     out: list[float] = []
     ends = time.monotonic() + seconds
@@ -65,21 +67,21 @@ def repeated(call: Callable[[int], float], seconds: float, least: int = LEAST) -
 
 
 def milliseconds(samples: list[float]) -> dict[str, float]:
-    """Median and minimum of samples in seconds."""
+    """Return median and minimum, in ms, of samples in seconds."""
     ordered = sorted(samples)
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     return {"median_ms": 1e3 * middle, "min_ms": 1e3 * ordered[0]}
 
 
 def timed(call: Callable[[], object]) -> float:
-    """CPU seconds of a call."""
+    """Return the CPU seconds of a call."""
     began = time.process_time()
     call()
     return time.process_time() - began
 
 
 def host(seconds: float, **_: Any) -> dict[str, Any]:
-    """Rates of one thread: fp32 matrix products in GFLOP/s, copies in GB/s (each byte counted once)."""
+    """Measure the rates of one thread: fp32 matrix products in GFLOP/s, copies in GB/s (each byte counted once)."""
     import numpy as np
 
     a, b = np.full((SGEMM, SGEMM), 0.5, np.float32), np.full((SGEMM, SGEMM), 0.25, np.float32)
@@ -191,13 +193,13 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
     return sized
 
 
-def lesson(bundle: Bundle, graph: Graph, tables: dict[str, Rows], own: Any, number: int) -> Lessons:
-    """The work of a round on a session of the items `own` and the first of them again; no teacher is asked."""
+def lesson(bundle: Bundle, graph: Graph, tables: dict[str, Rows], own: Any, number: int) -> LearningMaterial:
+    """Return the work of a round on a session of the items `own` and the first of them again; no teacher is asked."""
     import numpy as np
 
     from edge.catalogue import Catalogue
     from edge.state import State
-    from edge.streams import Lessons, sampler
+    from edge.streams import LearningMaterial, sampler
 
     learning, window, none = bundle.config.learning, bundle.config.window, np.empty(0, np.int64)
     assert learning is not None
@@ -207,7 +209,7 @@ def lesson(bundle: Bundle, graph: Graph, tables: dict[str, Rows], own: Any, numb
     state = State({"number": 0}, had | {"session.items": items, "session.times": 60 * np.arange(len(items))})
     shape = [size for size in graph.inputs.get("window.taught", []) if isinstance(size, int)]
     drawn = sampler(state, learning, window, Catalogue(bundle).offered_items, bundle.manifest.item_count)
-    return Lessons(drawn, tables, number, np.zeros(shape, np.float32) if shape else None)
+    return LearningMaterial(drawn, tables, number, np.zeros(shape, np.float32) if shape else None)
 
 
 ACTIVITIES: dict[str, Callable[..., dict[str, Any]]] = {

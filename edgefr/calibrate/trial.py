@@ -1,4 +1,4 @@
-"""Running the probe in a fresh process under limits, and what came of it in words that do not depend on how it died."""
+"""The probe runs in a fresh process under limits, and its result is put in words that do not depend on how it died."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ KILLED = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT}
 
 @dataclass(frozen=True)
 class Limits:
-    """`memory_mb` of private writable memory, and of peak resident memory, MB (None: any); wall `seconds`; a `core`."""
+    """A probe may use `memory_mb` of private writable memory, and of peak resident memory, MB (None:
+
+    any); wall `seconds`; a `core`.
+    """
 
     memory_mb: float | None = None
     seconds: float = 120.0
@@ -43,14 +46,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Result:
-    """`outcome`: "fits", "out of memory", "too slow" or "broken: why"; `figures` of the probe where it ended well."""
+    """A result has an `outcome`:
+
+    "fits", "out of memory", "too slow" or "broken: why"; `figures` of the probe where it ended well.
+    """
 
     outcome: str
     figures: dict[str, Any] = field(default_factory=dict)
 
 
 def run(activity: str, limits: Limits, seconds: float, bundle: Path | None = None, least: int | None = None) -> Result:
-    """One activity of a bundle in a fresh process; `seconds` of calls for each figure, `least` calls at least.
+    """Run one activity of a bundle in a fresh process; `seconds` of calls for each figure, `least` calls at least.
 
     >>> run("host", Limits(), seconds=0.1).figures["gflops"] > 0.1
     True
@@ -72,7 +78,7 @@ def run(activity: str, limits: Limits, seconds: float, bundle: Path | None = Non
 
 
 def result_of(status: int, out: str, err: str, memory_mb: float | None) -> Result:
-    """The result of a probe from its exit status and what it printed.
+    """Make the result of a probe from its exit status and what it printed.
 
     >>> result_of(-9, "", "", memory_mb=96).outcome
     'out of memory'
@@ -95,7 +101,7 @@ def result_of(status: int, out: str, err: str, memory_mb: float | None) -> Resul
 
 
 def _figures(out: str) -> dict[str, Any]:
-    """The JSON object on the last line; nothing where there is none."""
+    """Return the JSON object on the last line; nothing where there is none."""
     lines = out.strip().splitlines()
     try:
         found = json.loads(lines[-1]) if lines else {}

@@ -1,4 +1,4 @@
-"""Operations and bytes of what a bundle does, counted from what it says of itself: weights of the two-part ratio.
+"""This counts operations and bytes of what a bundle does from what it says of itself: weights of the two-part ratio.
 
 Only their proportion matters: how long the host takes is measured.
 """
@@ -15,7 +15,7 @@ FLOAT = 4  # bytes of a value while it is computed with
 
 
 def of_recommending(bundle: Bundle) -> tuple[float, float]:
-    """(operations, bytes) of scoring the catalogue: two per dense value and item; tables are read, and widened.
+    """Return (operations, bytes) of scoring the catalogue: two per dense value and item; tables are read, and widened.
 
     Where a device reads texts itself, the weights in the score graph meet every token of every item.
     """
@@ -28,7 +28,9 @@ def of_recommending(bundle: Bundle) -> tuple[float, float]:
 
 
 def of_encoding(bundle: Bundle, tokens: int) -> tuple[float, float]:
-    """(operations, bytes) of encoding one text of so many tokens: two per weight and token; every weight is read.
+    """Return (operations, bytes) of encoding one text of so many tokens:
+
+    two per weight and token; every weight is read.
 
     The word table counts on both sides, though few of its rows are read.
     """
@@ -68,13 +70,13 @@ def of_step(bundle: Bundle, examples: float) -> StepWork:
 
 
 def _read(learning: Learning) -> list[TensorRecord]:
-    """Tensors that a step of a round reads: those it trains, and shared ones."""
+    """Return tensors that a step of a round reads: those it trains, and shared ones."""
     used = {name for phase in learning.phases if phase.when == "round" for name in (*phase.dense, *phase.tables)}
     return [tensor for tensor in learning.tensors if tensor.name in used or tensor.place == "shared"]
 
 
 def _reading(bundle: Bundle, graphs: list[str]) -> tuple[float, float]:
-    """(weights, tokens of a text) of a language model in the largest of these graphs; zeros where none reads texts."""
+    """Return (weights, tokens of a text) of the language model in the largest of these graphs; zeros without one."""
     tokens = float(sum(table.width for table in bundle.config.tables if table.dtype == "i32"))
     return (max((_size(bundle, path) for path in graphs), default=0.0) / FLOAT, tokens) if tokens else (0.0, 0.0)
 
@@ -84,5 +86,5 @@ def _values(tensor: TensorRecord) -> int:
 
 
 def _size(bundle: Bundle, path: str) -> float:
-    """Bytes of a listed file; 0 for one that is not listed."""
+    """Return the bytes of a listed file; 0 for one that is not listed."""
     return float(sum(file.size for file in bundle.manifest.files if file.path == path))

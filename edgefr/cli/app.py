@@ -1,10 +1,12 @@
-"""`edgefr`: the commands, and what their endings mean: 0 done, 1 our fault, 2 the input is wrong, 130 interrupted."""
+"""`edgefr` is the command line. Its commands end with 0 done, 1 our fault, 2 the input is wrong, 130 interrupted."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import Annotated, cast
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -56,23 +58,52 @@ def start(
         typer.echo(context.get_help())
 
 
+class _Listened(io.FileIO):
+    """An open file whose reader may leave: from then on what is written goes nowhere, and the command goes on."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return super().write(content)
+
+
 def main() -> None:
     """Run the command line; never shows a traceback for what a user can mend."""
+    with redirect_stdout(_listened(sys.stdout)), redirect_stderr(_listened(sys.stderr)):
+        try:
+            code = _run()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+    sys.exit(code)
+
+
+def _listened(stream: TextIO | None) -> TextIO:
+    """Return the stream, or where it is no terminal one to the same place that nobody has to read."""
+    if stream is None:  # closed before we were started
+        return io.StringIO()
+    if stream.isatty():
+        return stream
+    raw = _Listened(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=True)
+
+
+def _run() -> int:
+    """Run the command and return its exit code."""
+    code = 0
     try:
         code = app(prog_name="edgefr", standalone_mode=False)
-        sys.stdout.flush()
     except InputError as error:
         code = _refuse(str(error))
     except CommandLineError as error:
         code = _refuse(_with_help(error))
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     if code == 130:
         _tell("interrupted: what was finished is kept, nothing is half written")
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _refuse(message: str) -> int:
@@ -83,7 +114,7 @@ def _refuse(message: str) -> int:
 
 
 def _with_help(error: typer.BadParameter) -> str:
-    """A usage error and where to read on."""
+    """Return a usage error and where to read on."""
     context = getattr(error, "ctx", None)
     command = "edgefr" if context is None else context.command_path
     return f"{error.format_message().rstrip('.')}; see {command} --help"

@@ -1,4 +1,4 @@
-"""`edgefr audit`."""
+"""`edgefr audit` attacks a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def audit(
 
 
 def _row(found: dict[str, Any]) -> dict[str, str]:
-    """A finding for the table. In brackets: what knowing nothing reaches in 95 of 100 cases."""
+    """Return a finding for the table. In brackets: what knowing nothing reaches in 95 of 100 cases."""
     return {
         "attack": found["attack"],
         "unit": found["unit"],
@@ -60,14 +60,14 @@ def _pair(value: float | None, null: float | None) -> str:
 
 
 def _bound(found: dict[str, Any]) -> str:
-    """The lower bound, and what accounting guarantees for as many releases of a client."""
+    """Return the lower bound, and what accounting guarantees for as many releases of a client."""
     claimed = found["claimed"] if isinstance(found["claimed"], str) else f"{found['claimed']:.3g}"
     rounds = "round" if found["releases"] == 1 else "rounds"
     return f"{found['eps_lb95']:.3g} [{claimed}, {found['releases']} {rounds}]"
 
 
 def _caption(report: dict[str, Any]) -> str:
-    """What the table cannot say: attacks that were not made, and a bound above what is guaranteed."""
+    """Say what the table cannot: attacks that were not made, and a bound above what is guaranteed."""
     lines = [f"{found['attack']}: not made: {found['note']}" for found in report["attacks"] if found["note"]]
     for found in report["attacks"]:
         if found["exceeds"]:

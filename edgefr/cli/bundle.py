@@ -94,5 +94,5 @@ def keygen(
 
 
 def _say(line: str) -> None:
-    """A line that is never broken, so that it can be copied; what a terminal would act on is shown as '?'."""
+    """Print a line that is never broken, so that it can be copied. What a terminal would act on is shown as '?'."""
     Console(soft_wrap=True, highlight=False).print("".join(c if c.isprintable() else "?" for c in line), markup=False)

@@ -1,4 +1,4 @@
-"""`edgefr calibrate`."""
+"""`edgefr calibrate` measures bundles on this machine."""
 
 from __future__ import annotations
 

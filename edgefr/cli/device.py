@@ -1,4 +1,4 @@
-"""`edgefr device`: one device from the shell. Nothing but what a device has; no torch."""
+"""`edgefr device` is one device from the shell. It has nothing but what a device has; no torch."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def recommend(
     explain: Annotated[bool, typer.Option("--explain", help="Beside each its nearest own item.")] = False,
     key: TrustedKeys = None,
 ) -> None:
-    """What the device would show now."""
+    """Show what the device would recommend now."""
     from edge.device import Device
     from edgefr.report.layout import Sheet
 
@@ -107,7 +107,7 @@ def recommend(
 
 @device.command()
 def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) -> None:
-    """What the device knows of itself: rounds, interactions, releases. Counts alone, nothing private."""
+    """Show what the device knows of itself: rounds, interactions, releases. Counts alone, nothing private."""
     from edge.device import Device
     from edge.state import Store
 
@@ -118,7 +118,10 @@ def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) ->
 
 
 def read_interactions(path: Path) -> list[str]:
-    """Item ids, one per line; empty lines and a first line `item` are passed over. `InputError` for another file."""
+    """Return item ids, one per line; empty lines and a first line `item` are passed over.
+
+    `InputError` for another file.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             lines = [line.strip() for line, _ in zip(file, range(LINES + 1), strict=False)]

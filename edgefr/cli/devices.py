@@ -1,4 +1,4 @@
-"""`edgefr devices`."""
+"""`edgefr devices` shows the device classes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def pretrain(
 
 
 def copy_folder(source: Path, out: Path) -> None:
-    """A copy of a folder that is there whole or not at all. Raises `InputError` when it cannot be written."""
+    """Copy a folder so that the copy is there whole or not at all. Raises `InputError` when it cannot be written."""
     import shutil
 
     part = out.with_name(f".{out.name}.part")
@@ -103,7 +103,7 @@ def copy_folder(source: Path, out: Path) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file. Raises `InputError` if it cannot be read as UTF-8."""
+    """Return the lines of a text file. Raises `InputError` if it cannot be read as UTF-8."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`edgefr export`."""
+"""`edgefr export` writes a run's bundles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def export(
     from edgefr.report.tables import bundle_table, print_path
     from edgefr.run import Run
     from edgefr.shipping import export_run
-    from export.pack import pack
+    from export.archive import pack
     from export.sign import load_private, sign_bundle
 
     if key is not None:

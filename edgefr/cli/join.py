@@ -1,4 +1,4 @@
-"""`edgefr device join`."""
+"""`edgefr device join` takes part in a run as a real device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgefr privacy`: what noise is worth, for settings or for a run that was made."""
+"""`edgefr privacy` says what noise is worth, for settings or for a run that was made."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def privacy(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What noise guarantees, without running anything; or what the clients of RUN spent.
+    """Say what noise guarantees, without running anything; or what the clients of RUN spent.
 
     Four epsilons, never mixed: the papers' nominal one, the guaranteed, a hypothetical (clipped at the 90th percentile
     of norms), an audited lower bound (none here). Example: `edgefr privacy --mechanism gaussian --sigma 4 --clip 1
@@ -92,7 +92,7 @@ def answer(
     sampling: str,
     p90_norm: float | None,
 ) -> dict[str, Any]:
-    """The report of a run with these settings in which one client takes part in every round."""
+    """Return the report of a run with these settings in which one client takes part in every round."""
     from pydantic import ValidationError
 
     from edgefr.faults import describe
@@ -124,7 +124,7 @@ def _print_run(folder: Path, as_json: bool) -> None:
 
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
-    """The report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
+    """Print the report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
     from edgefr.run import LEDGER
     from privacy.example_plan import render_examples
     from privacy.report import render, render_ledger

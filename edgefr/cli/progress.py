@@ -1,4 +1,4 @@
-"""Progress on a terminal: one bar per stage. Where nobody watches (a pipe, a log), nothing is printed."""
+"""Progress is shown on a terminal: one bar per stage. Where nobody watches (a pipe, a log), nothing is printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgefr.prepare import Progress as Report
 
 @contextmanager
 def shown(console: Console | None = None) -> Iterator[Report]:
-    """A `progress(stage, done, total, note)` callable that draws bars while the block runs.
+    """Yield a `progress(stage, done, total, note)` callable that draws bars while the block runs.
 
     Example: ``with shown() as progress: edgefr.simulate(experiment, progress=progress)``
     """

@@ -1,4 +1,4 @@
-"""`edgefr recommend`: what a device would show, from its bundle alone (no torch)."""
+"""`edgefr recommend` shows what a device would show, from its bundle alone (no torch)."""
 
 from __future__ import annotations
 

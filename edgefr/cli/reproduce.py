@@ -1,4 +1,4 @@
-"""`edgefr reproduce`: the tables and figures of papers, run again."""
+"""`edgefr reproduce` runs the tables and figures of papers again."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def papers() -> None:
 
 
 class Fidelity(StrEnum):
-    """Whom to follow where a paper and its released code differ."""
+    """This says whom to follow where a paper and its released code differ."""
 
     released = "released"
     paper = "paper"
 
 
 class Stream(StrEnum):
-    """How often a client meets a session."""
+    """This says how often a client meets a session."""
 
     one_pass = "one-pass"
     cyclic = "cyclic"
@@ -53,7 +53,9 @@ Workers = Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each
 Override = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Put a value over every recipe, e.g. aggregation.beta=0.9; pages say so."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Put a value over every recipe that reads it, e.g. aggregation.beta=0.9; pages say so.",
     ),
 ]
 Devices = Annotated[Path, typer.Option(help="Fleet file: what the rounds would cost devices.")]
@@ -87,7 +89,7 @@ def f3crec(
     ),
     devices: Devices = Path("devices.yaml"),
 ) -> None:
-    """F3CRec: Federated Continual Recommendation (CIKM 2025), Tables 2 to 8 and Figures 3 and 4.
+    """Run F3CRec again: Federated Continual Recommendation (CIKM 2025), Tables 2 to 8 and Figures 3 and 4.
 
     Table 2 compares six methods; 3 and 6 take parts of F3CRec away; 4, 5 and 7 look at users and items whose taste
     moved much or little; 8 adds noise to what clients send. Figure 3 is drawn from Table 2's runs, Figure 4 turns one
@@ -140,7 +142,7 @@ def fcucr(
     out: Annotated[Path, typer.Option(help="Folder of pages and runs. The same again goes on.")] = Path("runs/fcucr"),
     devices: Devices = Path("devices.yaml"),
 ) -> None:
-    """FCUCR: Learning Evolving Preferences, a federated continual framework (WWW 2026), Tables 2 to 5, Figures 2, 3, 7.
+    """Run FCUCR again: Learning Evolving Preferences (WWW 2026), Tables 2 to 5, Figures 2, 3, 7.
 
     Table 2 compares three sequential backbones alone and with FCUCR, and federated baselines; 3 takes parts of FCUCR
     away; 4 keeps prototypes of fewer rounds; 5 transfers them less often. Figure 2 asks for first sessions again and
@@ -167,7 +169,7 @@ def fcucr(
 
 
 class Common(NamedTuple):
-    """What every paper's command takes."""
+    """These are the options that every paper's command takes."""
 
     devices: Path
     out: Path
@@ -181,14 +183,14 @@ def _check_data(paper: str, named: list[str] | None, known: Sequence[str]) -> No
 
 
 def _by_hand(set_: list[str] | None, rounds: int | None) -> dict[str, Any]:
-    """Values over every recipe, by dotted name."""
+    """Return values over every recipe, by dotted name."""
     from edgefr.experiment import changed
 
     return dict(changed(text) for text in set_ or []) | ({} if rounds is None else {"rounds": rounds})
 
 
 def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:
-    """What is asked for; Table 2 if nothing is."""
+    """Return what is asked for; Table 2 if nothing is."""
     return [f"table-{n}" for n in table or []] + [f"figure-{n}" for n in figure or []] or ["table-2"]
 
 

@@ -1,4 +1,4 @@
-"""`edgefr serve`."""
+"""`edgefr serve` lets real devices go on with a run."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def serve(
 
 
 def _ready(url: str) -> None:
-    """On a line of its own at once: whoever starts devices waits for it."""
+    """Print the address on a line of its own at once: whoever starts devices waits for it."""
     print(f"listening on {url}", flush=True)

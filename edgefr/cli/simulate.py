@@ -1,4 +1,4 @@
-"""`edgefr simulate`."""
+"""`edgefr simulate` runs an experiment."""
 
 from __future__ import annotations
 

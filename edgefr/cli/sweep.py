@@ -1,4 +1,4 @@
-"""`edgefr sweep`."""
+"""`edgefr sweep` runs an experiment many times."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def sweep(
     Ctrl-C loses only the runs under way, or what they did since their last checkpoint: the same command with --resume
     DIR goes on.
     """
-    from edgefr.cli.board import board
+    from edgefr.cli.progress_table import progress_table
     from edgefr.sweep.grid import Axis
     from edgefr.sweep.plan import Ask, Plan, begin, recognise
     from edgefr.sweep.report import report
@@ -104,7 +104,7 @@ def sweep(
         begin(plan, folder)
     console, problems = Console(), Console(stderr=True, soft_wrap=True)
     try:
-        with board() as watch:
+        with progress_table() as watch:
             runs = Sweep(plan, folder, Options(data_dir, checkpoint_every), workers, watch)
             entries = runs.run()
     except KeyboardInterrupt:
@@ -126,7 +126,7 @@ def sweep(
 
 
 def _search(trials: int | None, space: list[str], objective: str | None, gridded: bool) -> Search | None:
-    """The search that was asked for, if any; what belongs together comes together."""
+    """Return the search that was asked for, if any; what belongs together comes together."""
     from edgefr.sweep.plan import Search
     from edgefr.sweep.search import available
     from edgefr.sweep.space import Range

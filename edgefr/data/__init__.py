@@ -19,73 +19,72 @@ from edgefr.data import amazon, amazon_pairs, demo, hetrec, lastfm_1k, movielens
 from edgefr.data.archive import Public
 from edgefr.data.interactions import Catalogue, Dataset, Progress
 from privacy.errors import InputError, unknown
+from privacy.table import Table
 
-__all__ = ["Catalogue", "Dataset", "Ragged", "check", "load", "names"]
+__all__ = ["READERS", "Catalogue", "Dataset", "Ragged", "Reader", "check", "load", "names"]
 
 
 class NoOptions(BaseModel):
-    """A data set with nothing to choose."""
+    """These are the options of a data set with nothing to choose."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """`read(data_dir, options, seed, progress)`; `options` checks what the user set; `public` is None when
-    generated.
+class Reader:
+    """A reader makes a data set of a name: `read(data_dir, options, seed, progress)`.
+
+    `options` are its settings, which are the keys of `data_options`; `public` says where its archive is from (None: it
+    is generated, and needs no folder).
     """
 
+    name: str
     options: type[BaseModel]
     public: Public | None
     read: Callable[[Path, Any, int, Progress | None], Dataset]
 
 
-def _fixed(read: Callable[[Path, Progress | None], Dataset], public: Public) -> _Reader:
-    return _Reader(NoOptions, public, lambda data_dir, options, seed, progress: read(data_dir, progress))
+def _fixed(name: str, read: Callable[[Path, Progress | None], Dataset], public: Public) -> Reader:
+    """Return the reader of a data set with nothing to choose."""
+    return Reader(name, NoOptions, public, lambda data_dir, options, seed, progress: read(data_dir, progress))
 
 
-_READERS: dict[str, _Reader] = {
-    "demo": _Reader(demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest)),
-    "ml-100k": _fixed(movielens.read_100k, movielens.ML_100K),
-    "ml-latest-small": _fixed(movielens.read_latest_small, movielens.ML_LATEST_SMALL),
-    "lastfm-2k": _fixed(hetrec.read_lastfm_2k, hetrec.LASTFM_2K),
-    "hetrec2011": _fixed(hetrec.read_movielens_2k, hetrec.MOVIELENS_2K),
-    "amazon": _Reader(
-        amazon.AmazonOptions,
-        amazon.AMAZON,
-        lambda data_dir, options, seed, progress: amazon.read(data_dir, options, progress),
-    ),
-    "amazon-arts-office": _fixed(amazon_pairs.read_arts_office, amazon_pairs.ARTS_OFFICE),
-    "amazon-movie-book": _fixed(amazon_pairs.read_movie_book, amazon_pairs.MOVIE_BOOK),
-    "xing": _fixed(xing.read_sessions, xing.XING),
-    "xing-2017": _Reader(
-        xing.ChallengeOptions,
-        xing.XING_2017,
-        lambda data_dir, options, seed, progress: xing.read_challenge(data_dir, options, progress),
-    ),
-    "retailrocket": _fixed(retailrocket.read, retailrocket.RETAILROCKET),
-    "lastfm-1k": _Reader(
-        lastfm_1k.LastfmOptions,
-        lastfm_1k.LASTFM_1K,
-        lambda data_dir, options, seed, progress: lastfm_1k.read(data_dir, options, progress),
-    ),
-    "tmall": _fixed(tmall.read, tmall.TMALL),
-}
+def _chosen(
+    name: str, options: type[BaseModel], read: Callable[[Path, Any, Progress | None], Dataset], public: Public
+) -> Reader:
+    """Return the reader of a public data set with options."""
+    return Reader(name, options, public, lambda data_dir, options, seed, progress: read(data_dir, options, progress))
+
+
+READERS: Table[Reader] = Table("data set", Reader)
+"""The data sets that `load` knows."""
+
+READERS.register(Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest)))
+READERS.register(_fixed("ml-100k", movielens.read_100k, movielens.ML_100K))
+READERS.register(_fixed("ml-latest-small", movielens.read_latest_small, movielens.ML_LATEST_SMALL))
+READERS.register(_fixed("lastfm-2k", hetrec.read_lastfm_2k, hetrec.LASTFM_2K))
+READERS.register(_fixed("hetrec2011", hetrec.read_movielens_2k, hetrec.MOVIELENS_2K))
+READERS.register(_chosen("amazon", amazon.AmazonOptions, amazon.read, amazon.AMAZON))
+READERS.register(_fixed("amazon-arts-office", amazon_pairs.read_arts_office, amazon_pairs.ARTS_OFFICE))
+READERS.register(_fixed("amazon-movie-book", amazon_pairs.read_movie_book, amazon_pairs.MOVIE_BOOK))
+READERS.register(_fixed("xing", xing.read_sessions, xing.XING))
+READERS.register(_chosen("xing-2017", xing.ChallengeOptions, xing.read_challenge, xing.XING_2017))
+READERS.register(_fixed("retailrocket", retailrocket.read, retailrocket.RETAILROCKET))
+READERS.register(_chosen("lastfm-1k", lastfm_1k.LastfmOptions, lastfm_1k.read, lastfm_1k.LASTFM_1K))
+READERS.register(_fixed("tmall", tmall.read, tmall.TMALL))
 
 
 def names() -> list[str]:
-    """The data sets that `load` knows."""
-    return list(_READERS)
+    """Return the names of the data sets that `load` knows."""
+    return list(READERS)
 
 
 def check(name: str, options: dict[str, Any] | None = None) -> None:
-    """Whether `load` would know the data set and its options; nothing is read. Raises `InputError`.
+    """Say whether `load` would know the data set and its options; nothing is read. Raises `InputError`.
 
     >>> check("demo", {"users": 50})
     """
-    if name not in _READERS:
-        raise unknown("data set", name, _READERS)
-    _checked(name, _READERS[name].options, options or {})
+    _checked(name, READERS[name].options, options or {})
 
 
 def load(
@@ -95,7 +94,7 @@ def load(
     options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """The data set of that name.
+    """Load the data set of that name.
 
     `data_dir` holds the public archives (zip or unpacked; default: the environment's EDGEFR_DATA); `seed`
     matters to "demo" only; `options` are the reader's own. Raises `InputError` for an unknown name or option,
@@ -105,7 +104,7 @@ def load(
     50
     """
     check(name, options)
-    reader = _READERS[name]
+    reader = READERS[name]
     settings = _checked(name, reader.options, options or {})
     folder = data_dir or os.environ.get("EDGEFR_DATA") or ""
     if reader.public is not None and not folder:
@@ -117,7 +116,7 @@ def load(
 
 
 def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> BaseModel:
-    """The options as settings; the first thing wrong with them as one line."""
+    """Return the options as settings; raise the first thing wrong with them as one line."""
     try:
         return model.model_validate(options)
     except ValidationError as error:

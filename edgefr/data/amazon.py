@@ -1,4 +1,6 @@
-"""Amazon reviews in the official layout: one ratings or reviews file and one metadata file per category.
+"""This module reads Amazon reviews in the official layout:
+
+one ratings or reviews file and one metadata file per category.
 
 Found in the folder `amazon` of the data folder, or in the data folder itself, or in a folder below:
 `ratings_<Category>.csv` (user, item, rating, unix time; no header), or `reviews_<Category>.json.gz`,
@@ -47,7 +49,7 @@ Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class AmazonOptions(BaseModel):
-    """Which categories are read and how thin users and items are dropped, within each category."""
+    """The options say which categories are read and how thin users and items are dropped, within each category."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     categories: list[str] = Field(
@@ -60,7 +62,7 @@ class AmazonOptions(BaseModel):
 
 
 def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> Dataset:
-    """The chosen categories as domains, with clock times. Raises `InputError` naming file and line."""
+    """Read the chosen categories as domains, with clock times. Raises `InputError` naming file and line."""
     archive, names = _find_files(data_dir)
     users, parts, catalogues, used = Numbering(), [], [], []
     for number, category in enumerate(options.categories):
@@ -158,7 +160,7 @@ def _reviews(archive: Archive, member: str, users: Numbering, asins: Numbering) 
 
 
 def _lines(archive: Archive, member: str) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, bytes) of every line that is not blank; damage and endless lines name the line."""
+    """Yield (number from 1, bytes) of every line that is not blank; damage and endless lines name the line."""
     number = 0
     with archive.open(member) as file:
         while True:
@@ -176,7 +178,7 @@ def _lines(archive: Archive, member: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _describe(archive: Archive, member: str, asins: np.ndarray, domain: int) -> Catalogue:
-    """Titles and texts of these items from the metadata; an item that is not there has none."""
+    """Return titles and texts of these items from the metadata; an item that is not there has none."""
     place = {asin: number for number, asin in enumerate(asins.tolist())}
     titles, texts = [""] * len(asins), [""] * len(asins)
     for line, text in _lines(archive, member):
@@ -195,7 +197,7 @@ def _describe(archive: Archive, member: str, asins: np.ndarray, domain: int) -> 
 
 
 def _parse(archive: Archive, member: str, line: int, text: bytes) -> dict[str, Any]:
-    """One item: JSON, or in files before 2018 a Python dict written out, which only literals may make up."""
+    """Read one item: JSON, or in files before 2018 a Python dict written out, which only literals may make up."""
     try:
         try:
             item = json.loads(text)
@@ -209,14 +211,14 @@ def _parse(archive: Archive, member: str, line: int, text: bytes) -> dict[str, A
 
 
 def _words(value: Any) -> list[str]:
-    """The strings of a field, however nested; anything else is left out."""
+    """Return the strings of a field, however nested; anything else is left out."""
     if isinstance(value, str):
         return [value]
     return [word for part in value for word in _words(part)] if isinstance(value, list) else []
 
 
 def _clean(words: list[str] | str) -> str:
-    """One line of plain text: entities resolved, tags and extra spaces dropped."""
+    """Return one line of plain text: entities resolved, tags and extra spaces dropped."""
     text = words if isinstance(words, str) else " ".join(words)
     return " ".join(re.sub(r"<[^<>]*>", " ", html.unescape(text)).split())
 

@@ -38,8 +38,9 @@ def read_arts_office(data_dir: Path, progress: Progress | None) -> Dataset:
 
 
 def read_movie_book(data_dir: Path, progress: Progress | None) -> Dataset:
-    """20,502 users, 8,317 in both domains, 269,443 interactions with films and books; most books have no
-    title.
+    """Read 20,502 users, 8,317 in both domains, with 269,443 interactions with films and books.
+
+    Most books have no title.
     """
     return _read(data_dir, "amazon-movie-book", ("movie", "book"), "categories", MOVIE_BOOK)
 

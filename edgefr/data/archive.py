@@ -1,4 +1,4 @@
-"""Public archives as they are distributed, zip or unpacked folder: found, bounded, and read row by row.
+"""This reads public archives as they are distributed, zip or unpacked folder: found, bounded, and read row by row.
 
 Owns: finding files, reading columns, and saying which file and which row is wrong. Does not own: what they
 mean. Zip members are read as streams; nothing is extracted to the disk.
@@ -35,7 +35,7 @@ _MAX_NUMBER = 2**31 - 1
 
 @dataclass(frozen=True)
 class Public:
-    """Where an archive is published and on what terms."""
+    """This says where an archive is published and on what terms."""
 
     url: str
     licence: str
@@ -44,7 +44,7 @@ class Public:
 
 @dataclass(frozen=True)
 class Archive:
-    """One opened archive: its members by name, without the leading folder that the zip has."""
+    """This is one opened archive: its members by name, without the leading folder that the zip has."""
 
     path: Path
     public: Public
@@ -52,14 +52,14 @@ class Archive:
     zipped: zipfile.ZipFile | None = field(default=None, repr=False)
 
     def require(self, member: str) -> zipfile.ZipInfo | Path:
-        """The member, or an `InputError` that says it is missing."""
+        """Return the member, or an `InputError` that says it is missing."""
         if member not in self.members:
             raise InputError(f"{self.path} has no {member}; get a whole copy from {self.public.url}")
         return self.members[member]
 
     @contextmanager
     def open(self, member: str) -> Iterator[BinaryIO]:
-        """The member's bytes as a stream; `.gz` members are unpacked on the way."""
+        """Open the member as a stream of bytes; `.gz` members are unpacked on the way."""
         found = self.require(member)
         with self.faults(member):
             if isinstance(found, Path):
@@ -103,13 +103,14 @@ class Archive:
             raise self.fault(member, None, f"damaged or unreadable ({why})") from error
 
     def fault(self, member: str, line: int | None, what: str) -> InputError:
-        """The error for a wrong row; `line` counts from 1."""
+        """Return the error for a wrong row; `line` counts from 1."""
         at = f" line {line}" if line is not None else ""
         return InputError(f"{self.path}: {member}{at}: {what}; get a whole copy from {self.public.url}")
 
     def source(self, members: Sequence[str]) -> dict[str, Any]:
-        """What a `Dataset.source` says; the digest is the zip's, or of the digests of the files read from a
-        folder.
+        """Return what a `Dataset.source` says.
+
+        The digest is the zip's, or of the digests of the files read from a folder.
         """
         if self.zipped is not None:
             digest = sha256_of(self.path)
@@ -154,7 +155,10 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
 
 @contextmanager
 def open_file(data_dir: Path, name: str, public: Public) -> Iterator[Archive]:
-    """The single file `name` of `data_dir` as an archive of one member. Raises `InputError` when it is not there."""
+    """Open the single file `name` of `data_dir` as an archive of one member.
+
+    Raises `InputError` when it is not there.
+    """
     if not (data_dir / name).is_file():
         raise InputError(
             f"{data_dir / name} is not there; get it from {public.url} (licence: {public.licence}) "
@@ -210,7 +214,7 @@ def read_table(
 
 
 def _row_of(message: str) -> tuple[int | None, str]:
-    """(line, what is wrong) of a parser's message."""
+    """Return (line, what is wrong) of a parser's message."""
     if "does not exist in CSV file" in message:
         column = message.strip("'\"").split(" in include_columns")[0]
         return 1, f"{column} is missing from the header"
@@ -222,12 +226,12 @@ def _row_of(message: str) -> tuple[int | None, str]:
 
 
 def _printable(text: str, most: int = 120) -> str:
-    """The text on one line, cut, with what a terminal might act on replaced."""
+    """Return the text on one line, cut, with what a terminal might act on replaced."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:most]
 
 
 class Numbering:
-    """Dense numbers for ids, in order of first appearance.
+    """This gives dense numbers to ids, in order of first appearance.
 
     >>> import pyarrow as pa
     >>> Numbering().add(pa.array(["b", "a", "b"])).tolist()
@@ -238,15 +242,15 @@ class Numbering:
         self.numbers: dict[str, int] = {}
 
     def add(self, column: pa.Array) -> npt.NDArray[np.int32]:
-        """Numbers of these ids; new ids get the next ones."""
+        """Return the numbers of these ids; new ids get the next ones."""
         return self._look_up(column, lambda name: self.numbers.setdefault(name, len(self.numbers)))
 
     def find(self, column: pa.Array) -> npt.NDArray[np.int32]:
-        """Numbers of these ids, -1 for unknown ones."""
+        """Return the numbers of these ids, -1 for unknown ones."""
         return self._look_up(column, lambda name: self.numbers.get(name, -1))
 
     def ids(self) -> npt.NDArray[np.str_]:
-        """The ids in order of their numbers."""
+        """Return the ids in order of their numbers."""
         return np.array(list(self.numbers), dtype=np.str_)
 
     def _look_up(self, column: pa.Array, number: Callable[[str], int]) -> npt.NDArray[np.int32]:
@@ -271,7 +275,7 @@ def check_ids(archive: Archive, member: str, line: int, column: pa.Array, what: 
 
 
 def check_times(archive: Archive, member: str, line: int, column: pa.Array) -> npt.NDArray[np.int64]:
-    """Times or positions as int64; negative ones and those beyond the year 9999 are refused."""
+    """Return the times or positions as int64; negative ones and those beyond the year 9999 are refused."""
     times = column.to_numpy()
     refuse(archive, member, line, (times < 0) | (times > 253_402_300_799), column, "a time must be unix seconds")
     return times.astype(np.int64)

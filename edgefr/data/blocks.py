@@ -1,4 +1,4 @@
-"""Blocks of time for continual learning: a base block, then equal increments, each split per user (F3CRec §5.1).
+"""Blocks of time are for continual learning: a base block, then equal increments, each split per user (F3CRec §5.1).
 
 Owns: which interactions take part, which block they fall in, and what is train, validation and test there. Does
 not own: what is carried from block to block, ranking and masking.
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.ragged import Ragged
+from edgefr import purposes
 from edgefr.data.interactions import Dataset, k_core
 from privacy import keyed
 from privacy.errors import InputError
@@ -28,7 +29,7 @@ _LEAST = 3  # interactions in a block below which a user only trains
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(Dataset):
-    """A data set with one order over all users: `position` int64 [n] is every row's place, 0 the oldest.
+    """This is a data set with one order over all users: `position` int64 [n] is every row's place, 0 the oldest.
 
     Rows themselves stay by user, as in every `Dataset`. Equal times stand in the order of the data set that the
     stream was made from: for a file sorted by user that is the order of the file.
@@ -39,7 +40,7 @@ class Stream(Dataset):
 
 @dataclass(frozen=True)
 class Block:
-    """One block D^t (F3CRec §3.1). Row u of each table is user u of the data set; absent users have empty rows.
+    """This is one block D^t (F3CRec §3.1). Row u of each table is user u of the data set; absent users have empty rows.
 
     `train`, `valid`, `test`: int32 items in time order, disjoint within a user; together they are the user's
     items of the block. `past`: items that the user had in any part of earlier blocks, once each. `pool`: int32,
@@ -61,12 +62,17 @@ class Block:
         """ "D0" is the base block, "D1" the first increment."""
         return f"D{self.number}"
 
+    @property
+    def history(self) -> Ragged:
+        """Return what may serve as context beside the block's own training items."""
+        return self.past
+
     def users(self, which: Part) -> npt.NDArray[np.int64]:
-        """The users with at least one item in that part, ascending, int64 [n]."""
+        """Return the users with at least one item in that part, ascending, int64 [n]."""
         return np.flatnonzero(self._part(which).counts)
 
     def statistics(self) -> dict[str, Any]:
-        """Counts for a report, by F3CRec's Table 1 where they share a name.
+        """Return counts for a report, named as in F3CRec's Table 1 where they share a name.
 
         `users` and `items` are active in this block; `accumulated_users` and `accumulated_items` have appeared
         up to and including it. `sparsity` is Table 1's, of the accumulated users times the accumulated items;
@@ -96,8 +102,9 @@ class Block:
 
 
 class Blocks(BaseModel):
-    """Blocks by time: a base block D0 and equal increments; every user's items of a block are split 80/10/10
-    (F3CRec §5.1).
+    """Blocks are made by time: a base block D0 and equal increments.
+
+    Every user's items of a block are split 80/10/10 (F3CRec §5.1).
 
     An interaction is a distinct (user, item, time) record, which is what F3CRec counts: tags that a user gives an
     artist at one time are one record, at two times two. Within a user's block an item counts once, at its first
@@ -123,8 +130,9 @@ class Blocks(BaseModel):
     )
 
     def restrict(self, dataset: Dataset) -> Stream:
-        """The interactions that take part, with users and items renumbered by first appearance in time: whoever
-        is new in a later block has the highest numbers.
+        """Return the interactions that take part, with users and items renumbered by first appearance in time.
+
+        Whoever is new in a later block has the highest numbers.
 
         Raises `InputError` when the data set has no clock times and when nothing is left.
         """
@@ -142,7 +150,7 @@ class Blocks(BaseModel):
         return _renumbered(dataset, rows)
 
     def apply(self, dataset: Dataset, seed: int, increment_split: IncrementSplit = "random") -> tuple[Block, ...]:
-        """The blocks D0, D1, ... of a data set that `restrict` returned.
+        """Return the blocks D0, D1, ... of a data set that `restrict` returned.
 
         `increment_split` is what the experiment's fidelity asks for; the protocol's own field goes before it. A
         user's split depends on the seed, the user's number, the block and the user's own items there alone.
@@ -171,7 +179,7 @@ class Blocks(BaseModel):
         return tuple(block(t) for t in range(blocks))
 
     def describe(self, dataset: Dataset, increment_split: IncrementSplit = "random") -> str:
-        """One line that says how the numbers beside it were made; `increment_split` as in `apply`."""
+        """Write one line that says how the numbers beside it were made; `increment_split` as in `apply`."""
         how = {
             "random": "at random as well",
             "chronological": "by time: newest = test, then validation",
@@ -185,7 +193,10 @@ class Blocks(BaseModel):
         )
 
     def _numbers(self, dataset: Dataset) -> npt.NDArray[np.int16]:
-        """The block of every row: D0 is the first share of the interactions, the last increment takes the rest."""
+        """Return the block of every row.
+
+        D0 is the first share of the interactions, the last increment takes the rest.
+        """
         share, n = Fraction(str(self.base)), len(dataset.user)
         sizes = [floor(share * n)] + [floor((1 - share) * n / self.increments)] * (self.increments - 1)
         if not all(sizes) or sum(sizes) == n:
@@ -198,7 +209,7 @@ class Blocks(BaseModel):
 
 
 def _first(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which rows carry a key that no earlier row carries, bool [n]."""
+    """Say which rows carry a key that no earlier row carries, bool [n]."""
     ascending = np.sort(keys)
     if not (ascending[1:] == ascending[:-1]).any():  # the common case, without the slower sort below
         return np.ones(len(keys), bool)
@@ -208,27 +219,27 @@ def _first(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def _moments(dataset: Dataset) -> npt.NDArray[np.int64]:
-    """A number for every (user, time) of the rows, int64 [n]: rows are sorted by both."""
+    """Return a number for every (user, time) of the rows, int64 [n]: rows are sorted by both."""
     changed = (np.diff(dataset.user, prepend=-1) != 0) | (np.diff(dataset.time, prepend=0) != 0)
     return np.cumsum(changed, dtype=np.int64)
 
 
 def _ranks(time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Every row's place by time, equal times in the order of the rows."""
+    """Return every row's place by time, equal times in the order of the rows."""
     rank = np.empty(len(time), np.int64)
     rank[np.argsort(time, kind="stable")] = np.arange(len(time))
     return rank
 
 
 def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> npt.NDArray[np.int64]:
-    """The smallest `when` of each of n ids, `never` for those without a row."""
+    """Return the smallest `when` of each of n ids, `never` for those without a row."""
     born = np.full(n, never, np.int64)
     np.minimum.at(born, ids.astype(np.intp), when.astype(np.int64))  # without casts inside, which are slow
     return born
 
 
 def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
-    """These rows as a stream whose users and items are numbered by their first place in it."""
+    """Return these rows as a stream whose users and items are numbered by their first place in it."""
     n = len(rows)
     position = _ranks((dataset.position if isinstance(dataset, Stream) else dataset.time)[rows])
     users = _by_birth(_born(dataset.user[rows], position, len(dataset.users), n), n)
@@ -253,18 +264,19 @@ def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
 
 
 def _by_birth(born: npt.NDArray[np.int64], never: int) -> npt.NDArray[np.int64]:
-    """The ids that have a row, oldest first."""
+    """Return the ids that have a row, oldest first."""
     return np.argsort(born, kind="stable")[: int((born < never).sum())]
 
 
 def _parts(group: npt.NDArray[np.int64], blocks: int, seed: int, chronological: bool) -> npt.NDArray[np.int8]:
-    """0 = train, 1 = validation, 2 = test for every row. `group` = user * blocks + block ascends; within a group rows
-    are in time order.
+    """Return 0 = train, 1 = validation, 2 = test for every row.
+
+    `group` = user * blocks + block ascends; within a group rows are in time order.
     """
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     size = np.diff(starts, append=len(group))
     user, number = np.divmod(group[starts], blocks)
-    bases = np.array([keyed.key(seed, "blocks/split", t) for t in range(blocks)], np.uint64)
+    bases = np.array([keyed.key(seed, purposes.BLOCKS, t) for t in range(blocks)], np.uint64)
     own = keyed.bits(bases[number], user)  # a key per user and block
     index = np.arange(len(group)) - np.repeat(starts, size)
     place = _shuffled(group, np.repeat(own, size), index)
@@ -279,7 +291,7 @@ def _parts(group: npt.NDArray[np.int64], blocks: int, seed: int, chronological: 
 
 
 def _shuffled(group: npt.NDArray[np.int64], keys: npt.NDArray[np.uint64], index: np.ndarray) -> npt.NDArray[np.int64]:
-    """A random place 0..size-1 for every row within its ascending group."""
+    """Return a random place 0..size-1 for every row within its ascending group."""
     draws = keyed.bits(keys, index) >> np.uint64(32)
     order = np.argsort((group.astype(np.uint64) << np.uint64(32)) | draws, kind="stable")
     place = np.empty(len(group), np.int64)

@@ -1,4 +1,4 @@
-"""The candidates of a split as a file: what every target was ranked against, in the data set's own ids.
+"""This module saves the candidates of a split: what every target was ranked against, in the data set's own ids.
 
 A row per held-out item: `which` ("valid" or "test"), `user`, `items` (the target, then its negatives). Whoever has the
 file can rank another model on the same candidates, and a run can be given them.
@@ -28,8 +28,10 @@ _MOST_VALUES = 1 << 31  # of a file that is read
 
 
 def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
-    """Save the candidates of both parts as parquet, in row groups, so that a table which draws its rows when asked is
-    never whole in memory. Raises `InputError` when the disk is full or not writable.
+    """Save the candidates of both parts as parquet.
+
+    They are written in row groups, so that a table which draws its rows when asked is never whole in memory. Raises
+    `InputError` when the disk is full or not writable.
     """
     from pyarrow import parquet
 
@@ -42,7 +44,7 @@ def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
 
 
 def read_candidates(path: Path, dataset: Dataset, split: Split) -> Split:
-    """The split with the candidates of the file instead of its own.
+    """Return the split with the candidates of the file instead of its own.
 
     Raises `InputError` for a file that is damaged or of another data set, split or protocol: users and targets must be
     the split's, and negatives different items of its pool.
@@ -93,7 +95,7 @@ def _blocks(dataset: Dataset, split: Split) -> Iterator[pa.Table]:
 
 
 def _part(path: Path, table: pa.Table, dataset: Dataset, split: Split, which: Which) -> Items:
-    """The candidates of one part, int32 [n, 1 + negatives], checked against the split."""
+    """Return the candidates of one part, int32 [n, 1 + negatives], checked against the split."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

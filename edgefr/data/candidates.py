@@ -21,7 +21,9 @@ _SCORES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Candidates:
-    """The table [n, 1 + negatives] of held-out items and their negatives, whose rows are drawn when they are asked for.
+    """This is the table [n, 1 + negatives] of held-out items and their negatives.
+
+    Its rows are drawn when they are asked for.
 
     Row r is for `users[r]`: `held[users[r]]`, then `negatives` items of `pool` [ascending] that the user never had,
     which are those of `train` [users] and of every table in `others` [users] (`held` among them). A row is the same
@@ -43,12 +45,12 @@ class Candidates:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, candidates of each)."""
+        """Return (rows, candidates of each)."""
         return len(self.users), 1 + self.negatives
 
     @property
     def dtype(self) -> np.dtype[np.int32]:
-        """int32, as the items of a data set."""
+        """Return int32, as the items of a data set."""
         return np.dtype(np.int32)
 
     def __len__(self) -> int:
@@ -81,7 +83,7 @@ class Candidates:
 
 
 def drawn(table: Candidates) -> Items | Candidates:
-    """All of the table where it is small enough to be kept, else the table itself, which draws what is asked for."""
+    """Return all of the table where it is small enough to be kept, else the table itself, which draws when asked."""
     rows, width = table.shape
     return table[:] if rows * width <= _DRAWN_AT_ONCE else table
 
@@ -89,8 +91,9 @@ def drawn(table: Candidates) -> Items | Candidates:
 def check_room(
     dataset: Dataset, users: npt.NDArray[np.int64], owned: npt.NDArray[np.int64], pool: int, negatives: int
 ) -> None:
-    """Raises `InputError` for the user who leaves too few items to draw from: `owned[i]` of `pool` are not drawn for
-    `users[i]`.
+    """Raise `InputError` for the user who leaves too few items to draw from.
+
+    `owned[i]` of `pool` are not drawn for `users[i]`.
     """
     left = pool - owned
     worst = int(np.argmin(left))
@@ -102,8 +105,9 @@ def check_room(
 
 
 def sample_negatives(key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int32]:
-    """`count` different positions in [0, pool) per user, uniform over those that the user does not own: [n,
-    count].
+    """Draw `count` different positions in [0, pool) per user: [n, count].
+
+    They are uniform over those that the user does not own.
 
     `owned[i]` lists the positions that `users[i]` owns, ascending, without repeats; at least `count` must be
     left. A user's draw depends on `key` and the user's number alone, not on who else is drawn.
@@ -153,7 +157,7 @@ def _by_sorting(keys: npt.NDArray[np.uint64], owned: Ragged, pool: int, count: i
 def _unfit(
     draws: npt.NDArray[np.int64], owned: Ragged, pool: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(row, place) of draws [n, count] that the row owns or that stand further left in it already."""
+    """Return (row, place) of draws [n, count] that the row owns or that stand further left in it already."""
     n, count = draws.shape
     bits = max(count - 1, 0).bit_length()
     codes = (draws << bits) + np.arange(count)

@@ -1,4 +1,4 @@
-"""The built-in data set: two domains, items whose text tells what they are, users whose tastes drift.
+"""The built-in data set has two domains, items whose text tells what they are, and users whose tastes drift.
 
 Every item has a topic and a style, told by its words. Every user has a lasting topic, a topic that fades, one
 that grows, and a favourite style, the same in both domains; so text carries taste from one domain to the
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgefr import purposes
 from edgefr.data.demo_words import DOMAINS, FORMS, STYLES, TOPICS
 from edgefr.data.interactions import Catalogue, Dataset, Progress, item_text
 from edgefr.data.order import repeats, stable_order
@@ -34,7 +35,7 @@ _LASTING, _DRIFTING = 0.45, 0.43  # shares of a user's draws on the lasting and 
 
 
 class DemoOptions(BaseModel):
-    """Size of the generated data."""
+    """This is the size of the generated data."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     users: int = Field(600, ge=1, le=20_000_000, description="users (count)")
@@ -44,8 +45,10 @@ class DemoOptions(BaseModel):
 
 @dataclass(frozen=True)
 class _Items:
-    """Traits of every item, and a sampler: `order` sorts items by (domain, topic); `reach` [items + 2] is the running
-    weight, then infinity. `guide` says where a search in `reach` begins, for `per` places per unit of weight.
+    """This holds the traits of every item, and draws items.
+
+    `order` sorts items by (domain, topic); `reach` [items + 2] is the running weight, then infinity. `guide` says where
+    a search in `reach` begins, for `per` places per unit of weight.
     """
 
     domain: Ints
@@ -58,14 +61,17 @@ class _Items:
     per: float
 
     def draw(self, domain: Ints, topic: Ints, chance: npt.NDArray[np.float64]) -> Ints:
-        """An item of each (domain, topic), by popularity; `chance` in [0, 1)."""
+        """Draw an item of each (domain, topic), by popularity; `chance` in [0, 1)."""
         cell = domain * len(TOPICS) + topic
         low, high = self.reach[self.edges[cell]], self.reach[self.edges[cell + 1]]
         at = self._last_below(low + chance * (high - low))
         return self.order[np.clip(at, self.edges[cell], self.edges[cell + 1] - 1)]
 
     def _last_below(self, weight: npt.NDArray[np.float64]) -> Ints:
-        """The last place of `reach` that is at most `weight`: a binary search would jump all over a large table."""
+        """Return the last place of `reach` that is at most `weight`.
+
+        A binary search would jump all over a large table.
+        """
         at = self.guide[(weight * self.per).astype(np.int64)].astype(np.int64)
         ahead = np.flatnonzero(self.reach[at + 1] <= weight)
         while len(ahead):
@@ -75,7 +81,7 @@ class _Items:
 
 
 def generate(options: DemoOptions, seed: int, progress: Progress | None) -> Dataset:
-    """The demo data set: deterministic in options and seed.
+    """Generate the demo data set: deterministic in options and seed.
 
     >>> generate(DemoOptions(users=10), 0, None).domains
     ('books', 'films')
@@ -101,7 +107,7 @@ def generate(options: DemoOptions, seed: int, progress: Progress | None) -> Data
 
 
 def _make_items(count: int, seed: int) -> _Items:
-    keys = keyed.fold(keyed.key(seed, "demo/items"), np.arange(count))
+    keys = keyed.fold(keyed.key(seed, purposes.DEMO_ITEMS), np.arange(count))
     domain = (np.arange(count) >= count // 2).astype(np.int64)
     place = np.arange(count) - domain * (count // 2)
     # The first items of a domain take the topics in turn, so that no (domain, topic) is empty.
@@ -119,14 +125,14 @@ def _make_items(count: int, seed: int) -> _Items:
 
 
 def _skewed_topic(chance: npt.NDArray[np.float64]) -> Ints:
-    """A topic; the first has about five times the share of the last."""
+    """Return a topic; the first has about five times the share of the last."""
     share = np.cumsum((1.0 + np.arange(len(TOPICS))) ** -0.5)
     return np.minimum(np.searchsorted(share / share[-1], chance, side="right"), len(TOPICS) - 1)
 
 
 @dataclass(frozen=True)
 class _Users:
-    """Traits of some users; `first_share` is the chance that a draw is in the first domain."""
+    """These are traits of some users; `first_share` is the chance that a draw is in the first domain."""
 
     keys: npt.NDArray[np.uint64]
     draws: Ints
@@ -137,31 +143,33 @@ class _Users:
 
 
 def _make_users(users: Ints, options: DemoOptions, seed: int) -> _Users:
-    keys = keyed.fold(keyed.key(seed, "demo/users"), users)
+    keys = keyed.fold(keyed.key(seed, purposes.DEMO_USERS), users)
     where, share = keyed.uniform(keys, 0), keyed.uniform(keys, 1)
     first_share = np.where(where < _BOTH, 0.25 + 0.5 * share, np.where(where < _BOTH + _FIRST_ONLY, 1.0, 0.0))
     spread = 0.9  # of the logarithm of activity
     activity = options.interactions * np.exp(spread * keyed.normal(keys, 2) - spread**2 / 2)
     draws = np.clip(np.rint(activity), 1, options.items // 4).astype(np.int64)
     # normal() takes numbers 4 and 5 of a key, so the topics have keys of their own.
-    topics = _skewed_topic(keyed.uniform(keyed.fold(keyed.key(seed, "demo/tastes"), users)[:, None], np.arange(3)))
+    topics = _skewed_topic(
+        keyed.uniform(keyed.fold(keyed.key(seed, purposes.DEMO_TASTES), users)[:, None], np.arange(3))
+    )
     return _Users(keys, draws, 0.6 * keyed.uniform(keys, 6), first_share, topics, keyed.integers(keys, 7, len(STYLES)))
 
 
 def _interactions(
     numbers: Ints, items: _Items, options: DemoOptions, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(user, item, time) of these users, sorted by user and time, no (user, item) twice."""
+    """Return (user, item, time) of these users, sorted by user and time, no (user, item) twice."""
     users = _make_users(numbers, options, seed)
     row = np.repeat(np.arange(len(numbers)), users.draws)  # user of each draw, counted within this part
     draw = np.arange(len(row)) - np.repeat(np.cumsum(users.draws) - users.draws, users.draws)
-    keys = keyed.fold(keyed.key(seed, "demo/draws"), numbers)
+    keys = keyed.fold(keyed.key(seed, purposes.DEMO_DRAWS), numbers)
     joined = users.joined[row]
     when = joined + (1 - joined) * keyed.uniform(keys[row], draw * _COLUMNS)
     item = np.empty(len(row), np.int64)
     redo = np.arange(len(row))
     for attempt in range(_ATTEMPTS):
-        key = keyed.fold(keyed.key(seed, "demo/attempts", attempt), numbers)[row[redo]]
+        key = keyed.fold(keyed.key(seed, purposes.DEMO_ATTEMPTS, attempt), numbers)[row[redo]]
         item[redo] = _draw_items(key, draw[redo], when[redo], row[redo], users, items, attempt)
         redo = repeats(row * options.items + item, len(numbers) * options.items)
     keep = np.ones(len(row), bool)
@@ -181,7 +189,7 @@ def _draw_items(
     items: _Items,
     attempt: int,
 ) -> Ints:
-    """An item for every draw: domain, then topic, then the better of two popular items by style."""
+    """Draw an item for every draw: domain, then topic, then the better of two popular items by style."""
 
     def chance(column: int) -> npt.NDArray[np.float64]:
         return keyed.uniform(key, draw * _COLUMNS + column)
@@ -201,7 +209,7 @@ def _draw_items(
 
 def _catalogue(items: _Items, seed: int) -> Catalogue:
     count = len(items.domain)
-    keys = keyed.fold(keyed.key(seed, "demo/words"), np.arange(count))
+    keys = keyed.fold(keyed.key(seed, purposes.DEMO_WORDS), np.arange(count))
     words = list(TOPICS.values())
     nouns = np.argsort(keyed.uniform(keys[:, None], np.arange(len(words[0]))), axis=1)[:, :5].tolist()
     adjective = keyed.integers(keys, 20, 4).tolist()

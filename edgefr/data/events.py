@@ -1,4 +1,4 @@
-"""Public tables of events, one row for each: who, what, when and, where it is said, of which kind.
+"""This module reads public tables of events, one row for each: who, what, when and, where it is said, of which kind.
 
 Owns: reading such a table in blocks, whatever its columns are called. Does not own: where the data sets come from and
 what their kinds mean (the modules of the data sets).
@@ -27,8 +27,9 @@ _LATEST = 253_402_300_799_000  # 9999 in ms
 
 @dataclass(frozen=True)
 class Time:
-    """How a column of times is written: its `type`, and `seconds(archive, member, line, column)` which
-    checks it and returns unix seconds.
+    """This says how a column of times is written.
+
+    `type` is its type, and `seconds(archive, member, line, column)` checks it and returns unix seconds.
     """
 
     type: Literal["int", "str"]
@@ -42,7 +43,7 @@ def _milliseconds(archive: Archive, member: str, line: int, column: pa.Array) ->
 
 
 def written(pattern: str, example: str) -> Time:
-    """Times as text, by a pattern of strptime; they count as UTC."""
+    """Return how times are read as text, by a pattern of strptime; they count as UTC."""
 
     def seconds(archive: Archive, member: str, line: int, column: pa.Array) -> Ints:
         import pyarrow as pa
@@ -64,7 +65,9 @@ MILLISECONDS = Time("int", _milliseconds)
 
 @dataclass(frozen=True)
 class Layout:
-    """How the columns of a table are called. A column's name may stand in the header behind a prefix and a dot.
+    """This says how the columns of a table are called.
+
+    A column's name may stand in the header behind a prefix and a dot.
 
     `kinds` are the kinds' names, by number or as the file has them (`kinds_written`); names of "" are no kind.
     `skipped` kinds are left out while reading: rows that no one has use for and that memory would be spent on.
@@ -83,12 +86,12 @@ class Layout:
 
     @property
     def kind_type(self) -> Literal["int", "str"]:
-        """What the column of kinds holds."""
+        """Return what the column of kinds holds."""
         return "str" if self.kinds_written else "int"
 
 
 def read_events(archive: Archive, member: str, name: str, domain: str, layout: Layout) -> Dataset:
-    """The data set of a table of events, block by block; users and items are numbered by first appearance.
+    """Read the data set of a table of events, block by block; users and items are numbered by first appearance.
 
     Raises `InputError` naming file and row for what is not such a table.
     """
@@ -119,7 +122,7 @@ def read_events(archive: Archive, member: str, name: str, domain: str, layout: L
 
 
 def untitled(items: Numbering) -> Catalogue:
-    """Items that nothing is known of but their ids."""
+    """Return items that nothing is known of but their ids."""
     nothing = [""] * len(items.numbers)
     return Catalogue(items.ids(), nothing, nothing, np.zeros(len(nothing), np.uint8))
 
@@ -139,7 +142,7 @@ def _columns(archive: Archive, member: str, layout: Layout) -> list[str]:
 
 
 def _kinds(archive: Archive, member: str, line: int, column: pa.Array, layout: Layout) -> npt.NDArray[np.int8]:
-    """The kinds' numbers."""
+    """Return the kinds' numbers."""
     allowed = ", ".join(
         kind if layout.kinds_written else f"{number} ({kind})" for number, kind in enumerate(layout.kinds) if kind
     )

@@ -30,7 +30,7 @@ _EARLIEST, _LATEST = -2_208_988_800_000, 253_402_300_799_000  # 1900 to 9999 in 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which files of an archive hold the interactions and the items' names, and how their columns are called."""
+    """This says which files of an archive hold the interactions and the items' names, and how columns are called."""
 
     member: str
     user: str
@@ -46,13 +46,16 @@ _RATINGS = _Layout("user_ratedmovies-timestamps.dat", "userID", "movieID", "rati
 
 
 def read_lastfm_2k(data_dir: Path, progress: Progress | None) -> Dataset:
-    """Last.fm-2K: 186,479 tag assignments with clock times; artists that `artists.dat` does not list have no text."""
+    """Read Last.fm-2K: 186,479 tag assignments with clock times.
+
+    Artists that `artists.dat` does not list have no text.
+    """
     with open_archive(data_dir, "hetrec2011-lastfm-2k", LASTFM_2K) as archive:
         return _read(archive, "lastfm-2k", _TAGS)
 
 
 def read_movielens_2k(data_dir: Path, progress: Progress | None) -> Dataset:
-    """HetRec MovieLens-2K: 2,113 users, 855,598 ratings with clock times; every rating is an interaction."""
+    """Read HetRec MovieLens-2K: 2,113 users, 855,598 ratings with clock times; every rating is an interaction."""
     with open_archive(data_dir, "hetrec2011-movielens-2k-v2", MOVIELENS_2K) as archive:
         return _read(archive, "hetrec2011", _RATINGS)
 
@@ -72,7 +75,7 @@ def _read(archive: Archive, name: str, layout: _Layout) -> Dataset:
 def _interactions(
     archive: Archive, layout: _Layout, items: Numbering
 ) -> tuple[npt.NDArray[np.str_], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """User ids and the (user, item, time) columns; items that no table lists get the next numbers."""
+    """Return user ids and the (user, item, time) columns; items that no table lists get the next numbers."""
     member, users, columns = layout.member, Numbering(), []
     wanted: Wanted = {layout.user: "int", layout.item: "int", "timestamp": "int"}
     if layout.rating is not None:
@@ -119,7 +122,7 @@ def _names(archive: Archive, member: str, column: str, items: Numbering) -> list
 
 
 def _lines(archive: Archive, member: str) -> list[list[str]]:
-    """The member's lines, cut at tabs; empty ones at the end are left out."""
+    """Return the member's lines, cut at tabs; empty ones at the end are left out."""
     with archive.open(member) as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Interactions as columns: who had what and when, and what the items say.
+"""Interactions are columns: who had what and when, and what the items say.
 
 Owns: the three tables every other part reads. Does not own: where they come from (readers), how they are
 split (protocols).
@@ -19,7 +19,7 @@ Progress = Callable[[str, int, int, str], None]
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What is known of every item; position i is item number i.
+    """The catalogue is what is known of every item; position i is item number i.
 
     `ids` are the data set's own (str), unique within a domain. `text` joins category, title and description
     in that order (TransFR §3.2.3); "" means nothing is known. `domain` is uint8 [items], an index into
@@ -35,13 +35,13 @@ class Catalogue:
         return len(self.ids)
 
     def take(self, items: npt.NDArray[np.integer]) -> Catalogue:
-        """These items alone, in this order."""
+        """Return these items alone, in this order."""
         title, text = ([column[i] for i in items] for column in (self.title, self.text))
         return Catalogue(self.ids[items], title, text, self.domain[items])
 
 
 def item_text(category: str, title: str, description: str = "") -> str:
-    """An item's text from its parts, most telling first (TransFR §3.2.3); empty parts are left out.
+    """Return an item's text from its parts, most telling first (TransFR §3.2.3); empty parts are left out.
 
     >>> item_text("Comedy", "Clerks (1994)")
     'Comedy. Clerks (1994)'
@@ -51,7 +51,7 @@ def item_text(category: str, title: str, description: str = "") -> str:
 
 @dataclass(frozen=True)
 class Kinds:
-    """What kind of interaction every row of a data set is: `names[number[i]]`, `number` int8 [n].
+    """This says what kind of interaction every row of a data set is: `names[number[i]]`, `number` int8 [n].
 
     `dropped`: kinds that are no interest of the user; protocol sessions drops them unless it is told which.
     """
@@ -63,7 +63,7 @@ class Kinds:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Interactions sorted by (user, time, order in the file), with their users and items.
+    """A data set holds interactions sorted by (user, time, order in the file), with their users and items.
 
     `user`, `item` int32 [n] are dense numbers: users in order of first appearance, items in order of the
     catalogue. `time` int64 [n] is unix seconds when `clock`, otherwise only an order. `offsets` int64 [users
@@ -90,7 +90,7 @@ class Dataset:
     kinds: Kinds | None = None
 
     def statistics(self) -> dict[str, Any]:
-        """Counts for a report: users, items with at least one interaction, listed items, repeats, per domain.
+        """Return counts for a report: users, items with at least one interaction, listed items, repeats, per domain.
 
         `users` counts those with an interaction; a table may hold users with none.
         """
@@ -148,7 +148,7 @@ def assemble(
     part: np.ndarray | None = None,
     kinds: Kinds | None = None,
 ) -> Dataset:
-    """A `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order."""
+    """Make a `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order."""
     user, item, time = rows
     order = np.lexsort((time, user))  # stable: equal times stay in file order
     user = user[order].astype(np.int32)
@@ -170,7 +170,7 @@ def assemble(
 
 
 def k_core(user: np.ndarray, item: np.ndarray, users: int, items: int) -> npt.NDArray[np.bool_]:
-    """Rows left when users under `users` and items under `items` interactions are dropped until none is left.
+    """Return the rows left when users under `users` and items under `items` interactions are dropped until none is.
 
     Returns a mask over the rows, bool [n]. Repeats count as interactions.
 

@@ -1,4 +1,4 @@
-"""Last.fm-1K: who listened to what and when, as its table of plays has it."""
+"""This module reads Last.fm-1K: who listened to what and when, as its table of plays has it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _LONGEST_NAME = 200  # characters that are kept
 
 
 class LastfmOptions(BaseModel):
-    """What counts as an item."""
+    """The options say what counts as an item."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     items: Literal["artist", "track"] = Field("artist", description="what counts as an item: artist or track")
 
 
 def read(data_dir: Path, options: LastfmOptions, progress: Progress | None) -> Dataset:
-    """19,150,868 plays of 992 listeners, from the unpacked archive `lastfm-dataset-1K`."""
+    """Read 19,150,868 plays of 992 listeners, from the unpacked archive `lastfm-dataset-1K`."""
     titles: dict[str, str] = {}
     users, items, parts = Numbering(), Numbering(), list[tuple[np.ndarray, ...]]()
     wanted: Wanted = dict.fromkeys(("user", "time", options.items, f"{options.items} name"), "str")
@@ -58,7 +58,10 @@ def read(data_dir: Path, options: LastfmOptions, progress: Progress | None) -> D
 
 
 def _named(ids: pa.Array, names: pa.Array, titles: dict[str, str]) -> pa.Array:
-    """The ids, with one made of the name where there is none; the names go into `titles`, the first of each id."""
+    """Return the ids, with one made of the name where there is none.
+
+    The names go into `titles`, the first of each id.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

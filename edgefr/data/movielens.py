@@ -1,5 +1,6 @@
-"""MovieLens-100K and MovieLens latest-small as GroupLens distributes them. Genres and titles are the items'
-text.
+"""This module reads MovieLens-100K and MovieLens latest-small as GroupLens distributes them.
+
+Genres and titles are the items' text.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ML_LATEST_SMALL = Public(
 
 
 def read_100k(data_dir: Path, progress: Progress | None) -> Dataset:
-    """943 users, 1,682 films, 100,000 ratings with clock times; every rating is an interaction."""
+    """Read 943 users, 1,682 films, 100,000 ratings with clock times; every rating is an interaction."""
     with open_archive(data_dir, "ml-100k", ML_100K) as archive:
         genres = _genre_names(archive)
         catalogue, films = _films_100k(archive, genres)
@@ -44,7 +45,7 @@ def read_100k(data_dir: Path, progress: Progress | None) -> Dataset:
 
 
 def read_latest_small(data_dir: Path, progress: Progress | None) -> Dataset:
-    """610 users, 9,742 listed films (9,724 rated), 100,836 ratings with clock times."""
+    """Read 610 users, 9,742 listed films (9,724 rated), 100,836 ratings with clock times."""
     with open_archive(data_dir, "ml-latest-small", ML_LATEST_SMALL) as archive:
         films, titles, texts = Numbering(), list[str](), list[str]()
         wanted: Wanted = {"movieId": "int", "title": "str", "genres": "str"}
@@ -61,7 +62,7 @@ def read_latest_small(data_dir: Path, progress: Progress | None) -> Dataset:
 
 
 def _genre_names(archive: Archive) -> list[str]:
-    """Genres in the order of u.item's columns."""
+    """Return the genres in the order of u.item's columns."""
     with archive.open("u.genre") as file:
         lines = file.read(1 << 16).decode("latin-1").split()
     names = [line.rsplit("|", 1)[0] for line in lines]
@@ -98,7 +99,7 @@ def _ratings(
     separator: str,
     header: bool,
 ) -> tuple[npt.NDArray[np.str_], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """User ids and the (user, item, time) columns of a ratings table."""
+    """Return user ids and the (user, item, time) columns of a ratings table."""
     user, item, rating, time = names
     users, columns = Numbering(), []
     wanted: Wanted = {user: "int", item: "int", rating: "float", time: "int"}

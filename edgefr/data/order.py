@@ -1,4 +1,4 @@
-"""Orders of whole numbers, found by sorting plain numbers.
+"""This module finds orders of whole numbers by sorting plain numbers.
 
 Plain numbers are sorted several times faster than an order of them is found, so a number and its place are packed
 into one.
@@ -13,7 +13,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def packed(numbers: Ints, bound: int) -> tuple[Ints, int] | None:
-    """(codes, bits): every number [n] above `bits` bits of its place, sorted; None where both do not fit 63 bits.
+    """Return (codes, bits):
+
+    every number [n] above `bits` bits of its place, sorted; None where both do not fit 63 bits.
 
     `numbers` lie in [0, bound). Equal numbers keep their order.
 
@@ -31,7 +33,7 @@ def packed(numbers: Ints, bound: int) -> tuple[Ints, int] | None:
 
 
 def stable_order(numbers: Ints, bound: int) -> Ints:
-    """The stable order that sorts `numbers` in [0, bound), int64 [n].
+    """Return the stable order that sorts `numbers` in [0, bound), int64 [n].
 
     >>> stable_order(np.array([3, 1, 3]), 4).tolist()
     [1, 0, 2]
@@ -45,7 +47,7 @@ def stable_order(numbers: Ints, bound: int) -> Ints:
 
 
 def repeats(numbers: Ints, bound: int) -> Ints:
-    """Places of numbers in [0, bound) that stand further left already, by number and place.
+    """Return the places of numbers in [0, bound) that stand further left already, by number and place.
 
     >>> repeats(np.array([3, 1, 3, 3]), 4).tolist()
     [2, 3]

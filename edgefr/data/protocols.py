@@ -1,4 +1,4 @@
-"""Protocols: which interactions train, which are held out, and what a held-out item is ranked against.
+"""A protocol says which interactions train, which are held out, and what a held-out item is ranked against.
 
 Owns: leave-one-out, within a domain and across two, and the choice among all protocols. Does not own: scores and
 metrics. A protocol is part of a result: `describe` is printed with every number.
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.ragged import Ragged
+from edgefr import purposes
 from edgefr.data.blocks import Blocks
 from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset
@@ -29,7 +30,7 @@ _ROWS_AT_ONCE = 1 << 18
 
 
 class LeaveOneOut(BaseModel):
-    """Leave-one-out by time: the newest item is the test, the second newest the validation item.
+    """This is leave-one-out by time: the newest item is the test, the second newest the validation item.
 
     Both are ranked against `negatives` sampled items or against the whole pool; ask
     `edgefr.metrics.evaluate`.
@@ -46,21 +47,20 @@ class LeaveOneOut(BaseModel):
     )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """One split, "main". Raises `InputError` when nobody can be evaluated or too many negatives are
-        asked.
-        """
+        """Return one split, "main"; `InputError` when nobody can be evaluated or too many negatives are asked."""
         held = _hold_out(dataset, _first_times(dataset), self.min_interactions)
         pool, nothing = np.arange(len(dataset.catalogue), dtype=np.int32), Ragged.empty(len(dataset.users))
         return (_split("main", dataset, held, pool, nothing, self.negatives, seed),)
 
     def describe(self, dataset: Dataset) -> str:
-        """One line that says how the numbers beside it were made."""
+        """Write one line that says how the numbers beside it were made."""
         return f"leave-one-out by {_clock(dataset)}; {_rules(self.negatives, self.min_interactions)}"
 
 
 class CrossDomain(BaseModel):
-    """TransFR's cross-domain task: learn in `source`, recommend in `target` to users who are in both (TransFR
-    §4.1).
+    """This is TransFR's cross-domain task (TransFR §4.1):
+
+    learn in `source`, recommend in `target` to users who are in both.
 
     The split "source" is leave-one-out over all of the source's users. The split "target" is leave-one-out
     over the overlapping users: its `train` serves local training only, its `history` is the user's source
@@ -77,7 +77,7 @@ class CrossDomain(BaseModel):
     )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """The splits "source" and "target". Raises `InputError` as `LeaveOneOut`, and for unknown domains."""
+        """Return the splits "source" and "target". Raises `InputError` as `LeaveOneOut`, and for unknown domains."""
         for name in (self.source, self.target):
             if name not in dataset.domains:
                 raise unknown(f"domain of data set '{dataset.name}'", name, dataset.domains)
@@ -99,7 +99,7 @@ class CrossDomain(BaseModel):
         return first, _split("target", dataset, held, pools[self.target], history, *draw)
 
     def describe(self, dataset: Dataset) -> str:
-        """One line that says how the numbers beside it were made."""
+        """Write one line that says how the numbers beside it were made."""
         rules = _rules(self.negatives, self.min_interactions)
         return (
             f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
@@ -128,7 +128,7 @@ def _rules(negatives: int, min_interactions: int) -> str:
 
 @dataclass(frozen=True)
 class _Held:
-    """Rows of a data set in time order per user, int64 [n], and which of them are held out, bool [n]."""
+    """These are rows of a data set in time order per user, int64 [n], and which of them are held out, bool [n]."""
 
     rows: npt.NDArray[np.int64]
     valid: npt.NDArray[np.bool_]
@@ -136,7 +136,7 @@ class _Held:
 
 
 def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
-    """Rows where a user has an item for the first time, by user and time, int64 [n]."""
+    """Return the rows where a user has an item for the first time, by user and time, int64 [n]."""
     ends, parts, items = dataset.offsets, [np.empty(0, np.int64)], len(dataset.catalogue)
     first = 0
     while first < len(ends) - 1:  # as many whole users at a time as fit the cache, at least one
@@ -153,7 +153,7 @@ def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
 
 
 def _by_time(user: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Rows sorted by user and time with those of equal times turned round: first in the file = newest."""
+    """Return the rows sorted by user and time with those of equal times turned round: first in the file = newest."""
     rows = np.arange(len(user))
     if not len(rows):
         return rows
@@ -163,7 +163,7 @@ def _by_time(user: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.ND
 
 
 def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: int) -> _Held:
-    """Newest row of a user = test, the one before = validation; users with too few rows have neither."""
+    """Hold out the newest row of a user = test, the one before = validation; users with too few rows have neither."""
     counts = np.bincount(dataset.user[rows], minlength=len(dataset.users))
     last = np.cumsum(counts)[counts >= min_interactions] - 1
     if not len(last):
@@ -195,7 +195,7 @@ def _split(
     check_room(dataset, evaluated, kept.counts[evaluated] + 2, len(pool), negatives)
 
     def candidates(which: str, target: Items) -> Items | Candidates:
-        key = keyed.key(seed, f"negatives/{name}/{which}")
+        key = keyed.key(seed, purposes.candidates(name, which))
         return drawn(Candidates(key, evaluated, target, kept, (valid, test), pool, negatives))
 
     return Split(name, kept, history, valid, test, pool, candidates("valid", valid), candidates("test", test))

@@ -23,6 +23,6 @@ _LAYOUT = Layout(
 
 
 def read(data_dir: Path, progress: Progress | None) -> Dataset:
-    """2,756,101 events of 1,407,580 visitors; sessions are of views unless protocol.drop says otherwise."""
+    """Read 2,756,101 events of 1,407,580 visitors; sessions are of views unless protocol.drop says otherwise."""
     with open_archive(data_dir, "retailrocket", RETAILROCKET) as archive:
         return read_events(archive, "events.csv", "retailrocket", "products", _LAYOUT)

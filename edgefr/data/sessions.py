@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.ragged import Ragged
+from edgefr import purposes
 from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset, Kinds
 from edgefr.data.split import Items, Split, Which
@@ -28,8 +29,10 @@ _PARTS = {"valid": 1, "test": 2}
 
 @dataclass(frozen=True)
 class Sessions:
-    """Every session that takes part: row s of `items` (int32 item numbers, repeats kept) and of `times` (int64 unix
-    seconds, the same offsets) is session s in time order.
+    """This holds every session that takes part.
+
+    Row s of `items` (int32 item numbers, repeats kept) and of `times` (int64 unix seconds, the same offsets) is session
+    s in time order.
 
     Sessions are numbered by user and time; `user` int64 [sessions] says whose they are. Row u of `train` [users] lists
     the numbers of user u's training sessions in time order (int64); `valid`, `test` int64 [users] are the number of
@@ -47,11 +50,11 @@ class Sessions:
         return len(self.user)
 
     def held(self, which: Which) -> Ints:
-        """The held-out session of every user, int64 [users], -1 for none."""
+        """Return the held-out session of every user, int64 [users], -1 for none."""
         return self.valid if which == "valid" else self.test
 
     def statistics(self) -> dict[str, Any]:
-        """Counts for a report, named as in FCUCR's Table 1, and the sessions of each part."""
+        """Return counts for a report, named as in FCUCR's Table 1, and the sessions of each part."""
         return {
             "users": len(np.unique(self.user)),
             "items": len(np.unique(self.items.values)),
@@ -65,7 +68,9 @@ class Sessions:
 
 
 class SessionsProtocol(BaseModel):
-    """Sessions by inactivity: the last one of a user is the test, the second last validates, the others train.
+    """This protocol makes sessions by inactivity:
+
+    the last one of a user is the test, the second last validates, the others train.
 
     What is asked for is a held-out session's last item, from those before it. It may be an item that the user had:
     full ranking leaves nothing out. A data set that was released in sessions and parts is used as it was released.
@@ -97,8 +102,9 @@ class SessionsProtocol(BaseModel):
     )
 
     def restrict(self, dataset: Dataset) -> Dataset:
-        """The interactions that take part, with the users and items that have some, in the order they had; sessions
-        and parts are in its columns.
+        """Return the interactions that take part, with the users and items that have some, in the order they had.
+
+        Sessions and parts are in its columns.
 
         Raises `InputError` as `apply`.
         """
@@ -122,7 +128,7 @@ class SessionsProtocol(BaseModel):
         )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, Sessions]:
-        """The split "main" and the sessions it was made of.
+        """Return the split "main" and the sessions it was made of.
 
         `Split.train` are a user's different training items by first appearance, `Split.valid` and `Split.test` the
         last items of the held-out sessions, `Split.pool` the items seen in training. Raises `InputError` when there
@@ -153,7 +159,7 @@ class SessionsProtocol(BaseModel):
         return replace(split, name=purpose, valid=target, valid_candidates=table)
 
     def describe(self, dataset: Dataset) -> str:
-        """One line that says how the numbers beside it were made; `dataset` as it was loaded."""
+        """Write one line that says how the numbers beside it were made; `dataset` as it was loaded."""
         whole = "sessions and parts as released" if dataset.part is not None else self._how(dataset)
         dropped = [] if dataset.kinds is None else [dataset.kinds.names[kind] for kind in self._dropped(dataset.kinds)]
         negatives = {
@@ -171,7 +177,7 @@ class SessionsProtocol(BaseModel):
         )
 
     def _mend(self, dataset: Dataset) -> str:
-        """What to change where nobody can be tested."""
+        """Return what to change where nobody can be tested."""
         if dataset.part is not None:
             return "its parts are as released: drop fewer kinds of interaction (protocol.drop), or use more data"
         gap = "" if dataset.session is not None else f"raise protocol.gap_minutes ({self.gap_minutes:g}), "
@@ -182,7 +188,7 @@ class SessionsProtocol(BaseModel):
         return f"sessions {cut}, from {self.min_length} interactions; users with {self.min_sessions} sessions or more"
 
     def _dropped(self, kinds: Kinds) -> list[int]:
-        """The numbers of the kinds that are left out, ascending."""
+        """Return the numbers of the kinds that are left out, ascending."""
         asked = kinds.dropped if self.drop is None else self.drop
         numbers = {name: number for number, name in enumerate(kinds.names)}
         for kind in asked:
@@ -191,7 +197,7 @@ class SessionsProtocol(BaseModel):
         return sorted({numbers[kind] if isinstance(kind, str) else kind for kind in asked})
 
     def _cut(self, dataset: Dataset) -> _Cut:
-        """The rows that take part, by session."""
+        """Return the rows that take part, by session."""
         rows = np.arange(len(dataset.user))
         if dataset.kinds is not None:
             rows = rows[~np.isin(dataset.kinds.number, self._dropped(dataset.kinds))]
@@ -212,7 +218,7 @@ class SessionsProtocol(BaseModel):
         return cut
 
     def _pauses(self, dataset: Dataset, rows: Ints) -> Ints:
-        """A number for the session of every row [n], by user; its own column's, or cut at pauses."""
+        """Return a number for the session of every row [n], by user; its own column's, or cut at pauses."""
         if dataset.session is not None:
             return dataset.session[rows]
         if not dataset.clock:
@@ -233,8 +239,9 @@ class SessionsProtocol(BaseModel):
     def _asked(
         self, dataset: Dataset, items: Ragged, asked: Ints, known: tuple[Ragged, Items], purpose: str, seed: int
     ) -> tuple[Items, Items | Candidates]:
-        """The last items of the sessions `asked` [users] (-1: none), and what each is ranked against; `known` are the
-        users' training items and all of them.
+        """Return the last items of the sessions `asked` [users] (-1: none), and what each is ranked against.
+
+        `known` are the users' training items and all of them.
         """
         train, pool = known
         users = np.flatnonzero(asked >= 0)
@@ -242,7 +249,7 @@ class SessionsProtocol(BaseModel):
         owned = _owned(train, target, self.candidates != "any")
         if len(users):
             check_room(dataset, users, owned.counts[users], len(pool), self.negatives)
-        key = keyed.key(seed, f"negatives/sessions/{purpose}")
+        key = keyed.key(seed, purposes.session_candidates(purpose))
         table = drawn(Candidates(key, users, target, owned, (), pool, self.negatives))
         if self.candidates != "own":
             return target, table
@@ -251,8 +258,9 @@ class SessionsProtocol(BaseModel):
 
 @dataclass(frozen=True)
 class _Cut:
-    """Rows of a data set [n] by session and time, the session `number` of each [n, ascending from 0]; `user` and `part`
-    of every session [sessions].
+    """This holds rows of a data set [n] by session and time.
+
+    `number` is the session of each [n, ascending from 0]; `user` and `part` are those of every session [sessions].
     """
 
     rows: Ints
@@ -261,14 +269,14 @@ class _Cut:
     part: npt.NDArray[np.uint8]
 
     def keep(self, sessions: npt.NDArray[np.bool_]) -> _Cut:
-        """These sessions alone, numbered anew."""
+        """Keep these sessions alone, numbered anew."""
         rows = sessions[self.number]
         number = (np.cumsum(sessions) - 1)[self.number[rows]]
         return _Cut(self.rows[rows], number, self.user[sessions], self.part[sessions])
 
 
 def _grouped(dataset: Dataset, rows: Ints, session: Ints) -> _Cut:
-    """Rows by session: rows of one user and one session number, sessions by their first row."""
+    """Group rows by session: rows of one user and one session number, sessions by their first row."""
     user = dataset.user[rows].astype(np.int64)
     names, session = np.unique(session, return_inverse=True)
     _, first, code = np.unique(user * max(len(names), 1) + session, return_index=True, return_inverse=True)
@@ -281,7 +289,7 @@ def _grouped(dataset: Dataset, rows: Ints, session: Ints) -> _Cut:
 
 
 def _known(dataset: Dataset, cut: _Cut) -> _Cut:
-    """Without held-out items that no training session has, and without held-out sessions that become too short."""
+    """Leave out held-out items that no training session has, and held-out sessions that become too short."""
     training = cut.part[cut.number] == 0
     seen = np.zeros(len(dataset.catalogue), bool)
     seen[dataset.item[cut.rows[training]]] = True
@@ -298,7 +306,7 @@ def _numbers(cut: _Cut, part: int, users: int) -> Ints:
 
 
 def _distinct(sessions: Sessions, users: int, items: int) -> tuple[Ragged, Items]:
-    """Every user's different training items by first appearance [users], and all of them, ascending."""
+    """Return every user's different training items by first appearance [users], and all of them, ascending."""
     each = sessions.items.take(sessions.train.values)
     user, item = sessions.user[sessions.train.values][each.rows], each.values
     first = np.sort(np.unique(user * items + item, return_index=True)[1])
@@ -306,7 +314,7 @@ def _distinct(sessions: Sessions, users: int, items: int) -> tuple[Ragged, Items
 
 
 def _owned(train: Ragged, target: Items, everything: bool) -> Ragged:
-    """What is never drawn for a user [users]: the target and, with `everything`, the training items; once each."""
+    """Return what is never drawn for a user [users], once each: the target and, with `everything`, training items."""
     asked = np.flatnonzero(target >= 0)
     own = train.values != np.repeat(target, train.counts) if everything else np.zeros(len(train.values), bool)
     user = np.concatenate([train.rows[own], asked])
@@ -316,8 +324,9 @@ def _owned(train: Ragged, target: Items, everything: bool) -> Ragged:
 
 
 def _with_own(table: Items, train: Ragged, most: int, keys: npt.NDArray[np.uint64]) -> Items:
-    """The table [n, 1 + negatives] with up to `most` negatives of each row replaced by items that its user trains on
-    [n], chosen by the user's key [n]; never the target.
+    """Replace up to `most` negatives of each row of the table [n, 1 + negatives] by items that its user trains on.
+
+    They are chosen by the user's key [n]; never the target.
     """
     other = train.values != table[train.rows, 0]
     row, item = train.rows[other], train.values[other]

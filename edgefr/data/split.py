@@ -1,4 +1,4 @@
-"""What a protocol hands out: what every user trains on, what is held out and what it is ranked against."""
+"""A split is what a protocol hands out: what every user trains on, what is held out and what it is ranked against."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Which = Literal["valid", "test"]
 
 @dataclass(frozen=True)
 class Split:
-    """What every user trains on and what is held out. Row u of each table is user u of the data set.
+    """A split says what every user trains on and what is held out. Row u of each table is user u of the data set.
 
     `name`: "main", "source" and "target" of a cross-domain task, or what else a protocol asks. `train` and
     `history`: items in time order; `history` is what the user has in the other domain and may serve as context
@@ -39,5 +39,5 @@ class Split:
     repeats: bool = False
 
     def users(self, which: Which) -> npt.NDArray[np.int64]:
-        """The users with a held-out item, ascending, int64 [n]."""
+        """Return the users with a held-out item, ascending, int64 [n]."""
         return np.flatnonzero((self.valid if which == "valid" else self.test) >= 0)

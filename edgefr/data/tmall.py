@@ -1,5 +1,6 @@
-"""Tmall's shopping logs in the layouts that Tianchi publishes: of the repeat buyers (dates alone), and of the mobile
-recommendation (hours).
+"""This module reads Tmall's shopping logs in the layouts that Tianchi publishes.
+
+They are the logs of the repeat buyers (dates alone), and of the mobile recommendation (hours).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def _dates(archive: Archive, member: str, line: int, column: pa.Array) -> npt.NDArray[np.int64]:
-    """Month and day as one number, 1111 for the 11th of November, as seconds of its midnight."""
+    """Read month and day as one number, 1111 for the 11th of November, as seconds of its midnight."""
     month, day = np.divmod(column.to_numpy(), 100)
     inside = (month >= 1) & (month <= 12)
     bad = ~(inside & (day >= 1) & (day <= _DAYS[np.where(inside, month, 1) - 1]))
@@ -59,7 +60,7 @@ _LAYOUTS = {
 
 
 def read(data_dir: Path, progress: Progress | None) -> Dataset:
-    """The log that the archive `tmall` holds, of every kind of action."""
+    """Read the log that the archive `tmall` holds, of every kind of action."""
     with open_archive(data_dir, "tmall", TMALL) as archive:
         for member, layout in _LAYOUTS.items():
             found = [name for name in archive.members if name.rpartition("/")[2] == member]

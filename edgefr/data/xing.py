@@ -1,4 +1,4 @@
-"""XING's job postings: the sessions released with FCUCR, and the interactions of the RecSys Challenge 2017."""
+"""This module reads XING's job postings: the sessions released with FCUCR, and the RecSys Challenge 2017."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _Columns = tuple[npt.NDArray[np.integer], ...]
 
 
 class ChallengeOptions(BaseModel):
-    """What is read of the challenge's interactions."""
+    """The options say what is read of the challenge's interactions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     impressions: bool = Field(False, description="also read postings that were only shown, which most rows are")
 
 
 def read_sessions(data_dir: Path, progress: Progress | None) -> Dataset:
-    """The release: 877 users, 24,390 postings, 83,907 interactions in 5,982 sessions, each of one part."""
+    """Read the release: 877 users, 24,390 postings, 83,907 interactions in 5,982 sessions, each of one part."""
     with open_file(data_dir, _FILE, XING) as archive:
         users, items, parts = Numbering(), Numbering(), list[_Columns]()
         for row, block in _blocks(archive):
@@ -60,7 +60,7 @@ def read_sessions(data_dir: Path, progress: Progress | None) -> Dataset:
 
 
 def read_challenge(data_dir: Path, options: ChallengeOptions, progress: Progress | None) -> Dataset:
-    """The challenge's `interactions.csv` (tabs; user_id, item_id, interaction_type, created_at), in one table."""
+    """Read the challenge's `interactions.csv` (tabs; user_id, item_id, interaction_type, created_at), in one table."""
     skipped = () if options.impressions else ("impression",)
     names = ("user_id", "item_id", "created_at", "interaction_type")
     layout = Layout(*names, SECONDS, KINDS, dropped=_DROPPED, skipped=skipped, separator="\t")
@@ -69,7 +69,7 @@ def read_challenge(data_dir: Path, options: ChallengeOptions, progress: Progress
 
 
 def _blocks(archive: Archive) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(number of the first row, from 1; rows) block by block, whole numbers as int64 and the part as text."""
+    """Yield (number of the first row, from 1; rows) block by block, whole numbers as int64 and the part as text."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -90,7 +90,7 @@ def _blocks(archive: Archive) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _checked(archive: Archive, row: int, block: pa.RecordBatch, users: Numbering, items: Numbering) -> _Columns:
-    """user, item, kind, time, session and part of a block, as numbers."""
+    """Return user, item, kind, time, session and part of a block, as numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

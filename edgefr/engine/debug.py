@@ -1,4 +1,4 @@
-"""The plain executor: one client at a time, nothing batched. Slow on purpose: put a breakpoint in `client`.
+"""The plain executor takes one client at a time, nothing batched. Slow on purpose: put a breakpoint in `client`.
 
 It is the oracle of the contract tests: it shares with the vectorised executor only the draws, the optimiser maths and
 the program itself.
@@ -6,6 +6,7 @@ the program itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -17,13 +18,15 @@ from edge.replay import Replay
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.sequences import TABLE, SessionProgram, batch_of
+from edgefr.engine.sequences import batch_of, draws_of, program_of
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
-from edgefr.methods.program import One, Phase, Tensors, Window
+from export.batches import One, Pairs, Window
+from export.program import Phase, SessionProgram, Tensors, turns
 
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
     """Train the clients one after another; see `edgefr.engine.work.Executor`."""
+    private = work.begun(private, clients)
     if isinstance(work.sampler, SessionSampler):
         return sessions(work, shared, private, clients)
     ended = []
@@ -52,13 +55,13 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
 
 
 def _whole(work: LocalWork, name: str, number: int) -> Tensor:
-    """A client's whole table of a `rows` tensor that is not shared."""
+    """Return a client's whole table of a `rows` tensor that is not shared."""
     items = np.arange(work.program.specs[name].shape[0])
     return work.tables[name].rows(np.full_like(items, number), items).to(work.device)
 
 
 def _written(work: LocalWork, name: str, clients: Clients, after: list[Tensor]) -> RowUpdates:
-    """The rows of the clients' whole tables that are others than before."""
+    """Return the rows of the clients' whole tables that are others than before."""
     tables = torch.stack(after)
     before = torch.stack([_whole(work, name, int(number)) for number in clients])
     slots, items = (tables != before).any(2).nonzero().unbind(1)
@@ -70,34 +73,47 @@ def client(
 ) -> dict[str, Tensor]:
     """Everything one client does in a round: its tensors after all phases."""
     tensors = {**shared, **private}
-    for phase in work.phases:
-        phase = replace(phase, number=work.round)
-        train_phase(work, tensors, phase, number, replay if phase.when == "round" else None)
+    for phases in turns(work.phases):
+        phases = [replace(phase, number=work.round) for phase in phases]
+        train_phases(work, tensors, phases, number, replay if phases[0].when == "round" else None)
     return tensors
 
 
-def train_phase(
-    work: LocalWork, tensors: dict[str, Tensor], phase: Phase, number: int, replay: Replay | None = None
+def train_phases(
+    work: LocalWork, tensors: dict[str, Tensor], phases: Sequence[Phase], number: int, replay: Replay | None = None
 ) -> None:
-    """One phase of one client; `tensors` is updated in place with new tensors (the broadcast is left alone)."""
-    who, sampler = np.array([number]), cast(Sampler, work.sampler)
-    tensors.update({name: tensors[name].clone() for name in phase.trains})
-    optimiser = Optimiser(phase.optimiser, phase.lr, {name: tensors[name].shape for name in phase.trains}, phase.beta_2)
+    """One phase of one client, or some that take turns step by step.
+
+    `tensors` is updated in place with new tensors (the broadcast is left alone).
+    """
+    who, sampler, first = np.array([number]), cast(Sampler, work.sampler), phases[0]
+    tensors.update({name: tensors[name].clone() for phase in phases for name in phase.trains})
+    optimisers = [Optimiser(p.optimiser, p.lr, {n: tensors[n].shape for n in p.trains}, p.beta_2) for p in phases]
     history = _examples(work, work.context[number], None) if work.program.needs_history else None
     done = 0
-    for epoch in range(phase.epochs):
-        examples = sampler.epoch(who, phase.purpose, work.round, epoch)
-        for start in range(0, len(examples.items), sampler.batch_size):
-            stop = start + sampler.batch_size
+    for epoch in range(first.epochs):
+        examples = sampler.epoch(who, first.purpose, work.round, epoch, which=first.which)
+        size = examples.batch(sampler.batch_size)
+        for start in range(0, len(examples.items), size):
+            stop = start + size
             done += 1
             batch = _examples(work, examples.items[start:stop], examples.label[start:stop], history)
-            train_step(work, tensors, phase, optimiser, _with_replay(work, batch, replay), done)
+            if first.which.pairs:
+                batch = replace(batch, pairs=_pairs(len(batch.items), examples.group, work.device))
+            for phase, optimiser in zip(phases, optimisers, strict=True):
+                train_step(work, tensors, phase, optimiser, _with_replay(work, batch, replay), done)
+
+
+def _pairs(examples: int, group: int, device: torch.device) -> Pairs:
+    """Return every positive with the negatives after it."""
+    places = torch.arange(examples, device=device).view(-1, group)
+    return Pairs(places[:, 0], places[:, 1:], torch.full((len(places),), 1 / len(places), device=device))
 
 
 def train_step(
     work: LocalWork, tensors: dict[str, Tensor], phase: Phase, optimiser: Optimiser, batch: One, number: int
 ) -> None:
-    """One optimiser step. Of `rows` tensors the rows of the batch are read, changed and put back."""
+    """Take one optimiser step. Of `rows` tensors the rows of the batch are read, changed and put back."""
     touched, place = batch.items.unique(return_inverse=True)
     where = {n: touched if work.program.specs[n].kind == "rows" else slice(None) for n in phase.uses}
     leaves = {name: tensors[name][where[name]].detach().requires_grad_(name in phase.trains) for name in phase.uses}
@@ -120,7 +136,7 @@ def _examples(work: LocalWork, items: np.ndarray, label: np.ndarray | None, hist
 
 
 def _with_replay(work: LocalWork, batch: One, replay: Replay | None) -> One:
-    """The batch with the client's replayed examples after its own."""
+    """Return the batch with the client's replayed examples after its own."""
     if replay is None:
         return batch
     items = torch.from_numpy(replay.items[0].astype(np.int64)).to(work.device)
@@ -135,56 +151,89 @@ def _with_replay(work: LocalWork, batch: One, replay: Replay | None) -> One:
 
 
 def sessions(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
-    """Train clients on their windows one after another, each with a whole item table of its own."""
-    program, sampler = cast(SessionProgram, work.program), cast(SessionSampler, work.sampler)
-    (phase,) = work.phases
+    """Train clients on their windows one after another, each with whole tables of its own."""
+    program = program_of(work)
+    tables = [name for name in trained(program, work.phases, "shared", "rows")]
     found: list[tuple[dict[str, Tensor], dict[str, Tensor], Tensor | None]] = []
-    rows: list[tuple[Tensor, Tensor]] = []
+    rows: dict[str, list[Tensor]] = {name: [] for name in tables}
+    items: list[Tensor] = []
     for slot, number in enumerate(clients):
-        draw = sampler.draw(np.array([number]), phase.purpose, work.round, phase.epochs)
+        draws = draws_of(work, np.array([number]))
         own = {**shared, **{name: value[slot].to(work.device) for name, value in private.items()}}
-        touched = torch.from_numpy(draw.touched).to(work.device)
-        windows = [_alone(batch_of(draw, epoch, work.device), touched) for epoch in range(phase.epochs)]
-        after, message = session(program, phase, own, windows)
-        change = after[TABLE] - shared[TABLE] if TABLE in phase.trains else torch.zeros_like(shared[TABLE])
-        rows.append((touched, change[touched]))
+        touched = torch.from_numpy(next(iter(draws.values())).touched).to(work.device)
+        windows = {
+            purpose: [_alone(batch_of(draw, epoch, work.device), touched) for epoch in range(len(draw.negatives))]
+            for purpose, draw in draws.items()
+        }
+        after, message = session(program, work.phases, own, windows, work.round)
+        for name in tables:
+            rows[name].append((after[name] - shared[name])[touched])
+        items.append(touched)
         found.append((after, program.remember(after), message))
     dense = {
         name: torch.stack([after[name] - shared[name] for after, _, _ in found])
-        for name in trained(program, work.phases, "shared")
-        if name != TABLE
+        for name in trained(program, work.phases, "shared", "dense")
     }
-    slots = torch.cat([torch.full_like(touched, slot) for slot, (touched, _) in enumerate(rows)])
-    table = RowUpdates(torch.cat([touched for touched, _ in rows]), slots, torch.cat([value for _, value in rows]))
+    slots = torch.cat([torch.full_like(touched, slot) for slot, touched in enumerate(items)])
+    changed = {name: RowUpdates(torch.cat(items), slots, torch.cat(values)) for name, values in rows.items()}
     kept = {n: torch.stack([after[n] for after, _, _ in found]) for n in trained(program, work.phases, "private")}
     kept |= {name: torch.stack([memory[name] for _, memory, _ in found]) for name in found[0][1]}
     messages = [message for _, _, message in found if message is not None]
-    changed = {TABLE: table} if TABLE in phase.trains else {}
     return Updates(dense, changed, kept, torch.stack(messages) if messages else None)
 
 
 def session(
-    program: SessionProgram, phase: Phase, before: Tensors, windows: list[Window]
+    program: SessionProgram,
+    phases: Sequence[Phase],
+    before: Tensors,
+    windows: Mapping[str, Sequence[Window]],
+    number: int = 0,
 ) -> tuple[dict[str, Tensor], Tensor | None]:
-    """One client's tensors after a phase, one window per epoch, and the prototype of what it has then."""
+    """Return one client's tensors after a phase, one window per epoch, and the prototype of what it has then."""
     tensors = {name: value.clone() for name, value in before.items()}
-    optimiser = Optimiser(phase.optimiser, phase.lr, {n: tensors[n].shape for n in phase.trains}, phase.beta_2)
+    first = windows[phases[0].purpose][0]
     with torch.no_grad():
-        taught = program.teach(tensors, windows[0])
-    for number, window in enumerate(windows):
-        leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
-        loss = program.loss({**tensors, **leaves}, replace(window, taught=taught), phase)
-        gradients = torch.autograd.grad(loss, list(leaves.values()))
-        with torch.no_grad():
-            for name, gradient in zip(phase.trains, gradients, strict=True):
-                optimiser.step(name, tensors[name], gradient, np.array(number + 1))
+        taught = program.teach(tensors, first)
+    for together in turns(phases):
+        together = [replace(phase, number=number) for phase in together]
+        optimisers = [Optimiser(p.optimiser, p.lr, {n: tensors[n].shape for n in p.trains}, p.beta_2) for p in together]
+        for epoch in range(together[0].epochs):
+            window = replace(windows[together[0].purpose][epoch], taught=taught)
+            for phase, optimiser in zip(together, optimisers, strict=True):
+                _window_step(program, phase, optimiser, tensors, window, epoch + 1)
     with torch.no_grad():
-        message = program.publish(tensors, windows[0]) if program.publishes == "trained" else None
+        message = program.publish(tensors, first) if program.publishes == "trained" else None
     return tensors, message
 
 
+def _window_step(
+    program: SessionProgram,
+    phase: Phase,
+    optimiser: Optimiser,
+    tensors: dict[str, Tensor],
+    window: Window,
+    number: int,
+) -> None:
+    """Take one optimiser step on a window; `tensors` are changed in place."""
+    leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
+    loss = program.loss({**tensors, **leaves}, window, phase)
+    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    with torch.no_grad():
+        for name, gradient in zip(phase.trains, gradients, strict=True):
+            optimiser.step(name, tensors[name], gradient, np.array(number))
+
+
 def _alone(window: Window, touched: Tensor) -> Window:
-    """The only client of a window, its items by their numbers in the catalogue: no leading dimension, no rows."""
+    """Return the only client of a window, its items by their numbers in the catalogue: no client dimension, no rows."""
     items, real = touched[window.items[0]], window.label[0]
     positive, negative = touched[window.positive[0]], touched[window.negative[0]]
-    return Window(items, items, real, window.weight[0], times=window.times[0], positive=positive, negative=negative)
+    return Window(
+        items,
+        items,
+        real,
+        window.weight[0],
+        times=window.times[0],
+        positive=positive,
+        negative=negative,
+        target=positive,
+    )

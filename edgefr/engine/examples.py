@@ -1,4 +1,4 @@
-"""The executor of example-level DP-SGD: one client at a time, gradients example by example, through opacus.
+"""The executor of example-level DP-SGD takes one client at a time and gradients example by example, through opacus.
 
     records → a gradient of each (opacus) → clip, sum, noise, mean (opacus) → the engine's optimiser
 
@@ -23,12 +23,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from edge.sampling import Sampler
+from edge.sampling import EVERYTHING, Sampler
+from edgefr import purposes
 from edgefr.engine import inline
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.probe import probe
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
-from edgefr.methods.program import LocalProgram, One, Phase, Tensors, Transformer
+from export.batches import One
+from export.program import LocalProgram, Phase, SessionProgram, Tensors
 from privacy import keyed
 from privacy.clip import TARGET
 from privacy.errors import InputError
@@ -45,8 +47,10 @@ EXACT = 2**24
 
 @dataclass(frozen=True)
 class DPSGD:
-    """An executor (`edgefr.engine.work.Executor`): clips a record's gradient to `clip` and adds noise of standard
-    deviation `sigma` x `clip` to the sum of a step. The noise is keyed by (seed, phase, round, client)."""
+    """This executor (`edgefr.engine.work.Executor`) clips each record's gradient and noises the sum of a step.
+
+    It clips to `clip` and adds noise of standard deviation `sigma` x `clip`, keyed by (seed, phase, round, client).
+    """
 
     clip: float
     sigma: float
@@ -59,7 +63,7 @@ class DPSGD:
             raise InputError("privacy.examples protects no replayed interactions; use a strategy without memory")
         if not isinstance(work.sampler, Sampler):
             raise InputError("privacy.examples protects interactions one by one, not sessions; use another method")
-        private = without_memory(private)
+        private = without_memory(work.begun(private, clients))
         terms = self.clip, self.sigma, planned_records(work.sampler), work.device
         steps = [PrivateSteps(work.program, phase, *terms) for phase in work.phases]
         ended = []
@@ -72,7 +76,7 @@ class DPSGD:
 
 
 class PrivateSteps:
-    """The steps of one phase: opacus around the program's loss of a record.
+    """These are the steps of one phase: opacus around the program's loss of a record.
 
     Tensors come in whole, as one client has them; records are int64 [n, 1 + negatives], the interaction's item first.
     `planned`: records of a full step, which sums are divided by.
@@ -99,7 +103,7 @@ class PrivateSteps:
         )
 
     def step(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
-        """The noised sum of the records' clipped gradients / `planned`, whole tensors by name."""
+        """Return the noised sum of the records' clipped gradients / `planned`, whole tensors by name."""
         touched = self._load(tensors, records)
         parts = self._parts(records)
         for place, part in enumerate(parts):
@@ -117,7 +121,7 @@ class PrivateSteps:
         return out
 
     def each(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
-        """Every record's own gradient before the clip, [n, *shape] by name."""
+        """Return every record's own gradient before the clip, [n, *shape] by name."""
         touched = self._load(tensors, records)
         self._gradients(records)
         out = {}
@@ -156,7 +160,7 @@ class PrivateSteps:
             setattr(parameter, "grad_sample", gradients.nan_to_num(0.0, 0.0, 0.0))  # noqa: B010  (opacus's own name)
 
     def _whole(self, name: str, gradient: Tensor, tensors: Tensors, touched: Tensor) -> Tensor:
-        """The gradient of a whole tensor: rows of a table that nobody read have noise alone."""
+        """Return the gradient of a whole tensor: rows of a table that nobody read have noise alone."""
         if not self._is_table(name):
             return gradient
         out = tensors[name].new_zeros(tensors[name].shape)
@@ -170,7 +174,7 @@ class PrivateSteps:
 
 
 class _Setting:
-    """What a loss reads beside its parameters. opacus copies the module, and the copy reads the same."""
+    """A loss reads this beside its parameters. opacus copies the module, and the copy reads the same."""
 
     def __init__(self, program: LocalProgram, phase: Phase):
         self.program, self.phase = program, phase
@@ -182,7 +186,9 @@ class _Setting:
 
 
 class _RecordLoss(nn.Module):
-    """A client's trained tensors as parameters; a record as (place among the rows read, item) [1, 1 + k, 2] → loss [1].
+    """This has a client's trained tensors as parameters.
+
+    A record is (place among the rows read, item) [1, 1 + k, 2] → loss [1].
 
     No layers, so no hooks to be fooled: opacus has functorch call it with one record at a time.
     """
@@ -202,7 +208,9 @@ class _RecordLoss(nn.Module):
 
 
 def batch_of(records: Tensor, places: Tensor | None = None) -> One:
-    """Records [n, 1 + k] as a batch of one client, whose loss is their mean; `places` index its rows (None: items do).
+    """Return records [n, 1 + k] as a batch of one client, whose loss is their mean; `places` index its rows (None:
+
+    items do).
 
     >>> batch_of(torch.tensor([[7, 1, 2]])).label.tolist()
     [1.0, 0.0, 0.0]
@@ -214,14 +222,14 @@ def batch_of(records: Tensor, places: Tensor | None = None) -> One:
 
 
 def records_of(sampler: Sampler, client: int, purpose: str, *path: int) -> npt.NDArray[np.int64]:
-    """A client's records of an epoch in keyed order, [n, 1 + negatives]: each interaction once, its item first.
+    """Return a client's records of an epoch in keyed order, [n, 1 + negatives]: each interaction once, its item first.
 
     A negative is uniform over the pool without the record's own item. (What `Sampler.epoch` draws avoids all of the
     client's items, so every example would depend on all of them.) Every item of the client is in the pool.
     """
     positives = sampler.train[client].astype(np.int64)
     chosen, sorted_by = (
-        keyed.fold(keyed.key(sampler.seed, f"{purpose} {what} of records", *path), client)
+        keyed.fold(keyed.key(sampler.seed, purposes.records(purpose, what), *path), client)
         for what in ("negatives", "order")
     )
     last = len(sampler.pool) - 1
@@ -233,16 +241,16 @@ def records_of(sampler: Sampler, client: int, purpose: str, *path: int) -> npt.N
 
 
 def planned_records(sampler: Sampler) -> int:
-    """Records of a full step: at least one."""
+    """Count the records of a full step: at least one."""
     return max(1, sampler.batch_size // (1 + sampler.negatives))
 
 
 def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: PrivateSteps, client: int) -> None:
-    """One phase of one client; `tensors` is updated in place with new tensors (the broadcast is left alone)."""
+    """Train one phase of one client. `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     phase = steps.phase
     tensors.update({name: tensors[name].clone() for name in phase.trains})
     optimiser = Optimiser(phase.optimiser, phase.lr, {n: tensors[n].shape for n in phase.trains}, phase.beta_2)
-    steps.generator.manual_seed(keyed.key(sampler.seed, f"noise of {phase.name}", round_, client))
+    steps.generator.manual_seed(keyed.key(sampler.seed, purposes.noise_of_steps(phase.name), round_, client))
     for done, records in enumerate(_batches(sampler, round_, phase, client), 1):
         gradients = steps.step(tensors, torch.from_numpy(records).to(steps.generator.device))
         with torch.no_grad():
@@ -251,7 +259,7 @@ def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: Pri
 
 
 def _batches(sampler: Sampler, round_: int, phase: Phase, client: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The records of every step of a phase."""
+    """Yield the records of every step of a phase."""
     size = planned_records(sampler)
     for epoch in range(phase.epochs):
         records = records_of(sampler, client, phase.purpose, round_, epoch)
@@ -259,7 +267,7 @@ def _batches(sampler: Sampler, round_: int, phase: Phase, client: int) -> Iterat
 
 
 def _updates(work: LocalWork, shared: Tensors, ended: list[dict[str, Tensor]]) -> Updates:
-    """Updates of clients: every row of a table has changed."""
+    """Return the updates of clients: every row of a table has changed."""
     dense: dict[str, Tensor] = {}
     rows: dict[str, RowUpdates] = {}
     for name in trained(work.program, work.phases, "shared"):
@@ -276,14 +284,14 @@ def _updates(work: LocalWork, shared: Tensors, ended: list[dict[str, Tensor]]) -
 
 
 def plan_for(settings: PrivacySettings, program: LocalProgram, rounds: int) -> ExamplePlan | None:
-    """What DP-SGD on the device means for a run of `rounds` rounds; None for plain steps."""
+    """Say what DP-SGD on the device means for a run of `rounds` rounds; None for plain steps."""
     if settings.examples is None:
         return None
     return plan_examples(settings.examples, settings.delta, max(rounds, 1), uses_per_round(program))
 
 
 def uses_per_round(program: LocalProgram) -> int:
-    """How often a round uses an example: once in every epoch of every phase."""
+    """Count how often a round uses an example: once in every epoch of every phase."""
     return sum(phase.epochs for phase in program.phases if phase.when == "round")
 
 
@@ -300,10 +308,12 @@ def check_program(program: LocalProgram) -> None:
             "privacy.examples: a mean over the history makes every example depend on all of a client's interactions; "
             "use model.user_encoder=vector"
         )
-    if Transformer.of(program) is not None:
+    if program.transformer is not None:
         raise InputError("privacy.examples is not for clients that run a language model; use model.client=mlp")
-    if hasattr(program, "publish"):
-        raise InputError(f"privacy.examples does not protect the messages that clients of {program.name} publish")
+    if isinstance(program, SessionProgram):
+        raise InputError(f"privacy.examples protects single interactions, and {program.name} reads sessions: use fedmf")
+    if any(phase.which != EVERYTHING or phase.alternates for phase in program.phases):
+        raise InputError(f"privacy.examples is for phases that learn from single examples, and not {program.name}'s")
     for name, spec in program.specs.items():
         if spec.kind == "rows" and spec.place != "shared":
             raise InputError(f"privacy.examples: every row of a client's own table {name} would be noise; use fedmf")

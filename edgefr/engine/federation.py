@@ -5,11 +5,10 @@
 Where rounds wait for no one a cohort is several groups, one per round its clients started in: each group trains from
 the broadcast of its start, and its updates count less the older that is (FedBuff, Nguyen et al. 2022).
 
-A robust rule (`cloud.rules`) takes the place of the sum: it sees every release, so the cohort's updates are all held
-until the round ends.
+For a rule that needs every update (`cloud.rules`) the cohort's updates are all held until the round ends.
 
 Owns: server state, the private tensors of all simulated clients, the order of a round. Does not own: local training
-(crews, executors), what a device lets out (`release`), costs and the clock (`edgefr.fleet`), mechanisms (`privacy`),
+(backends, executors), what a device lets out (`release`), costs and the clock (`edgefr.fleet`), mechanisms (`privacy`),
 averaging and other rules (`cloud`).
 """
 
@@ -27,31 +26,32 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.adaptive import ServerAdam
-from cloud.aggregate import Accumulator, SealedSum, moved
-from cloud.graph import relations
-from cloud.rules import Uploads, combine, joined, temporal_mean, weighted
+from cloud.aggregate import Accumulator, SealedSum
+from cloud.rule import Received, Rule
 from cloud.settings import AggregationSettings
+from cloud.uploads import Uploads, joined
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
+from edgefr import purposes
 from edgefr.engine import inline
-from edgefr.engine.crew import Alone, Crew
-from edgefr.engine.release import SHORT, Joint, Release, Terms
+from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
+from edgefr.engine.backend import BLOCK, Backend, InProcess
 from edgefr.engine.tables import RECEIVED, GraphRows, first_tables, keep_rows, tables_of, tensors_of
 from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
-from edgefr.methods.program import LocalProgram, Phase, Tensors
+from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 from privacy.compress import Projection
 from privacy.errors import InputError
 from privacy.guarantee import Event
+from privacy.mechanism import SAMPLERS
 from privacy.plan import Plan
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One maths thread: small products gain nothing from more, and sums keep their order on any machine."""
+    """Keep to one maths thread: small products gain nothing from more, and sums keep their order on any machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -62,8 +62,11 @@ def one_thread() -> Iterator[None]:
 
 @dataclass
 class Counters:
-    """What the engine did, for the summary. `norms` are joint norms of what was released, before clipping; `closed`
-    counts rounds of which nothing was learned for want of clients (`privacy.at_least`)."""
+    """The engine counts what it did, for the summary.
+
+    `norms` are joint norms of what was released, before clipping; `closed` counts rounds of which nothing was learned
+    for want of clients (`privacy.at_least`).
+    """
 
     clients: int = 0
     seconds: float = 0.0
@@ -76,7 +79,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Group:
-    """Clients of a cohort that started in round `number` from the broadcast `shared`.
+    """These are clients of a cohort that started in round `number` from the broadcast `shared`.
 
     `weight` in (0, 1] multiplies their updates, but not what the sum is divided by: an old update moves the model less
     (FedBuff, Nguyen et al. 2022, §3), and no update more than its clip lets it.
@@ -93,20 +96,20 @@ Cohort = Clients | Sequence[Group]
 
 
 def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
-    """How devices release for a rule. A fixed bound on the L2 norm is one more clip, so a sum is still enough.
+    """Return how devices release for a rule. A fixed bound on the L2 norm is one more clip, so a sum is still enough.
 
     Raises `InputError` for noise together with a rule that is not a sum: the noise is made for a clipped sum.
     """
     if plan.noise is not None and not aggregation.is_sum:
         raise InputError(f"noise is made for a sum of clipped updates, which rule {aggregation.rule} is not; use mean")
-    if plan.project is not None and aggregation.rule not in ("mean", "temporal-mean"):
+    if plan.project is not None and not aggregation.is_sum:
         raise InputError(f"a projection is made for a plain sum, which rule {aggregation.rule} does not take; use mean")
-    if plan.noise is not None and plan.noise.sampler == "opendp":
-        raise InputError("sampler opendp has bits of its own, so a run could not be repeated; here use grid")
+    if plan.noise is not None and not SAMPLERS[plan.noise.sampler].keyed:
+        raise InputError(f"sampler {plan.noise.sampler} has bits of its own, so a run could not be repeated; use grid")
     if plan.at_least > 1 and not aggregation.is_sum:
         raise InputError(f"rule {aggregation.rule} sees every upload, so privacy.at_least closes nothing; use mean")
     step = None if plan.noise is None else plan.noise.step
-    bound = aggregation.norm_bound if aggregation.rule == "norm-bounded" else None
+    bound = aggregation.entry.bound(aggregation)
     if bound is not None and (plan.clip is None or plan.norm == "l2"):
         return Terms(bound if plan.clip is None else min(plan.clip, bound), "l2", False, plan.guarantees, step=step)
     each = not aggregation.is_sum
@@ -114,11 +117,12 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
 
 
 class Federation:
-    """A server and its clients, round after round.
+    """A federation is a server and its clients, round after round.
 
     `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
-    clients are trained per vectorised call; results are summed shard by shard in a fixed order, so a run is the same
-    bit for bit for a given shard size, whoever runs the shards: `crew`, or `executor` in this process.
+    clients are trained per vectorised call; results are summed over blocks of `BLOCK` shards, and these sums in order,
+    so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or `executor` in this
+    process.
     """
 
     def __init__(
@@ -132,16 +136,16 @@ class Federation:
         plan: Plan,
         device: torch.device,
         executor: Executor = inline.run,
-        crew: Crew | None = None,
+        backend: Backend | None = None,
     ):
         self.program, self.seed, self.shard_size = program, seed, shard_size
-        self.crew: Crew = Alone(executor) if crew is None else crew
+        self.backend: Backend = InProcess(executor) if backend is None else backend
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.terms = terms_of(aggregation, plan)
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
         self.memory: Memory | None = None
         self.transfer: Transfer | None = None
-        self.adam = ServerAdam(aggregation.adaptive_lr, aggregation.adaptive_floor)
+        self.adam = self.rule.optimiser(aggregation)
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
@@ -149,20 +153,31 @@ class Federation:
         self.tables = first_tables(program, self.shared)
         self.counters = Counters(participation=np.zeros(clients, np.int64))
 
+    @property
+    def rule(self) -> Rule:
+        """Return what the server makes of a cohort's updates."""
+        rule: Rule = self.aggregation.entry
+        return rule
+
     def phases(self, when: str) -> list[Phase]:
         """Phases of local work of one kind that have anything to do."""
         return [p for p in self.program.phases if p.when == when and p.epochs > 0]
 
     def cohort(self, number: int, population: Clients, size: int) -> Clients:
-        """The clients invited to a round: `size` of the population without replacement, keyed by round."""
-        return keyed.choose(keyed.key(self.seed, "cohort", number), population, size)
+        """Draw the clients invited to a round: `size` of the population without replacement, keyed by round."""
+        return keyed.choose(keyed.key(self.seed, purposes.COHORT, number), population, size)
 
     def order(self, number: int, population: Clients) -> Clients:
-        """The population in the order in which a round asks it: any first `size` are the round's `cohort` of that."""
-        return population[np.argsort(keyed.fold(keyed.key(self.seed, "cohort", number), population), kind="stable")]
+        """Return the population in the order in which a round asks it:
+
+        any first `size` are the round's `cohort` of that.
+        """
+        return population[
+            np.argsort(keyed.fold(keyed.key(self.seed, purposes.COHORT, number), population), kind="stable")
+        ]
 
     def shards(self, clients: Clients, activity: npt.NDArray[np.int64]) -> list[Clients]:
-        """Clients by falling activity, cut into shards: similar sizes share a call, so little is padded."""
+        """Return clients by falling activity, cut into shards: similar sizes share a call, so little is padded."""
         order = clients[np.lexsort((clients, -activity[clients]))]
         return [order[at : at + self.shard_size] for at in range(0, len(order), self.shard_size)]
 
@@ -172,11 +187,12 @@ class Federation:
 
         A client is in one group of the cohort at most.
         """
-        self.crew.start()
+        self.backend.start()
         started = time.perf_counter()
         groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
-        if groups is cohort and self.aggregation.rule == "graph":
-            raise InputError("rule graph compares tables of one broadcast: use another fleet.rounds.policy than async")
+        if groups is cohort and self.rule.personal:
+            what = f"rule {self.rule.name} compares tables of one broadcast"
+            raise InputError(f"{what}: use another fleet.rounds.policy than async")
         phases = self.phases("round")
         shapes = self._shapes()
         terms = self._terms(number, shapes)
@@ -192,9 +208,11 @@ class Federation:
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
             shards = self.shards(group.clients, sampler.train.counts)
-            releases = self.crew.releases(work, terms, group.shared, self.private, shards)
-            for shard, part in zip(shards, releases, strict=True):
+            releases = self.backend.releases(work, terms, group.shared, self.private, shards)
+            for place, (shard, part) in enumerate(zip(shards, releases, strict=True), 1):
                 self._take(shard, part, total, group.weight)
+                if place % BLOCK == 0 or place == len(shards):
+                    total.end_block()
                 if self.transfer is not None and part.message is not None:
                     self.transfer.take(shard, part.message)
                 if part.each is not None:
@@ -214,7 +232,10 @@ class Federation:
         self.counters.seconds += time.perf_counter() - started
 
     def events(self, number: int) -> tuple[Event, ...]:
-        """What a client that takes part in round `number` releases: its update and, where one is sent, a prototype."""
+        """Return what a client that takes part in round `number` releases:
+
+        its update and, where one is sent, a prototype.
+        """
         if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
             return (self.plan.event,)
         return self.plan.event, self.plan.prototypes.event
@@ -224,13 +245,16 @@ class Federation:
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
 
     def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> Terms:
-        """What a device may release in a round: the run's terms, with the round's projection where there is one."""
+        """Return the terms on which a device may release in a round:
+
+        the run's, with the round's projection if there is one.
+        """
         if self.plan.project is None:
             return self.terms
         size = sum(math.prod(shape) for shape in shapes.values())
         return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
 
-    def _take(self, shard: Clients, part: Release, total: SealedSum, weight: float) -> None:
+    def _take(self, shard: Clients, part: ShardAggregate, total: SealedSum, weight: float) -> None:
         """Add a shard's partial sum times `weight` to the total and put its private tensors back."""
         total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, weight)
         self.counters.dropped += part.dropped
@@ -242,63 +266,46 @@ class Federation:
         keep_rows(self.tables, shard, part.tables)
 
     def _move(self, changed: list[str], total: Accumulator, each: list[Uploads], numbers: list[Clients]) -> None:
-        """Move the tensors in `changed` by the cohort's update, then pull tables back to the previous block's.
+        """Move the tensors in `changed` as the rule says; what a client gets of its own is kept until it asks for it.
 
         `each` are the uploads by shard where the rule needs them, `numbers` the clients that they are of.
         """
         before = {name: self.shared[name] for name in changed}
-        if self.aggregation.rule == "graph":
-            after = self._along_graph(before, each, numbers)
-        elif self.terms.each:
-            uploads = joined([part for part in each if part.clients])
-            update = combine(uploads, before, self.aggregation) if uploads.clients else {}
-            after = moved(before, update, uploads.clients, self.aggregation) if update else before
-        else:
-            after = total.apply(before, self.aggregation) | self._adapted(total)
-        if self.aggregation.rule == "temporal-mean":
-            beta, itemwise = self.aggregation.beta, self.aggregation.itemwise
-            for name in changed:
-                if name in self.previous:
-                    after[name] = temporal_mean(after[name], *self.previous[name], beta, itemwise)
-        self.shared = self.shared | after
-
-    def _adapted(self, total: Accumulator) -> dict[str, Tensor]:
-        """The next values of the tensors that the server moves by an Adam of its own."""
-        which = self.aggregation.adaptive
-        if which == "none" or total.weight == 0:
-            return {}
-        names = [n for n in total.sums if which == "all" or self.program.specs[n].kind == "rows"]
-        steps = {name: self.adam.step(name, total.sums[name] / total.weight) for name in names}
-        return {name: (self.shared[name].double() + step).to(self.shared[name]) for name, step in steps.items()}
-
-    def _along_graph(self, before: dict[str, Tensor], each: list[Uploads], numbers: list[Clients]) -> dict[str, Tensor]:
-        """The next broadcast by GPFedRec's rule; what each client of the cohort gets of its neighbours is kept."""
-        uploads = joined(each)
-        if not uploads.clients:
-            return before
-        received = [name for name, spec in self.program.specs.items() if spec.place == "received"]
-        (table,) = (name.removeprefix(RECEIVED) for name in received)
-        mix = relations(uploads.rows[table], uploads.clients, before[table], self.aggregation)
-        update = weighted(uploads, before, mix.mean(0).to(self.device))
-        after = moved(before, update, uploads.clients, self.aggregation)
-        clients = np.concatenate(numbers)
-        self.tables[received[0]] = GraphRows.of(after[table], before[table], clients, mix, uploads.rows[table])
-        return after
+        tables = [name for name in changed if self.program.specs[name].kind == "rows"]
+        uploads = joined([part for part in each if part.clients]) if self.terms.each else None
+        answer = self.rule.answer(self.aggregation, Received(before, total, uploads, tables, self.previous, self.adam))
+        if answer.mix is not None and uploads is not None:
+            (own,) = (name for name, spec in self.program.specs.items() if spec.place == "received")
+            table, clients = own.removeprefix(RECEIVED), np.concatenate(numbers)
+            changes = uploads.rows[table]
+            self.tables[own] = GraphRows.of(answer.after[table], before[table], clients, answer.mix, changes)
+        self.shared = self.shared | answer.after
 
     @one_thread()
     def personalise(
-        self, clients: Clients, sampler: Sampler, context: Ragged, private: dict[str, Tensor], number: int
+        self,
+        clients: Clients,
+        sampler: Sampler,
+        context: Ragged,
+        private: dict[str, Tensor],
+        number: int,
+        shared: Tensors | None = None,
     ) -> dict[str, Tensor]:
-        """All private tensors after the "final" phases of `clients` on their own data; nothing leaves a device."""
+        """Return all private tensors after the "final" phases of `clients` on their own data; nothing leaves a device.
+
+        `shared`: of the model that they start from (None: the server's tensors as they are).
+        """
         phases = self.phases("final")
         out = {name: value.clone() for name, value in private.items()}
         if not phases:
             return out
         work = LocalWork(self.program, phases, sampler, context, number, self.device)
-        self.crew.start()
+        self.backend.start()
         started = time.perf_counter()
         shards = self.shards(clients, sampler.train.counts)
-        for shard, updates in zip(shards, self.crew.updates(work, self.shared, private, shards), strict=True):
+        for shard, updates in zip(
+            shards, self.backend.updates(work, self.shared if shared is None else shared, private, shards), strict=True
+        ):
             for name, value in updates.private.items():
                 out[name][torch.from_numpy(shard)] = value.cpu()
         self.counters.clients += len(clients)
@@ -306,12 +313,12 @@ class Federation:
         return out
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs: server and clients' tensors, the previous block's tables, counters."""
+        """Return what a checkpoint needs: server and clients' tensors, the previous block's tables, counters."""
         counters = {**vars(self.counters), "norms": np.concatenate([np.zeros(0), *self.counters.norms])}
         previous = {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()}
         tables = tensors_of(self.tables)
         out = {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
-        out["adam"] = self.adam.state()
+        out["adam"] = {} if self.adam is None else self.adam.state()
         return out | {"tables": tables, "transfer": None if self.transfer is None else self.transfer.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -322,7 +329,8 @@ class Federation:
             table, known = (torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
             self.previous[name] = (table, known)
         self.tables = tables_of(self.program, state["tables"])
-        self.adam.restore(state["adam"], self.device)
+        if self.adam is not None:
+            self.adam.restore(state["adam"], self.device)
         if self.transfer is not None:
             self.transfer.restore(state["transfer"])
         self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
@@ -330,7 +338,9 @@ class Federation:
     def _noise(
         self, number: int, sent: Mapping[str, tuple[int, ...]], groups: Sequence[Group]
     ) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
-        """Noise of a round. Only the sum is visible here, so the law of the sum is drawn once, for every coordinate.
+        """Yield the noise of a round.
+
+        Only the sum is visible here, so the law of the sum is drawn once, for every coordinate.
 
         Noise on each upload is weighted like the upload; noise on the sum is not, since a client's part of it is
         bounded by the clip whatever its weight.
@@ -341,7 +351,7 @@ class Federation:
             return
         draws = uploads if self.plan.where == "each upload" else [(1, 1.0)]
         for name, shape in sent.items():
-            generator = keyed.generator(self.seed, f"noise {name}", number)
+            generator = keyed.generator(self.seed, purposes.noise(name), number)
             for count, weight in draws:
                 yield name, replace(noise, scale=noise.scale * weight).of_sum(count, shape, generator)
 

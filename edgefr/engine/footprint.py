@@ -1,4 +1,4 @@
-"""What a round asks of a device: operations, memory and bytes, counted from the program's own tensors."""
+"""This counts what a round asks of a device, from the program's own tensors: operations, memory and bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
-from edgefr.engine.release import released_values
+from edgefr.engine.aggregate import released_values
 from edgefr.engine.work import Clients
 from edgefr.fleet import Work
 from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
-from edgefr.methods.program import LocalProgram, Phase, Transformer
+from export.program import LocalProgram, Phase, read_by
 
 FLOAT, HALF = 4, 2
 """Bytes of a value: tensors travel and train as float32, frozen tables lie on the device as float16."""
@@ -30,7 +30,7 @@ def round_work(
     newcomers: npt.NDArray[np.bool_],
     project: int | None = None,
 ) -> Work:
-    """The work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables once.
+    """Count the work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables once.
 
     Whole shared tensors travel both ways: an upload of touched rows alone would say which items a user had. With
     `project`, what travels up is a projection of so many values.
@@ -53,17 +53,19 @@ def round_work(
         bytes_down=FLOAT * sent + frozen * newcomers,
         bytes_up=FLOAT * upload,
         optimiser=phases[0].optimiser if phases else "sgd",
-        passes=3.0 if Transformer.of(program) is None else 2.0,  # nearly all of it is a frozen encoder's
+        passes=3.0 if program.transformer is None else 2.0,  # nearly all of it is a frozen encoder's
         width=max(spec.shape[-1] for spec in program.specs.values()),
     )
 
 
 def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
-    """Operations of one forward pass of one example: two per weight of each layer, two per value of each vector.
+    """Count the operations of one forward pass of one example.
+
+    Two per weight of each layer, two per value of each vector.
 
     What a language model's tokens take is counted by `reading_flops`.
     """
-    used = {name for phase in phases for name in phase.uses}
+    used = read_by(phases)
     return float(
         sum(
             2 * (spec.size if spec.kind == "dense" else spec.shape[-1])
@@ -74,24 +76,24 @@ def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
 
 
 def activation_bytes(program: LocalProgram, examples: int) -> float:
-    """Bytes kept for the backward pass of a batch: every layer's output and the frozen inputs."""
+    """Count the bytes kept for the backward pass of a batch: every layer's output and the frozen inputs."""
     widths = sum(spec.shape[-1] for spec in program.specs.values()) + sum(t.shape[-1] for t in program.frozen.values())
     return float(FLOAT * examples * widths)
 
 
 def frozen_bytes(program: LocalProgram) -> float:
-    """What a newcomer fetches once: tables (numbers of tokens as they are, others halved) and a language model."""
+    """Count what a newcomer fetches once: tables (numbers of tokens as they are, others halved), a language model."""
     tables = sum(t.numel() * (HALF if t.is_floating_point() else t.element_size()) for t in program.frozen.values())
-    model = Transformer.of(program)
+    model = program.transformer
     return float(tables + (0 if model is None else FLOAT * model.parameters))
 
 
 def reading_flops(program: LocalProgram, phases: Sequence[Phase]) -> float:
-    """Operations of reading one example's text, beyond the first token's share of the tensors that every token meets.
+    """Count the operations of reading one example's text, beyond the first token's share of common tensors.
 
     Nothing where the phases do not train what reads: then each text has been read once, before.
     """
-    model = Transformer.of(program)
+    model = program.transformer
     if model is None or not {name for phase in phases for name in phase.trains} & set(model.per_token):
         return 0.0
     forward = transformer_forward_flops(model.layers, model.hidden, model.feed_forward, model.tokens)
@@ -99,11 +101,11 @@ def reading_flops(program: LocalProgram, phases: Sequence[Phase]) -> float:
 
 
 def reading_bytes(program: LocalProgram, examples: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Bytes of a language model's activations for a batch of `examples` [...], kept for the backward pass.
+    """Count the bytes of a language model's activations for `examples` [...], which the backward pass needs.
 
     About twice what torch keeps here, and as much as a step takes at its peak.
     """
-    model, number = Transformer.of(program), np.asarray(examples, dtype=np.float64)
+    model, number = program.transformer, np.asarray(examples, dtype=np.float64)
     if model is None:
         return np.zeros_like(number)
     return number * transformer_activation_bytes(model.layers, model.hidden, model.heads, 1, model.tokens)
@@ -119,7 +121,10 @@ def _trained(program: LocalProgram, phases: Sequence[Phase], examples: npt.NDArr
 
 
 def default_shard_size(program: LocalProgram, batch_size: int, memory_mb: int) -> int:
-    """Clients per vectorised call so that a shard takes about `memory_mb`: values, gradients, moments, activations."""
+    """Return how many clients a vectorised call takes so that a shard takes about `memory_mb`.
+
+    Counted are values, gradients, moments, activations.
+    """
     dense = sum(spec.size for spec in program.specs.values() if spec.kind == "dense")
     rows = sum(spec.shape[1] for spec in program.specs.values() if spec.kind == "rows") * batch_size
     read = batch_size * (2 if program.needs_history else 1)  # titles: those of the past too, taken for as many again

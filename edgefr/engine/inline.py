@@ -1,4 +1,4 @@
-"""The vectorised executor: all clients of a shard in one call.
+"""The vectorised executor trains all clients of a shard in one call.
 
 Clients' tensors are disjoint rows of bigger ones, so one backward of the summed losses gives each client its own
 gradient. Clients are taken in order of falling activity: those that still have a batch at a step are then a prefix,
@@ -20,13 +20,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edge.sampling import Examples, Sampler
+from edge.sampling import EVERYTHING, Examples, Sampler, Selection
 from edge.sessions import SessionSampler
 from edge.steps import Ints, Steps, steps_of
 from edgefr.engine import sequences
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
-from edgefr.methods.program import Flat, One, Phase, Tensors
+from export.batches import Flat, One, Pairs
+from export.program import Phase, Tensors, turns
+
+Drawn = tuple[str, Selection]
+"""What phases must have in common to learn from the same draws: purpose and selection."""
 
 KEPT_BLOCK = 2**25 - 2**16
 """Bytes of the block that sets glibc's limits: just below the largest that it learns from."""
@@ -44,19 +48,23 @@ def _keep_memory() -> None:
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
     """Train a shard of clients; see `edgefr.engine.work.Executor`."""
     _keep_memory()
+    private = work.begun(private, clients)
     if isinstance(work.sampler, SessionSampler):
         return sequences.run(work, shared, private, clients)
     order = np.argsort(-work.sampler.train.counts[clients], kind="stable")
     back = torch.from_numpy(order)
     shard = _Shard(work, shared, {name: value[back] for name, value in private.items()}, clients[order])
-    for phase in work.phases:
-        shard.train(replace(phase, number=work.round))
+    for phases in turns(work.phases):
+        shard.train([replace(phase, number=work.round) for phase in phases])
     return shard.updates(order)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Steps with their entries on the device. `client` [N] is each entry's slot, `ends` [S, C] count entries."""
+    """These are steps with their entries on the device.
+
+    `client` [N] is each entry's slot, `ends` [S, C] count entries.
+    """
 
     steps: Steps
     items: Tensor
@@ -74,7 +82,7 @@ class _Plan:
 
 
 class _Shard:
-    """The tensors of a shard while it trains.
+    """These are the tensors of a shard while it trains.
 
     `values` holds every tensor but tables: per client [C, ...] if trained or private, whole if only read. `change`
     holds, of each table that has been trained, what the clients changed: [R, w], one row per touched (client, item).
@@ -107,34 +115,49 @@ class _Shard:
         sampler = self.work.sampler
         return _Plan.of(steps_of(epochs, sampler.batch_size, sampler.catalogue, replay), self.work.device)
 
-    def _examples(self, purpose: str, epoch: int) -> Examples:
-        return cast(Sampler, self.work.sampler).epoch(self.clients, purpose, self.work.round, epoch)
+    def _examples(self, drawn: Drawn, epoch: int) -> Examples:
+        (purpose, which), sampler = drawn, cast(Sampler, self.work.sampler)
+        if which == EVERYTHING:
+            return sampler.epoch(self.clients, purpose, self.work.round, epoch)
+        return sampler.epoch(self.clients, purpose, self.work.round, epoch, which=which)
 
-    def _whole(self) -> tuple[_Plan, dict[str, int]]:
-        """All the steps of the work, and the first epoch of each purpose: tables keep one row per pair of all steps."""
-        longest: dict[str, int] = {}
+    def _whole(self) -> tuple[_Plan, dict[Drawn, int]]:
+        """Return all the steps of the work, and the first step of each purpose:
+
+        tables keep one row per pair of all steps.
+        """
+        longest: dict[Drawn, int] = {}
         for phase in self.work.phases:
-            longest[phase.purpose] = max(phase.epochs, longest.get(phase.purpose, 0))
-        first = dict(zip(longest, np.cumsum([0, *longest.values()]).tolist(), strict=False))
-        epochs = [self._examples(purpose, epoch) for purpose, count in longest.items() for epoch in range(count)]
+            longest[phase.purpose, phase.which] = max(phase.epochs, longest.get((phase.purpose, phase.which), 0))
+        steps = [count * self._steps(drawn) for drawn, count in longest.items()]
+        first = dict(zip(longest, np.cumsum([0, *steps]).tolist(), strict=False))
+        epochs = [self._examples(drawn, epoch) for drawn, count in longest.items() for epoch in range(count)]
         return self._plan(epochs, self.work.phases[0]), first
 
+    def _steps(self, drawn: Drawn) -> int:
+        """Return the steps of an epoch of the busiest client."""
+        _, which = drawn
+        sampler = cast(Sampler, self.work.sampler)
+        return int(sampler.steps(self.clients, which).max(initial=0))
+
     def _own(self, name: str) -> Tensor:
-        """Each client's own rows of a table that is not shared, one per pair of all steps."""
+        """Return each client's own rows of a table that is not shared, one per pair of all steps."""
         assert self.whole is not None
         steps = self.whole[0].steps
         return self.work.tables[name].rows(self.clients[steps.slots], steps.touched).to(self.work.device)
 
-    def train(self, phase: Phase) -> None:
-        """Run one phase: its epochs, their steps, one optimiser."""
-        optimiser = Optimiser(
-            phase.optimiser, phase.lr, {name: self._shape(name) for name in phase.trains}, phase.beta_2
-        )
+    def train(self, phases: Sequence[Phase]) -> None:
+        """Run one phase, or some that take turns: their epochs, the epochs' steps, an optimiser each."""
+        optimisers = [
+            Optimiser(phase.optimiser, phase.lr, {name: self._shape(name) for name in phase.trains}, phase.beta_2)
+            for phase in phases
+        ]
         done = np.zeros(len(self.clients), np.int64)
-        for plan, step in self._every(phase):
+        for plan, step in self._every(phases[0]):
             active = int(np.count_nonzero(plan.steps.lengths[step]))
             done[:active] += 1
-            self._step(phase, optimiser, plan, step, done[:active])
+            for phase, optimiser in zip(phases, optimisers, strict=True):
+                self._step(phase, optimiser, plan, step, done[:active])
 
     def _shape(self, name: str) -> tuple[int, ...]:
         pairs = len(self.whole[0].steps.slots) if self.whole is not None and name in self.rows else len(self.clients)
@@ -142,19 +165,19 @@ class _Shard:
         return (pairs, width) if name in self.rows else tuple(self.values[name].shape)
 
     def _every(self, phase: Phase) -> Iterator[tuple[_Plan, int]]:
-        """The steps of a phase. Without tables, epochs are drawn when they are needed."""
+        """Yield the steps of a phase. Without tables, epochs are drawn when they are needed."""
         if self.whole is None:
             for epoch in range(phase.epochs):
-                plan = self._plan([self._examples(phase.purpose, epoch)], phase)
+                plan = self._plan([self._examples((phase.purpose, phase.which), epoch)], phase)
                 yield from ((plan, step) for step in range(len(plan.steps.lengths)))
             return
         plan, first = self.whole
-        each = int(self.work.sampler.steps(self.clients).max(initial=0))
-        start = first[phase.purpose] * each
-        yield from ((plan, step) for step in range(start, start + phase.epochs * each))
+        drawn = phase.purpose, phase.which
+        start, stop = first[drawn], first[drawn] + phase.epochs * self._steps(drawn)
+        yield from ((plan, step) for step in range(start, stop))
 
     def _step(self, phase: Phase, optimiser: Optimiser, plan: _Plan, step: int, number: Ints) -> None:
-        """One optimiser step of the first len(number) clients; `number` [A] is each one's step count."""
+        """Take one optimiser step of the first len(number) clients; `number` [A] is each one's step count."""
         at = slice(*plan.steps.bounds[step : step + 2].tolist())
         active = slice(0, len(number))
         batch = self._batch(plan, step, at, len(number))
@@ -191,7 +214,7 @@ class _Shard:
         """Take the rows of a step further: `before` [N, w] is what they had changed by then, None for nothing."""
         only = len(plan.steps.lengths) == 1  # the only step of the work: its entries are the pairs
         where = slice(None) if only else plan.row[at]
-        count = number[plan.steps.slots[plan.steps.row[at]]] if optimiser.kind == "adam" else number
+        count = number[plan.steps.slots[plan.steps.row[at]]] if optimiser.rule.moments else number
         if before is None:
             before = optimiser.change(name, gradient, count, where)
             self.change[name] = before if only else before.new_zeros(self._shape(name))
@@ -204,13 +227,44 @@ class _Shard:
 
     def _batch(self, plan: _Plan, step: int, at: slice, active: int) -> One:
         items, label, weight = plan.items[at], plan.label[at], plan.weight[at]
+        pairs = self._pairs(plan, step, active)
         if self.work.program.pointwise:
-            return Flat(items, items, label, weight, client=plan.client[at], ends=plan.ends[step, :active])
+            of, ends = plan.client[at], plan.ends[step, :active]
+            return Flat(items, items, label, weight, pairs=pairs, client=of, ends=ends)
         batch = self._padded(plan.steps.lengths[step, :active], items, label, weight)
         if self.history is None:
-            return batch
-        past = One(*(getattr(self.history, name)[:active] for name in ("items", "catalogue", "label", "weight")))
-        return One(batch.items, batch.catalogue, batch.label, batch.weight, past, training=True)
+            return replace(batch, pairs=pairs)
+        h = self.history
+        past = One(h.items[:active], h.catalogue[:active], h.label[:active], h.weight[:active])
+        return replace(batch, history=past, training=True, pairs=pairs)
+
+    def _pairs(self, plan: _Plan, step: int, active: int) -> Pairs | None:
+        """Return the pairs of a step by places in its batch:
+
+        of one list, or of each client's row where rows are padded.
+        """
+        pairs = plan.steps.pairs
+        if pairs is None:
+            return None
+        at = slice(*pairs.bounds[step : step + 2].tolist())
+        lengths, owner = pairs.lengths[step, :active], np.repeat(np.arange(active), pairs.lengths[step, :active])
+        first = plan.steps.bounds[step] + np.zeros(active, np.int64)
+        if not self.work.program.pointwise:
+            entries = plan.steps.lengths[step, :active]
+            first = first + np.cumsum(entries) - entries
+        positive = self._tensor(pairs.positive[at] - first[owner])
+        negative = self._tensor(pairs.negative[at] - first[owner][:, None])
+        share = self._tensor(pairs.share[at])
+        if self.work.program.pointwise:
+            return Pairs(positive, negative, share)
+        real = self._tensor(np.arange(max(int(lengths.max(initial=0)), 1)) < lengths[:, None])
+        wide = negative.new_zeros(*real.shape, negative.shape[1])
+        wide[real] = negative
+        return Pairs(
+            positive.new_zeros(real.shape).masked_scatter_(real, positive),
+            wide,
+            share.new_zeros(real.shape).masked_scatter_(real, share),
+        )
 
     def _history(self) -> One:
         own = self.work.context.take(self.clients)
@@ -218,7 +272,7 @@ class _Shard:
         return self._padded(own.counts, self._tensor(own.values.astype(np.int64)), ones, ones)
 
     def _padded(self, lengths: Ints, items: Tensor, label: Tensor, weight: Tensor) -> One:
-        """Examples as [A, B], short clients padded with weight and label 0."""
+        """Return the examples as [A, B], short clients padded with weight and label 0."""
         place = np.arange(max(int(lengths.max(initial=0)), 1))
         real = self._tensor(place < lengths[:, None])
 
@@ -246,7 +300,7 @@ class _Shard:
         return Updates(dense, rows, kept, tables={name: self._written(name, order) for name in written})
 
     def _written(self, name: str, order: Ints) -> RowUpdates:
-        """The clients' own rows of a table as they are now."""
+        """Return the clients' own rows of a table as they are now."""
         assert self.whole is not None
         steps = self.whole[0].steps
         slots = self._tensor(order[steps.slots])

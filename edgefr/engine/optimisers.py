@@ -1,8 +1,9 @@
-"""Optimiser steps as functions on tensors, with or without a leading client dimension."""
+"""Optimiser steps are functions on tensors, with or without a leading client dimension."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from edge.optimiser import BETA_1, BETA_2, corrections
+from privacy.table import Table
 
 Numbers = npt.NDArray[np.int64]
 Factor = float | Tensor
@@ -17,7 +19,7 @@ Factor = float | Tensor
 
 
 def sgd(parameter: Tensor, gradient: Tensor, lr: Factor) -> None:
-    """p -= lr g, in place."""
+    """Move a parameter in place: p -= lr g."""
     if isinstance(lr, Tensor):
         parameter.addcmul_(gradient, lr, value=-1.0)
     else:
@@ -33,7 +35,7 @@ def adam(
     epsilon: Factor,
     beta_2: float = BETA_2,
 ) -> None:
-    """One Adam step in place (Kingma & Ba, 2015, Alg. 1).
+    """Take one Adam step in place (Kingma & Ba, 2015, Alg. 1).
 
     `size` and `epsilon` are lr and 1e-8 with the bias corrections in them (`edge.optimiser.corrections`).
     """
@@ -45,14 +47,30 @@ def adam(
         parameter.addcdiv_(first, second.sqrt().add_(epsilon), value=-size)
 
 
+@dataclass(frozen=True)
+class Rule:
+    """An optimiser's rule has a name; `moments`: whether `step` is Adam's kind, with two moments of every value."""
+
+    name: str
+    step: Callable[..., None]
+    moments: bool
+
+
+RULES: Table[Rule] = Table("optimiser", Rule)
+"""How a client trains; the same functions are traced for devices."""
+
+RULES.register(Rule("sgd", sgd, moments=False))
+RULES.register(Rule("adam", adam, moments=True))
+
+
 class Optimiser:
-    """The state of one phase of local training: moments (Adam) of every trained tensor, fresh at the start.
+    """This is the state of one phase of local training: moments (Adam) of every trained tensor, fresh at the start.
 
     `shapes` are those of the whole trained tensors, of which a step may concern some rows.
     """
 
     def __init__(self, kind: str, lr: Mapping[str, float], shapes: Mapping[str, Sequence[int]], beta_2: float = BETA_2):
-        self.kind, self.lr, self.shapes, self.beta_2 = kind, lr, shapes, beta_2
+        self.rule, self.lr, self.shapes, self.beta_2 = RULES[kind], lr, shapes, beta_2
         self.moments: dict[str, tuple[Tensor, Tensor]] = {}
 
     def step(
@@ -62,20 +80,21 @@ class Optimiser:
 
         Rows that a step does not read keep their value and their moments (as in torch.optim.SparseAdam).
         """
-        if self.kind == "sgd":
-            sgd(parameter, gradient, self.lr[name])
+        if not self.rule.moments:
+            self.rule.step(parameter, gradient, self.lr[name])
             return
         if name not in self.moments:
             self.moments[name] = gradient.new_zeros(self.shapes[name]), gradient.new_zeros(self.shapes[name])
         first, second = (moment[rows] for moment in self.moments[name])
         if step.size:
-            adam(parameter, gradient, first, second, *self._factors(step, self.lr[name], parameter), self.beta_2)
+            factors = self._factors(step, self.lr[name], parameter)
+            self.rule.step(parameter, gradient, first, second, *factors, self.beta_2)
         if isinstance(rows, Tensor):
             for moment, value in zip(self.moments[name], (first, second), strict=True):
                 moment[rows] = value
 
     def _factors(self, step: Numbers, lr: float, parameter: Tensor) -> tuple[Factor, Factor]:
-        """Size and epsilon: numbers while all rows are at the same step, else one of each per leading row."""
+        """Return size and epsilon: numbers while all rows are at the same step, else one of each per leading row."""
         factor, epsilon = corrections(step, self.beta_2)
         if (step == step.flat[0]).all():
             return lr * float(factor.flat[0]), float(epsilon.flat[0])
@@ -84,8 +103,8 @@ class Optimiser:
         return size, small
 
     def change(self, name: str, gradient: Tensor, step: Numbers, rows: Tensor | slice = slice(None)) -> Tensor:
-        """What a step adds to `rows` of tensor `name`."""
-        if self.kind == "sgd":
+        """Return what a step adds to `rows` of tensor `name`."""
+        if not self.rule.moments and self.rule.step is sgd:  # as `step`, without a table of zeros
             return gradient.mul(-self.lr[name])
         change = torch.zeros_like(gradient)
         self.step(name, change, gradient, step, rows)

@@ -1,4 +1,4 @@
-"""The start-up probe of DP-SGD: what comes out must be the clipped gradients of single examples, or nothing starts.
+"""Before DP-SGD starts a probe checks that what comes out are the clipped gradients of single examples.
 
 Per-example gradients are taken by hooks or by functorch, and some models fool them without a word: a tensor read past
 its layer, layers that share a tensor, statistics of a batch. Three questions on a few examples, without noise:
@@ -29,18 +29,18 @@ TINY = 1e-3
 
 
 class Probed(Protocol):
-    """A model at fixed tensors. Records are [n, ...]; what comes back is whole tensors by name."""
+    """This is a model at fixed tensors. Records are [n, ...]; what comes back is whole tensors by name."""
 
     def step(self, records: Tensor, clip: float) -> Gradients:
-        """The mean of the records' gradients, each clipped to `clip`: what DP-SGD does, without its noise."""
+        """Return the mean of the records' gradients, each clipped to `clip`: what DP-SGD does, without its noise."""
         ...
 
     def each(self, records: Tensor) -> Gradients | None:
-        """Every record's own gradient [n, *shape]; None where it is never formed (ghost clipping)."""
+        """Return every record's own gradient [n, *shape]; None where it is never formed (ghost clipping)."""
         ...
 
     def plain(self, records: Tensor) -> Gradients:
-        """The gradient of the mean loss by autograd alone."""
+        """Return the gradient of the mean loss by autograd alone."""
         ...
 
 

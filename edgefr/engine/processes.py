@@ -1,4 +1,4 @@
-"""The executor `processes`: the vectorised executor in worker processes, one maths thread each.
+"""The backend `processes` runs the vectorised executor in worker processes, one maths thread each.
 
     parent: work, broadcast, private tensors → shared memory     shard numbers → pipes     releases, in order ← pipes
 
@@ -26,11 +26,11 @@ from typing import Any
 import torch
 
 from edgefr.engine import inline
-from edgefr.engine.crew import own
-from edgefr.engine.parcels import Parcel, Reader, Shelf, sealed
-from edgefr.engine.release import Release, Terms, release
+from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine.backend import own
+from edgefr.engine.shared_memory import Reader, Segment, Shelf, sealed
 from edgefr.engine.work import MEMORY, Clients, LocalWork, Updates
-from edgefr.methods.program import Tensors
+from export.program import Tensors, read_by
 from privacy.errors import InputError
 
 AHEAD = 2
@@ -41,10 +41,10 @@ PATIENCE = 2.0
 
 
 class Workers:
-    """A crew of worker processes (`edgefr.engine.crew.Crew`), started when first needed.
+    """This backend is worker processes (`edgefr.engine.backend.Backend`), started when first needed.
 
     Raises RuntimeError when a worker ends or fails; then, and when a caller stops midway, all workers are ended, and
-    the next round starts new ones. `close()` ends them; so does dropping the crew or leaving the interpreter.
+    the next round starts new ones. `close()` ends them; so does dropping the backend or leaving the interpreter.
     """
 
     def __init__(self, count: int):
@@ -69,14 +69,14 @@ class Workers:
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[Release]:
-        """One release per shard, in order."""
+    ) -> Iterator[ShardAggregate]:
+        """Yield one release per shard, in order."""
         return self._run(work, terms, shared, private, shards)
 
     def updates(
         self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Updates]:
-        """The updates themselves, in order."""
+        """Yield the updates themselves, in order."""
         return self._run(work, None, shared, private, shards)
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Workers:
         if not self._setting or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
             self._tell("setting", setting)
             self._setting = setting
-        used = {name for phase in work.phases for name in phase.uses}
+        used = read_by(work.phases)
         private = {n: v for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
         tables = dict(work.tables)
         self._tell("round", (tuple(work.phases), work.round, terms, dict(shared), private, tables, list(shards)))
@@ -168,7 +168,7 @@ class _Worker:
             raise self._ended() from None
 
     def receive(self, number: int) -> tuple[int, Any]:
-        """(shard, result) of the next shard it finishes in round `number`."""
+        """Return (shard, result) of the next shard it finishes in round `number`."""
         kind, shard, result = self._message()
         self.busy -= 1
         if kind == "wrong input":
@@ -238,35 +238,35 @@ def _end(workers: list[_Worker], shelves: dict[str, Shelf], patience: float) -> 
 
 
 def serve(pipe: Connection) -> None:
-    """The life of a worker: runs shards until its pipe ends."""
+    """Run a worker: it runs shards until its pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    desk = _Desk()
+    worker = _WorkerState()
     try:
         pipe.send_bytes(sealed("ready"))
         while True:
             what, content = pickle.loads(pipe.recv_bytes())  # noqa: S301 (from the parent)
             if what == "shard":
-                pipe.send_bytes(sealed(desk.run(content)))
+                pipe.send_bytes(sealed(worker.run(content)))
             else:
-                desk.take(what, content)
+                worker.take(what, content)
     except (EOFError, OSError):  # the parent is done, or gone
         os._exit(0)  # nothing is left to be put in order, and taking the interpreter down takes a second
 
 
-class _Desk:
-    """What a worker has before it: the setting and the round its parent told it about."""
+class _WorkerState:
+    """A worker has this before it: the setting and the round its parent told it about."""
 
     def __init__(self) -> None:
         self.reader = Reader()
-        self.parcels: dict[str, Parcel] = {}
+        self.segments: dict[str, Segment] = {}
         self.things: dict[str, Any] = {}
 
-    def take(self, what: str, parcel: Parcel) -> None:
+    def take(self, what: str, segment: Segment) -> None:
         """Replace the setting or the round; it is opened by the next shard, where a fault has a reader."""
         self.things.pop(what, None)
-        self.parcels[what] = parcel
-        self.reader.keep(list(self.parcels.values()))
+        self.segments[what] = segment
+        self.reader.keep(list(self.segments.values()))
 
     def run(self, number: int) -> tuple[str, int, Any]:
         """The answer to a shard: what became of it, its number, and its result or the fault."""
@@ -277,10 +277,10 @@ class _Desk:
         except Exception:
             return "failed", number, traceback.format_exc()
 
-    def _result(self, number: int) -> Release | Updates:
+    def _result(self, number: int) -> ShardAggregate | Updates:
         """Train a shard; what leaves it, or with no terms the updates themselves."""
-        for what in self.parcels.keys() - self.things.keys():
-            self.things[what] = self.reader.get(self.parcels[what])
+        for what in self.segments.keys() - self.things.keys():
+            self.things[what] = self.reader.get(self.segments[what])
         program, sampler, context, memory = self.things["setting"]
         phases, round_, terms, shared, private, tables, shards = self.things["round"]
         work = LocalWork(program, phases, sampler, context, round_, torch.device("cpu"), memory, tables)

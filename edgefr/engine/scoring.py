@@ -1,4 +1,4 @@
-"""Scores of a trained model for evaluation: the program's own functions on many users at once."""
+"""A trained model is scored for evaluation by the program's own functions on many users at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from torch.overrides import TorchFunctionMode
 
 from edge.ragged import Ragged
 from edgefr.engine.work import Table
-from edgefr.methods.program import LocalProgram, One, Tensors
+from export.batches import One
+from export.program import LocalProgram, Tensors
 
 
 class _OneProduct(TorchFunctionMode):
-    """The shared matrix [n, d] times one vector per client [C, d, 1] as one product of matrices.
+    """This takes the shared matrix [n, d] times one vector per client [C, d, 1] as one product of matrices.
 
     torch runs that order as a product per client, over the matrix again and again: 25 times slower for 1,152 items.
     """
@@ -35,14 +36,14 @@ class _OneProduct(TorchFunctionMode):
 
 
 class _Gathered(One):
-    """Examples of many users whose `rows` tensors are not shared: they come gathered, one row per example."""
+    """These are examples of many users whose `rows` tensors are not shared: they come gathered, one row per example."""
 
     def rows(self, table: Tensor) -> Tensor:
         return table
 
 
 class ModelScorer:
-    """A scorer for `edgefr.metrics.evaluate`: (users [n], items [n, K] or None for the whole pool) -> scores.
+    """This is a scorer for `edgefr.metrics.evaluate`: (users [n], items [n, K] or None for the whole pool) -> scores.
 
     `shared` and `private` [clients, ...] are the model's tensors, `context` the users' own items for programs that
     average over them. Shared item vectors are computed once for the catalogue. `values_per_block` bounds how many
@@ -100,7 +101,7 @@ class ModelScorer:
         return self.program.score(tensors, batch, vectors, self.program.user(tensors, batch, past, vectors))
 
     def _own(self, table: Table, users: npt.NDArray[np.int64], items: Tensor) -> Tensor:
-        """The users' own rows for the items [n, K], or for the whole pool [K]: [n, K, width]."""
+        """Return the users' own rows for the items [n, K], or for the whole pool [K]: [n, K, width]."""
         numbers = np.broadcast_to(items.cpu().numpy(), (len(users), items.shape[-1]))
         found = table.rows(np.repeat(users, items.shape[-1]), numbers.ravel())
         return found.view(*numbers.shape, -1).to(self.device)

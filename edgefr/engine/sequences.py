@@ -1,4 +1,4 @@
-"""Clients that learn from sessions: all of a shard in one call.
+"""Clients that learn from sessions are trained together: all of a shard in one call.
 
 Every client has one window, so a step is the same for all of them: tensors are [clients, ...], the item rows of all
 clients lie one after another in one table, and one backward of the summed losses gives each client its own gradient.
@@ -11,63 +11,72 @@ Owns: the step loop of sessions, teachers and prototypes of a shard, scoring by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edge.sampling import EVERYTHING
 from edge.sessions import Draw, SessionSampler, Windows
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
-from edgefr.methods.program import LocalProgram, One, Phase, Tensors, Window
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained
+from export.batches import One, Window
+from export.program import LocalProgram, Phase, SessionProgram, Tensors, turns
+from privacy.errors import InputError
 
-TABLE = "item"
 AT_ONCE = 1024
 """Windows that are encoded in one call where there is no shard: prototypes of everybody."""
 
 
-class SessionProgram(LocalProgram, Protocol):
-    """What a program that learns from sessions adds to `LocalProgram`; all tensors are one client's.
-
-    `publishes`: whose prototype is sent, the "received" encoder's, the "trained" one's, or "none".
-    `teach`: the teacher's features of a window, fixed before a round. `publish`: the prototype a client sends.
-    `remember`: private tensors a client keeps for its next round, from those it has at the end of this one.
-    """
-
-    @property
-    def publishes(self) -> str: ...
-
-    def teach(self, tensors: Tensors, batch: Window) -> Tensor | None: ...
-
-    def publish(self, tensors: Tensors, batch: Window) -> Tensor | None: ...
-
-    def remember(self, tensors: Tensors) -> dict[str, Tensor]: ...
-
-
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
     """Train a shard of clients, each on its window; see `edgefr.engine.work.Executor`."""
-    program, (phase,) = cast(SessionProgram, work.program), work.phases
-    sampler = cast(SessionSampler, work.sampler)
-    draw = sampler.draw(clients, phase.purpose, work.round, phase.epochs)
-    first = tensors_of(shared, private, draw, work.device)
-    batches = [batch_of(draw, epoch, work.device) for epoch in range(phase.epochs)]
+    program, draws = program_of(work), draws_of(work, clients)
+    draw = draws[work.phases[0].purpose]
+    first = tensors_of(program, shared, private, draw, work.device)
     with torch.no_grad():
-        taught = program.teach(first, batches[0])
-    trained = _copies(program, first, phase, len(clients))
-    values = {**first, **trained}
-    optimiser = Optimiser(
-        phase.optimiser, phase.lr, {name: value.shape for name, value in trained.items()}, phase.beta_2
-    )
-    for epoch, batch in enumerate(batches):
-        _step(program, phase, optimiser, values, replace(batch, taught=taught), epoch + 1)
-    return _updates(program, phase, shared, first, values, batches[0], draw)
+        taught = program.teach(first, batch_of(draw, 0, work.device))
+    changed = trained(program, work.phases, "shared") + trained(program, work.phases, "private")
+    values = {**first, **_copies(program, first, changed, len(clients))}
+    for phases in turns(work.phases):
+        phases = [replace(phase, number=work.round) for phase in phases]
+        optimisers = [
+            Optimiser(phase.optimiser, phase.lr, {name: values[name].shape for name in phase.trains}, phase.beta_2)
+            for phase in phases
+        ]
+        for epoch in range(phases[0].epochs):
+            batch = replace(batch_of(draws[phases[0].purpose], epoch, work.device), taught=taught)
+            for phase, optimiser in zip(phases, optimisers, strict=True):
+                _step(program, phase, optimiser, values, batch, epoch + 1)
+    return _updates(program, changed, shared, first, values, batch_of(draw, 0, work.device), draw)
+
+
+def program_of(work: LocalWork) -> SessionProgram:
+    """Return the work's program. Raises `InputError` for one that cannot learn from sessions so."""
+    program = work.program
+    if not isinstance(program, SessionProgram):
+        raise InputError(f"{program.name} does not read sessions in order; give it sets of items")
+    if any(phase.which != EVERYTHING for phase in work.phases):
+        raise InputError(f"{program.name} asks for pairs or parts of its examples; a session is one window, whole")
+    if any(spec.kind == "rows" and spec.place != "shared" for spec in program.specs.values()):
+        raise InputError(f"{program.name} has rows of every client's own, which sessions are not learned with")
+    return program
+
+
+def draws_of(work: LocalWork, clients: Clients) -> dict[str, Draw]:
+    """Draw what these clients learn from, by the purposes of the phases."""
+    epochs: dict[str, int] = {}
+    for phase in work.phases:
+        epochs[phase.purpose] = max(phase.epochs, epochs.get(phase.purpose, 0))
+    whole = isinstance(work.program, SessionProgram) and work.program.whole_catalogue
+    return cast(SessionSampler, work.sampler).draws(clients, epochs, work.round, whole)
 
 
 def published(program: SessionProgram, shared: Tensors, windows: Windows, device: torch.device) -> Tensor:
-    """Prototypes [C, P] of windows by tensors that all clients have in common."""
+    """Return prototypes [C, P] of windows by tensors that all clients have in common."""
     found = []
     with torch.no_grad():
         for at in range(0, max(len(windows.items), 1), AT_ONCE):
@@ -79,22 +88,34 @@ def published(program: SessionProgram, shared: Tensors, windows: Windows, device
     return torch.cat(found)
 
 
-def tensors_of(shared: Tensors, private: Tensors, draw: Draw, device: torch.device) -> dict[str, Tensor]:
-    """Tensors before training: the table's rows of the pairs [R, d], shared tensors whole, private ones [C, ...]."""
+def tensors_of(
+    program: LocalProgram, shared: Tensors, private: Tensors, draw: Draw, device: torch.device
+) -> dict[str, Tensor]:
+    """Return the tensors before training:
+
+    the table's rows of the pairs [R, d], shared tensors whole, private ones [C, ...].
+    """
     touched = torch.from_numpy(draw.touched).to(device)
-    return {
-        **shared,
-        TABLE: shared[TABLE].index_select(0, touched),
-        **{n: v.to(device) for n, v in private.items()},
-    }
+    tables = {n: shared[n].index_select(0, touched) for n, spec in program.specs.items() if spec.kind == "rows"}
+    return {**shared, **tables, **{n: v.to(device) for n, v in private.items()}}
 
 
 def batch_of(draw: Draw, epoch: int, device: torch.device) -> Window:
-    """The windows of an epoch: positions count equally within a client."""
+    """Return the windows of an epoch: positions count equally within a client."""
     share = draw.real / np.maximum(draw.real.sum(axis=1, keepdims=True), 1.0)
     arrays = (draw.inputs, draw.real, share, draw.times, draw.positives, draw.negatives[epoch])
     items, real, weight, times, positive, negative = (torch.from_numpy(array).to(device) for array in arrays)
-    return Window(items, items, real, weight, times=times, positive=positive, negative=negative)
+    numbers = torch.from_numpy(draw.touched if len(draw.touched) else np.zeros(1, np.int64)).to(device)
+    return Window(
+        items,
+        numbers[items],
+        real,
+        weight,
+        times=times,
+        positive=positive,
+        negative=negative,
+        target=numbers[positive],
+    )
 
 
 def _window(windows: Windows, device: torch.device) -> Window:
@@ -102,10 +123,10 @@ def _window(windows: Windows, device: torch.device) -> Window:
     return Window(items, items, real, real, times=times)
 
 
-def _copies(program: SessionProgram, first: Tensors, phase: Phase, clients: int) -> dict[str, Tensor]:
-    """Every client's own copy of what it trains: [C, *shape], of the table [R, d]."""
+def _copies(program: SessionProgram, first: Tensors, names: Sequence[str], clients: int) -> dict[str, Tensor]:
+    """Return every client's own copy of what it trains: [C, *shape], of the table [R, d]."""
     out = {}
-    for name in phase.trains:
+    for name in names:
         spec, value = program.specs[name], first[name]
         each = spec.kind == "dense" and spec.place == "shared"
         whole = value.expand(clients, *spec.shape) if each else value
@@ -116,7 +137,7 @@ def _copies(program: SessionProgram, first: Tensors, phase: Phase, clients: int)
 def _step(
     program: SessionProgram, phase: Phase, optimiser: Optimiser, values: dict[str, Tensor], batch: Window, number: int
 ) -> None:
-    """One optimiser step of every client of the shard."""
+    """Take one optimiser step of every client of the shard."""
     leaves = [values[name].detach().requires_grad_() for name in phase.trains]
     loss = program.loss({**values, **dict(zip(phase.trains, leaves, strict=True))}, batch, phase)
     gradients = torch.autograd.grad(loss, leaves)
@@ -127,18 +148,18 @@ def _step(
 
 def _updates(
     program: SessionProgram,
-    phase: Phase,
+    changed: Sequence[str],
     shared: Tensors,
     first: Tensors,
     values: Tensors,
     batch: Window,
     draw: Draw,
 ) -> Updates:
-    """What the shard's clients learned, what they keep, and the prototypes of what they have now."""
+    """Return what the shard's clients learned, what they keep, and the prototypes of what they have now."""
     dense, rows, private = {}, {}, {}
-    for name in phase.trains:
+    for name in changed:
         spec = program.specs[name]
-        if name == TABLE:
+        if spec.kind == "rows":
             touched, slots = (torch.from_numpy(part).to(values[name].device) for part in (draw.touched, draw.slots))
             rows[name] = RowUpdates(touched, slots, values[name] - first[name])
         elif spec.place == "shared":
@@ -152,7 +173,7 @@ def _updates(
 
 
 class WindowScorer:
-    """A scorer for `edgefr.metrics.evaluate` of users who are at some place of a session.
+    """This is a scorer for `edgefr.metrics.evaluate` of users who are at some place of a session.
 
     `windows` [users] hold what each user's device sees of it; `private` [users, ...] are all users' tensors.
     """
@@ -167,22 +188,40 @@ class WindowScorer:
         device: torch.device,
     ):
         self.program, self.shared, self.private, self.windows, self.device = program, shared, private, windows, device
-        self.pool = shared[TABLE].index_select(0, torch.from_numpy(np.asarray(pool, np.int64)).to(device))
+        self.items = torch.from_numpy(np.asarray(pool, np.int64)).to(device)
+        with torch.inference_mode():
+            self.pool = self._vectors(self.items)
+
+    def _vectors(self, items: Tensor) -> Tensor:
+        return self.program.vectors(self.shared, One(items, items, items, items))
 
     def users(self, users: Clients) -> Tensor:
-        """What is compared with item vectors, [n, d]: each user's prediction at the newest item of its window."""
-        w, own = self.windows, torch.from_numpy(users)
+        """Return what is compared with item vectors, [n, d]: each user's prediction at its window's newest item."""
         with torch.inference_mode():
-            window = _window(Windows(w.items[users], w.real[users], w.times[users]), self.device)
-            tensors = {**self.shared, **{n: v[own].to(self.device) for n, v in self.private.items()}}
-            one = One(window.items, window.items, window.label, window.weight, history=window)
-            return self.program.user(tensors, one, window.rows(self.shared[TABLE]), self.pool).squeeze(-2)
+            tensors, window = self._seen(users)
+            batch = One(window.items, window.items, window.label, window.weight, history=window)
+            past = self.program.vectors(self.shared, window)
+            return self.program.user(tensors, batch, past, self.pool).squeeze(-2)
+
+    def _seen(self, users: Clients) -> tuple[dict[str, Tensor], Window]:
+        """Return the users' tensors, and what their devices see of their sessions."""
+        w, own = self.windows, torch.from_numpy(users)
+        window = _window(Windows(w.items[users], w.real[users], w.times[users]), self.device)
+        return {**self.shared, **{n: v[own].to(self.device) for n, v in self.private.items()}}, window
 
     def __call__(self, users: Clients, items: npt.NDArray[np.integer] | None) -> npt.NDArray[np.float32]:
+        wanted = None if items is None else torch.from_numpy(np.asarray(items, np.int64)).to(self.device)
         with torch.inference_mode():
+            if not self.program.inner:
+                return self._scores(users, self.items if wanted is None else wanted).cpu().numpy()
             user = self.users(users)
-            if items is None:
+            if wanted is None:
                 return (user @ self.pool.T).cpu().numpy()
-            wanted = torch.from_numpy(np.asarray(items, np.int64)).to(self.device)
-            vectors = torch.nn.functional.embedding(wanted, self.shared[TABLE])
-            return torch.matmul(vectors, user.unsqueeze(-1)).squeeze(-1).cpu().numpy()
+            return torch.matmul(self._vectors(wanted), user.unsqueeze(-1)).squeeze(-1).cpu().numpy()
+
+    def _scores(self, users: Clients, items: Tensor) -> Tensor:
+        """Return scores [n, K] by a program whose user differs from item to item."""
+        tensors, window = self._seen(users)
+        batch = One(items, items, items, items, history=window)
+        vectors, past = self._vectors(items), self.program.vectors(self.shared, window)
+        return self.program.score(tensors, batch, vectors, self.program.user(tensors, batch, past, vectors))

@@ -1,4 +1,4 @@
-"""Item rows that belong to one client: what it keeps of a table of its own, and what the server made of one for it.
+"""Item rows may belong to one client: what it keeps of a table of its own, and what the server made of one for it.
 
 No table per client is ever laid out: 877 clients x 24,390 items x 50 values are 4.3 GB, and a client that is not
 through with its first hundred rounds has touched a small part of them.
@@ -18,15 +18,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from cloud.rules import Rows
+from cloud.uploads import Rows
 from edgefr.engine.work import Clients, RowUpdates
-from edgefr.methods.program import LocalProgram, Tensors
+from export.program import LocalProgram, Tensors
 
 Ints = npt.NDArray[np.int64]
 
 
 class PrivateRows:
-    """A table [items, width] per client, of which only rows that were ever written are held; the others are zeros.
+    """This is a table [items, width] per client, of which only rows that were ever written are held.
+
+    The others are zeros.
 
     Values lie in the order in which they came, with room for more; `codes` ascend and say where.
 
@@ -43,11 +45,11 @@ class PrivateRows:
         self.values = torch.zeros(0, width)
 
     def __len__(self) -> int:
-        """Rows held, of all clients together."""
+        """Count the rows held, of all clients together."""
         return len(self.codes)
 
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
-        """The row of each (client, item) pair: float32 [n, width], on the host."""
+        """Return the row of each (client, item) pair: float32 [n, width], on the host."""
         out = torch.zeros(len(clients), self.width)
         at, known = self._find(clients * self.items + items)
         out[torch.from_numpy(np.flatnonzero(known))] = self.values[torch.from_numpy(self.places[at[known]])]
@@ -68,16 +70,16 @@ class PrivateRows:
         self.codes = np.insert(self.codes, where, codes[new])
 
     def copy(self) -> PrivateRows:
-        """The same rows, apart from these."""
+        """Copy the rows, so that the copy goes its own way."""
         return self.of(self.items, self.tensors())
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is to be saved: `codes` [n] (client * items + item), ascending, and their `values` [n, width]."""
+        """Return what is to be saved: `codes` [n] (client * items + item), ascending, and their `values` [n, width]."""
         return {"codes": torch.from_numpy(self.codes), "values": self.values[torch.from_numpy(self.places)]}
 
     @classmethod
     def of(cls, items: int, saved: Mapping[str, Any]) -> PrivateRows:
-        """The rows of `tensors()`, as tensors or arrays."""
+        """Make the rows of `tensors()`, from tensors or arrays."""
         values = torch.as_tensor(saved["values"]).clone()
         out = cls(items, values.shape[1])
         out.codes, out.places, out.values = np.array(saved["codes"]), np.arange(len(values)), values
@@ -87,14 +89,14 @@ class PrivateRows:
         return PrivateRows.of, (self.items, self.tensors())
 
     def _find(self, codes: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Where each code is among the held ones, and whether it is there."""
+        """Find where each code is among the held ones, and whether it is there."""
         if not len(self):
             return np.zeros(len(codes), np.int64), np.zeros(len(codes), np.bool_)
         at = np.minimum(np.searchsorted(self.codes, codes), len(self) - 1)
         return at, self.codes[at] == codes
 
     def _make_room(self, rows: int) -> None:
-        """Room for so many rows in all; it grows by half, so that a row is copied a few times in its life."""
+        """Make room for so many rows in all; it grows by half, so that a row is copied a few times in its life."""
         if rows > len(self.values):
             wider = torch.zeros(max(rows, len(self.values) * 3 // 2), self.width)
             wider[: len(self)] = self.values[: len(self)]
@@ -103,7 +105,7 @@ class PrivateRows:
 
 @dataclass(frozen=True)
 class GraphRows:
-    """What the server sends each client of a table: the mean of the clients' tables that are like its own (GPFedRec).
+    """The server sends each client this of a table: the mean of the clients' tables that are like its own (GPFedRec).
 
     `table` [items, width] is the next broadcast, and what clients get that were not in the last cohort. The others,
     `clients` [C], get `before` (the last broadcast) plus `mix` [C, C] times the cohort's changes of it, which are given
@@ -120,20 +122,23 @@ class GraphRows:
 
     @classmethod
     def first(cls, table: Tensor) -> GraphRows:
-        """Before any round: everybody gets the first broadcast."""
+        """Return the rows before any round: everybody gets the first broadcast."""
         none = torch.zeros(0, dtype=torch.int64)
         return cls(table.cpu(), table.cpu(), none, torch.zeros(0, 0), none, none, torch.zeros(0, table.shape[1]))
 
     @classmethod
     def of(cls, table: Tensor, before: Tensor, clients: Clients, mix: Tensor, changes: Rows) -> GraphRows:
-        """The answers of a round to its cohort: `clients` [C] by slot, their relations `mix`, their `changes`."""
+        """Return the answers of a round to its cohort.
+
+        `clients` [C] by slot, their relations `mix`, their `changes`.
+        """
         items, slots, values = (part.cpu() for part in changes)
         order = items.argsort(stable=True)
         parts = (items[order], slots[order], values[order])
         return cls(table.cpu(), before.cpu(), torch.from_numpy(clients), mix.float().cpu(), *parts)
 
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
-        """The row of each (client, item) pair: float32 [n, width], on the host."""
+        """Return the row of each (client, item) pair: float32 [n, width], on the host."""
         index = torch.from_numpy(np.array(items, np.int64))
         by_number = self.clients.argsort()
         ascending = self.clients[by_number].numpy()
@@ -161,7 +166,7 @@ class GraphRows:
         return torch.from_numpy(out)
 
     def _by_client(self, slot: Tensor, index: Tensor) -> Tensor:
-        """The same, a client's whole table at a time: most of each client."""
+        """Return the same as `rows`, a client's whole table at a time: for when most of each client is asked for."""
         out = torch.zeros(len(slot), self.values.shape[1])
         changed, counts = self.items.unique_consecutive(return_counts=True)
         starts, each = counts.cumsum(0) - counts, torch.arange(len(self.items))
@@ -175,7 +180,7 @@ class GraphRows:
         return out
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is to be saved, copies."""
+        """Return copies of what is to be saved."""
         return {name: value.clone() for name, value in vars(self).items()}
 
 
@@ -185,7 +190,7 @@ RECEIVED = "received."
 
 
 def first_tables(program: LocalProgram, shared: Tensors) -> dict[str, Own]:
-    """The tables of a program's clients that are not shared, before anybody trained, by name."""
+    """Return the tables of a program's clients that are not shared, before anybody trained, by name."""
     out: dict[str, Own] = {}
     for name, spec in program.specs.items():
         if spec.kind == "rows" and spec.place == "private":
@@ -196,12 +201,12 @@ def first_tables(program: LocalProgram, shared: Tensors) -> dict[str, Own]:
 
 
 def tensors_of(tables: Mapping[str, Own]) -> dict[str, Tensor]:
-    """Tables as tensors by `<name>/<part>`: for checkpoints, and to keep what a round came to."""
+    """Return tables as tensors by `<name>/<part>`: for checkpoints, and to keep what a round came to."""
     return {f"{name}/{part}": value for name, table in tables.items() for part, value in table.tensors().items()}
 
 
 def tables_of(program: LocalProgram, saved: Mapping[str, Any]) -> dict[str, Own]:
-    """The tables of `tensors_of`, from tensors or arrays."""
+    """Return the tables of `tensors_of`, from tensors or arrays."""
     out: dict[str, Own] = {}
     for name, spec in program.specs.items():
         parts = {k.removeprefix(f"{name}/"): torch.as_tensor(v) for k, v in saved.items() if k.startswith(f"{name}/")}

@@ -1,4 +1,4 @@
-"""Prototypes between clients: sent beside the updates, answered by the server's knowledge base (FCUCR §4.2).
+"""Clients exchange prototypes through the server: sent beside updates, answered by its knowledge base (FCUCR §4.2).
 
 What leaves a device is clipped and noised there, by the run's terms: the server sees single prototypes, so each brings
 its own noise along, and what is stored, retrieved, fused and answered is made of that alone.
@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from cloud.prototypes import KnowledgeBase
+from edge.purposes import RECEIVED_NOISE
 from edge.sessions import SessionSampler, Windows
+from edgefr import purposes
 from edgefr.engine import sequences
 from edgefr.engine.work import Clients
-from edgefr.methods.program import LocalProgram, Tensors
+from export.program import LocalProgram, SessionProgram, Tensors
 from privacy import keyed
 from privacy.prototypes import Prototypes
 
@@ -30,7 +32,7 @@ REPLY = "prototype"
 
 
 class Transfer:
-    """The server's side of prototypes, with what reaches the clients' private tensors.
+    """This is the server's side of prototypes, with what reaches the clients' private tensors.
 
     `terms`: what prototypes are when they leave a device, and the noise that a device adds to what it receives (as
     released). In rounds without a transfer (FCUCR Table 5) clients send nothing and keep their answer.
@@ -41,7 +43,7 @@ class Transfer:
         self._sent: list[tuple[Clients, Tensor]] = []
 
     def sends(self, number: int) -> bool:
-        """Whether clients send a prototype in round `number`."""
+        """Say whether clients send a prototype in round `number`."""
         return self.base.settings.transfers(number)
 
     def before(
@@ -56,7 +58,7 @@ class Transfer:
     ) -> None:
         """Before clients train in round `number`: order `received`."""
         if self.order == "received" and self.sends(number):
-            some = cast(sequences.SessionProgram, program)
+            some = cast(SessionProgram, program)
             messages = sequences.published(some, shared, sampler.window(clients), device)
             self._exchange(number, private, clients, messages, sampler.current[clients])
 
@@ -81,7 +83,7 @@ class Transfer:
         windows: Windows,
         device: torch.device,
     ) -> Tensor:
-        """What clients [C, P] have of the answer when they ask before they are recommended something.
+        """Return what clients [C, P] have of the answer when they ask before they are recommended something.
 
         Nothing is added to the base. `number`: of the round that comes next, which keys the noise of a device here as
         in `edge.streams.reply_of`. Nobody counts these prototypes, so they leave as they are; `ValueError` where
@@ -89,7 +91,7 @@ class Transfer:
         """
         if self.terms.clip is not None:
             raise ValueError("prototypes that are asked with leave unclipped beside clipped ones")
-        messages = sequences.published(cast(sequences.SessionProgram, program), shared, windows, device)
+        messages = sequences.published(cast(SessionProgram, program), shared, windows, device)
         return self._received(number, clients, messages)
 
     def _exchange(
@@ -100,23 +102,25 @@ class Transfer:
         private[REPLY][torch.from_numpy(clients)] = self._received(number, clients, sent)
 
     def _received(self, number: int, clients: Clients, sent: Tensor) -> Tensor:
-        """What the devices of `clients` make of the base's answers to what they sent: [C, P], on the host."""
+        """Return what the devices of `clients` make of the base's answers to what they sent: [C, P], on the host."""
         answers = self.base.answer(clients, sent).cpu()
         if self.terms.received_noise:
-            keys = keyed.fold(keyed.key(self.seed, "received noise", number), clients)
+            keys = keyed.fold(keyed.key(self.seed, RECEIVED_NOISE, number), clients)
             draws = keyed.normal(keys[:, None], np.arange(answers.shape[1]))
             answers += torch.from_numpy((self.terms.received_noise * draws).astype(np.float32))
         return answers
 
     def _leaving(self, number: int, clients: Clients, messages: Tensor) -> Tensor:
-        """What leaves the devices of `clients` of their prototypes [C, P]: each clipped, with noise of its own."""
+        """Return what leaves the devices of `clients` of their prototypes [C, P]: each clipped, with its own noise."""
         if self.terms.clip is None:
             return messages
-        left = self.terms.leaving(messages.cpu().numpy(), keyed.key(self.seed, "prototype noise", number), clients)
+        left = self.terms.leaving(
+            messages.cpu().numpy(), keyed.key(self.seed, purposes.PROTOTYPE_NOISE, number), clients
+        )
         return torch.from_numpy(left.astype(np.float32))
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs."""
+        """Return what a checkpoint needs."""
         return {"base": self.base.state()}
 
     def restore(self, state: dict[str, Any]) -> None:

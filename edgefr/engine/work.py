@@ -1,4 +1,4 @@
-"""What an executor is given and what it hands back."""
+"""This is what an executor is given and what it hands back."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edge import purposes
 from edge.ragged import Ragged
 from edge.replay import Replay
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
-from edgefr.methods.program import LocalProgram, Phase, Tensors
+from export.program import LocalProgram, Phase, Tensors
+from privacy import keyed
+from privacy.errors import InputError
 
 Clients = npt.NDArray[np.int64]
 
@@ -25,7 +28,7 @@ MEMORY = "memory."
 
 
 class Memory(Protocol):
-    """Decides what clients replay, from what they remember: private tensors named `memory.*`, one row per client."""
+    """A memory decides what clients replay, from what they remember: private tensors `memory.*`, one row per client."""
 
     def replay(
         self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
@@ -35,16 +38,16 @@ class Memory(Protocol):
 
 
 class Table(Protocol):
-    """A `rows` tensor that differs from client to client: `edgefr.engine.tables`."""
+    """This is a `rows` tensor that differs from client to client: `edgefr.engine.tables`."""
 
     def rows(self, clients: Clients, items: npt.NDArray[np.int64]) -> Tensor:
-        """The row of each (client, item) pair: float32 [n, width], on the host."""
+        """Return the row of each (client, item) pair: float32 [n, width], on the host."""
         ...
 
 
 @dataclass(frozen=True)
 class LocalWork:
-    """The work of one shard: which clients run which phases of a program, on what data, in which round.
+    """This is the work of one shard: which clients run which phases of a program, on what data, in which round.
 
     `context` holds every client's own past positives for programs that need a history. `round` keys the draws.
     `memory` adds replayed examples to every batch of "round" phases. `tables` are the rows tensors of the program that
@@ -61,15 +64,26 @@ class LocalWork:
     tables: Mapping[str, Table] = field(default_factory=dict)
 
     def replay(self, shared: Tensors, private: Tensors, clients: Clients) -> Replay | None:
-        """What these clients replay this round, or None."""
+        """Return what these clients replay this round, or None."""
         if self.memory is None:
             return None
+        if any(phase.which.pairs for phase in self.phases):
+            raise InputError(f"{self.program.name} compares items in pairs, and a replayed item has none: strategy=ft")
         return self.memory.replay(self.program, shared, private, clients, self.round)
+
+    def begun(self, private: Tensors, clients: Clients) -> Tensors:
+        """Return the private tensors [C, ...] that these clients begin with: those made anew in every round are new."""
+        names = [n for n, spec in self.program.specs.items() if spec.reset == "round" and n in private]
+        if not names:
+            return private
+        seed = keyed.key(self.sampler.seed, purposes.MADE_ANEW, self.round)
+        made = self.program.init_private(seed, torch.from_numpy(clients))
+        return {**private, **{name: made[name].to(private[name]) for name in names}}
 
 
 @dataclass(frozen=True)
 class RowUpdates:
-    """Changes of the rows a shard's clients touched.
+    """These are the changes of the rows that a shard's clients touched.
 
     `rows` [R] catalogue numbers, `client` [R] slots, `values` [R, w].
     """
@@ -81,7 +95,7 @@ class RowUpdates:
 
 @dataclass(frozen=True)
 class Updates:
-    """What a shard of clients learned, one slot per client.
+    """This is what a shard of clients learned, one slot per client.
 
     `dense`: update (delta against the broadcast) of each trained shared tensor, [C, *shape]. `rows`: sparse updates of
     `rows` tensors. `private`: new values of the trained private tensors, [C, *shape]. `message` [C, P]: prototypes that
@@ -95,7 +109,7 @@ class Updates:
     tables: dict[str, RowUpdates] = field(default_factory=dict)
 
     def norms(self, clients: int, order: int) -> Tensor:
-        """Joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not.
+        """Return the joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not.
 
         Rows of a table are summed in float32, everything else in float64.
         """
@@ -117,12 +131,12 @@ Executor = Callable[[LocalWork, Tensors, Tensors, Clients], Updates]
 
 
 def without_memory(private: Tensors) -> dict[str, Tensor]:
-    """The private tensors that the program knows."""
+    """Return the private tensors that the program knows."""
     return {name: value for name, value in private.items() if not name.startswith(MEMORY)}
 
 
 def trained(program: LocalProgram, phases: Sequence[Phase], place: str, kind: str | None = None) -> list[str]:
-    """Names of the tensors of one place ("shared" or "private") that these phases change, in the program's order.
+    """Name the tensors of one place ("shared" or "private") that these phases change, in the program's order.
 
     `kind`: "dense" or "rows" alone.
     """

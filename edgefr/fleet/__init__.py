@@ -1,4 +1,4 @@
-"""The simulated fleet: device classes, what a round costs them, and the virtual clock.
+"""This package is the simulated fleet: device classes, what a round costs them, and the virtual clock.
 
 Owns: `devices.yaml` and its schema, the cost model, which device and network a client has, when it is
 reachable, what a round takes on it, who is still there when the round closes. Does not own: who is invited,

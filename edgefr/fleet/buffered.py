@@ -1,8 +1,8 @@
-"""Policy async: rounds that wait for no one in particular (FedBuff, Nguyen et al. 2022, Algorithm 1).
+"""Policy async runs rounds that wait for no one in particular (FedBuff, Nguyen et al. 2022, Algorithm 1).
 
 As many clients as may be are at work at any time, each from the model of its start; a round ends when a buffer of
 uploads has arrived, whoever they are from. Owns: when a round ends, who replaces whom, what is on record of both.
-Does not own: devices and their costs (`devices`), models and weights (`edgefr.cohorts`).
+Does not own: devices and their costs (`devices`), models and weights (`edgefr.participation`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ask = Callable[[Ids], Work]
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What came of one round with a buffer.
+    """This is the outcome of one round with a buffer.
 
     `clients`, `rounds`, `versions`, `staleness` [K]: whose updates make the aggregate in order of arrival, the round
     each started in, how many aggregates there were then, and how many there have been since (K = 0: the round is void).
@@ -50,7 +50,7 @@ class StepOutcome:
 
 @dataclass
 class Minutes:
-    """What happens in a round until it is put on record. `barred` [clients]: who is not asked (any more)."""
+    """This is what happens in a round until it is put on record. `barred` [clients]: who is not asked (any more)."""
 
     number: int
     barred: Flags
@@ -62,13 +62,16 @@ class Minutes:
     decided: list[Task] = field(default_factory=list)  # with their outcomes
 
     def log(self, time: float, kind: str, client: int | None = None, **more: Any) -> None:
-        """An event; those of single clients are left out of large rounds."""
+        """Note an event; those of single clients are left out of large rounds."""
         if self.logged or client is None:
             self.events.append({"time": time, "kind": kind, "client": client, **more})
 
 
 class Buffered:
-    """The asynchronous server of a fleet in virtual time. `staleness` counts aggregated updates by their age."""
+    """This is the asynchronous server of a fleet in virtual time.
+
+    `staleness` counts aggregated updates by their age.
+    """
 
     def __init__(self, rules: Rounds, devices: Devices) -> None:
         self._rules, self._devices = rules, devices
@@ -110,7 +113,7 @@ class Buffered:
         )
 
     def adjourn(self, number: int, now: float, logged: bool) -> StepOutcome:
-        """After round `number`: all that are at work are told to stop, and what waits is thrown away."""
+        """End round `number`: all that are at work are told to stop, and what waits is thrown away."""
         minutes = Minutes(number, np.zeros(0, dtype=bool), logged)
         working, waiting = self.crowd.dismiss()
         for task in working:
@@ -139,10 +142,14 @@ class Buffered:
                 version, serial, ends = self.crowd.version, self.crowd.serial, float(seconds[row])
                 task = Task(client, minutes.number, version, serial, now, ends, int(failure[row]), rows(plan, [row]))
                 self.crowd.enter(task)
+                self.crowd.serial += 1
                 minutes.log(now, "invited", client, version=version)
 
     def _ends(self, plan: Plan, stops: Floats) -> tuple[Floats, Codes]:
-        """How long each client that starts is at work, s, and how that ends (OK: with an upload). [C]"""
+        """Return how long each client that starts is at work, s, and how that ends (OK: with an upload).
+
+        [C]
+        """
         limit, done = self._rules.deadline_s, plan.ends[:, 2]
         failure = np.where(stops <= limit, lost_in(plan.ends, stops), np.uint8(Failure.DEADLINE))
         uploads = (done <= stops) & (done <= limit)
@@ -170,7 +177,7 @@ class Buffered:
         devices, tasks = self._devices, [*minutes.decided, *taken]
         if minutes.asked:
             asked, memory = (np.concatenate(column) for column in zip(*minutes.asked, strict=True))
-            devices.tally.add("memory_mb", devices.device_of[asked], memory)
+            devices.histogram.add("memory_mb", devices.device_of[asked], memory)
         gone, plan, seconds = _columns(minutes.gone)
         if plan is not None:
             begun = np.array([task.started for task in minutes.gone])
@@ -185,7 +192,7 @@ class Buffered:
         if plan is not None:
             joules = np.concatenate([devices.account(ids, plan, seconds), nothing])
             fetched[: len(ids)] = seconds >= plan.ends[:, 0]
-        devices.tally.outcome(devices.device_of[left], failure)
+        devices.histogram.outcome(devices.device_of[left], failure)
         none = np.zeros(0, dtype=np.int64)
         seconds = np.concatenate([seconds, nothing])
         return StepOutcome(
@@ -193,7 +200,7 @@ class Buffered:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs."""
+        """Return what a checkpoint needs."""
         return {"crowd": self.crowd.state_dict(), "staleness": self.staleness.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What `edgefr calibrate` measured on a host: the schema of calibration.json, and reading it.
+"""A calibration is what `edgefr calibrate` measured on a host: the schema of calibration.json, and reading it.
 
 Owns the file. Does not own: measuring (`edgefr.calibrate`), what is made of it (`fleet.ratio`).
 """
@@ -27,7 +27,7 @@ class _Record(BaseModel):
 
 
 class Host(_Record):
-    """The machine that measured, one thread of it. Another machine, or other versions, measure anew."""
+    """A host is the machine that measured, one thread of it. Another machine, or other versions, measure anew."""
 
     cpu: str = Field(description="name of the processor")
     cores: int = Field(ge=1, description="cores that the process may use")
@@ -38,13 +38,16 @@ class Host(_Record):
     copy_gbs: Above = Field(description="memory copy of one thread, each byte counted once, GB/s")
 
     def same(self, other: Host) -> bool:
-        """Whether it is the same machine with the same versions, whatever its figures."""
+        """Say whether it is the same machine with the same versions, whatever its figures."""
         figures = {"gflops", "copy_gbs"}
         return self.model_dump(exclude=figures) == other.model_dump(exclude=figures)
 
 
 class Cost(_Record):
-    """One call on the host, in CPU time of one thread. `flops` and `traffic_bytes` are counted, not measured."""
+    """This is one call on the host, in CPU time of one thread.
+
+    `flops` and `traffic_bytes` are counted, not measured.
+    """
 
     median_ms: Amount
     min_ms: Amount
@@ -53,7 +56,7 @@ class Cost(_Record):
 
 
 class StepWork(_Record):
-    """The work of the measured training step, in the words of `fleet.Work`."""
+    """This is the work of the measured training step, in the words of `fleet.Work`."""
 
     examples: Above = Field(description="examples of the largest measured step")
     flops_per_example: Amount
@@ -66,7 +69,7 @@ class StepWork(_Record):
     width: Above
 
     def work(self) -> Work:
-        """One step of this work."""
+        """Return one step of this work."""
         return Work(
             steps=1,
             examples_per_step=self.examples,
@@ -83,7 +86,7 @@ class StepWork(_Record):
 
 
 class PhaseCost(_Record):
-    """Steps of one phase on the host: `fixed_ms` + `example_ms` x examples, through the measured `points`."""
+    """These are steps of one phase on the host: `fixed_ms` + `example_ms` x examples, through the measured `points`."""
 
     name: str
     when: Literal["round", "final"]
@@ -102,19 +105,19 @@ class Activity(_Record):
 
 
 class Calls(Activity):
-    """Recommending, or encoding a text."""
+    """These are calls that recommend, or that encode a text."""
 
     cost: Cost | None = None
 
 
 class Learning(Activity):
-    """Training steps."""
+    """These are training steps."""
 
     phases: list[PhaseCost] = Field(default_factory=list)
     work: StepWork | None = None
 
     def line(self) -> tuple[float, float] | None:
-        """(fixed ms, ms per example) of a step of a round, over its phases by their epochs; None: not measured."""
+        """Return (fixed ms, ms per example) of a round's step, over its phases by their epochs; None: not measured."""
         phases = [phase for phase in self.phases if phase.when == "round"]
         epochs = sum(phase.epochs for phase in phases)
         if not epochs:
@@ -124,7 +127,7 @@ class Learning(Activity):
 
 
 class Measured(_Record):
-    """What one content of bundles costs on the host. Null: the bundle does not do that."""
+    """This says what one content of bundles costs on the host. Null: the bundle does not do that."""
 
     recommend: Calls
     learn: Learning | None = None
@@ -132,7 +135,7 @@ class Measured(_Record):
 
 
 class ClassTrial(_Record):
-    """A device class's bundle under its class's memory limit. `content` is a key of `measured`."""
+    """This is a device class's bundle under its class's memory limit. `content` is a key of `measured`."""
 
     bundle_id: str
     variant: str
@@ -144,7 +147,7 @@ class ClassTrial(_Record):
 
 
 class Calibration(_Record):
-    """A whole calibration.json."""
+    """This is the content of calibration.json."""
 
     schema_: Literal["edgefr.calibration/1"] = Field(alias="schema")
     host: Host
@@ -152,7 +155,7 @@ class Calibration(_Record):
     classes: dict[str, ClassTrial]
 
     def learning(self, name: str) -> Learning | None:
-        """The measured training steps of a class's bundle; None: no such class, or it does not learn."""
+        """Return the measured training steps of a class's bundle; None: no such class, or it does not learn."""
         trial = self.classes.get(name)
         found = self.measured[trial.content].learn if trial is not None and trial.content in self.measured else None
         return found if found is not None and found.line() is not None and found.work is not None else None

@@ -1,10 +1,11 @@
-"""Which device, speed and network each client has, drawn once and kept for good: a slow client stays slow."""
+"""Each client has a device, speed and network, drawn once and kept for good: a slow client stays slow."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from edgefr import purposes
 from edgefr.fleet.spec import FleetFile
 from privacy import keyed
 
@@ -14,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Clients:
-    """Per-client arrays [clients].
+    """These arrays [clients] have one entry per client.
 
     `device`: index into the classes of the fleet. `network`: index into the file's networks. `gflops`: the
     client's own sustained fp32 rate. `rate_factor`: its own bandwidth over its network's median.
@@ -36,19 +37,19 @@ def draw(spec: FleetFile, classes: list[str], activity: Floats, seed: int) -> Cl
 
     low = np.array([rate.lo or rate.v for rate in rates])
     high = np.array([rate.hi or rate.v for rate in rates])
-    u = keyed.uniform(keyed.fold(keyed.key(seed, "device speed"), ids), 0)
+    u = keyed.uniform(keyed.fold(keyed.key(seed, purposes.DEVICE_SPEED), ids), 0)
     far = np.where(u < 0.5, low[device], high[device])  # log-uniform from v out to lo, or to hi: the median stays v
     gflops = middle[device] * (far / middle[device]) ** np.abs(2.0 * u - 1.0)
 
     network = _networks(spec, classes, device, seed)
     sigma = np.array([n.bandwidth.sigma_ln for n in spec.networks.values()])
-    z = keyed.normal(keyed.fold(keyed.key(seed, "network median"), ids), 0)
+    z = keyed.normal(keyed.fold(keyed.key(seed, purposes.NETWORK_MEDIAN), ids), 0)
     factor = np.exp(sigma[network] * z)
     return Clients(device, network, gflops.astype(np.float32), factor.astype(np.float32))
 
 
 def apportion(shares: list[float], clients: int) -> npt.NDArray[np.int64]:
-    """Whole numbers of clients in proportion to the shares, by largest remainder; they sum to `clients`.
+    """Share out whole numbers of clients in proportion, by largest remainder; they sum to `clients`.
 
     >>> apportion([0.5, 0.3, 0.2], 11).tolist()
     [6, 3, 2]
@@ -63,7 +64,7 @@ def apportion(shares: list[float], clients: int) -> npt.NDArray[np.int64]:
 def devices_by_activity(
     counts: npt.NDArray[np.int64], rates: Floats, activity: Floats, correlation: float, seed: int
 ) -> Indices:
-    """A class per client: exactly `counts` of each, speed and `activity` tied by a Gaussian copula.
+    """Draw a class per client: exactly `counts` of each, speed and `activity` tied by a Gaussian copula.
 
     `correlation` is Spearman's, of activity with a latent continuous speed; it is kept but for what is lost
     to classes being few (ties). Clients of equal activity are ordered at random. Returns [clients].
@@ -74,10 +75,10 @@ def devices_by_activity(
         return keyed.normal(keyed.fold(keyed.key(seed, purpose), ids), 0)
 
     pearson = 2.0 * np.sin(np.pi * correlation / 6.0)  # of normals whose ranks correlate by `correlation`
-    by_activity = np.lexsort((normals("activity ties"), activity))
+    by_activity = np.lexsort((normals(purposes.ACTIVITY_TIES), activity))
     score = np.empty(len(ids))
-    score[by_activity] = np.sort(normals("activity score"))
-    latent = pearson * score + np.sqrt(max(0.0, 1.0 - pearson**2)) * normals("device score")
+    score[by_activity] = np.sort(normals(purposes.ACTIVITY_SCORE))
+    latent = pearson * score + np.sqrt(max(0.0, 1.0 - pearson**2)) * normals(purposes.DEVICE_SCORE)
 
     slowest_first = np.argsort(rates, kind="stable")
     device = np.empty(len(ids), dtype=np.uint16)
@@ -87,7 +88,7 @@ def devices_by_activity(
 
 def _networks(spec: FleetFile, classes: list[str], device: Indices, seed: int) -> Indices:
     names = list(spec.networks)
-    u = keyed.uniform(keyed.fold(keyed.key(seed, "network class"), np.arange(len(device))), 0)
+    u = keyed.uniform(keyed.fold(keyed.key(seed, purposes.NETWORK_CLASS), np.arange(len(device))), 0)
     out = np.empty(len(device), dtype=np.uint16)
     for index, name in enumerate(classes):
         mix = spec.fleet.networks or spec.devices[name].networks

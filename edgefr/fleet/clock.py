@@ -1,4 +1,4 @@
-"""The fleet in virtual time: who of a cohort contributes to a round, when the round closes, what it cost."""
+"""This module says in virtual time who of a cohort contributes to a round, when it closes, and what it cost."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from edgefr.fleet.crowd import rows
 from edgefr.fleet.devices import REFUSALS, Codes, Devices, Failure, Flags, Floats, Ids, lost_in
 from edgefr.fleet.events import Played, log, play
 from edgefr.fleet.plan import Plan
+from edgefr.fleet.policies import POLICIES
 from edgefr.fleet.spec import FleetFile
 from edgefr.fleet.summary import summarise
 from edgefr.fleet.work import Work
@@ -25,7 +26,7 @@ LOGGED_COHORT = 1000  # larger cohorts leave one event per round, with counts, i
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What came of a round, [C] in cohort order. `seconds`: from its start until the client left it.
+    """This is the outcome of a round, [C] in cohort order. `seconds`: from its start until the client left it.
 
     `failure` holds `Failure` codes; `fetched`: who had downloaded everything; `started` and `ended` are virtual
     seconds; `events` can be written as JSON lines.
@@ -42,7 +43,7 @@ class RoundOutcome:
 
 
 class Fleet:
-    """A fleet of simulated devices and its virtual clock, which starts at midnight.
+    """The fleet holds simulated devices and its virtual clock, which starts at midnight.
 
     `activity` [clients]: interactions of each client's user. `classes`: the device classes in use;
     `device_of` [clients] indexes them. Everything drawn is a function of (`seed`, purpose, round, client).
@@ -69,12 +70,15 @@ class Fleet:
         self._rounds = self._void = self._seq = 0
 
     def over_selected(self, wanted: int) -> int:
-        """How many clients to invite so that about `wanted` contribute."""
+        """Return how many clients to invite so that about `wanted` contribute."""
         return math.ceil(wanted * self.spec.rounds.over_select - 1e-9)
 
     def online(self, clients: npt.ArrayLike) -> Flags:
-        """Which of `clients` can be reached now. [C]"""
-        return self._devices.presence.online_until(self._checked(clients), self.now) > self.now
+        """Say which of `clients` can be reached now.
+
+        [C]
+        """
+        return self._devices.availability.online_until(self._checked(clients), self.now) > self.now
 
     def round(self, number: int, cohort: npt.ArrayLike, work: Work) -> RoundOutcome:
         """Simulate round `number` with the invited `cohort` [C]; the clock moves to its end.
@@ -90,7 +94,7 @@ class Fleet:
         plan, walks = self._devices.plan(number, ids, work)
         failure, stops, plan = self._devices.asked(ids, plan, walks, started)
         working = failure == Failure.OK
-        enough = max(wanted, 1) if rules.policy == "first_k" else None
+        enough = POLICIES[rules.policy].enough(wanted)
         played = play(plan.ends, stops, working, rules.deadline_s, enough, at_least)
 
         failure = _failures(failure, working, played, plan, stops)
@@ -134,27 +138,27 @@ class Fleet:
 
     @property
     def version(self) -> int:
-        """Policy async: aggregates made so far."""
+        """Return, under policy async, how many aggregates were made so far."""
         return self._buffered.crowd.version
 
     @property
     def versions(self) -> set[int]:
-        """Policy async: the versions that clients at work and waiting updates started from."""
+        """Return, under policy async, the versions that clients at work and waiting updates started from."""
         return self._buffered.crowd.versions
 
     @property
     def busy(self) -> Ids:
-        """Policy async: the clients at work, and those whose uploads wait."""
+        """Return, under policy async, the clients at work and those whose uploads wait."""
         return self._buffered.crowd.busy()
 
     def summary(self) -> dict[str, Any]:
-        """What the rounds so far took, in all and by device class, for `summary.json`."""
+        """Return what the rounds so far took, in all and by device class, for `summary.json`."""
         clients = np.bincount(self.device_of, minlength=len(self.classes))
         kinds = [kind.name.lower() for kind in Failure]
         head: dict[str, Any] = {"virtual_hours": self.now / 3600, "rounds": self._rounds, "void_rounds": self._void}
-        if self.spec.rounds.policy == "async":
+        if not self.spec.rounds.waits:
             head["staleness"] = _staleness(self._buffered.staleness)
-        return head | summarise(self.spec, self.classes, clients, self._devices.tally, kinds)
+        return head | summarise(self.spec, self.classes, clients, self._devices.histogram, kinds)
 
     def state_dict(self) -> dict[str, Any]:
         """Arrays and numbers to go on from; what was drawn once is drawn again from the seed."""
@@ -181,12 +185,12 @@ class Fleet:
         return ids
 
     def _account(self, ids: Ids, plan: Plan, working: Flags, seconds: Floats, failure: Codes) -> Floats:
-        """Charge batteries and tallies for `seconds` of the plan; returns joules [C]."""
+        """Charge batteries, and count histograms, for `seconds` of the plan; returns joules [C]."""
         devices = self._devices
         joules = plan.spent(seconds)[0]
         devices.charge.spend(ids[working], self.now, joules[working])
-        devices.tally.outcome(self.device_of[ids], failure)
-        devices.tally.add("memory_mb", self.device_of[ids], plan.memory_mb)
+        devices.histogram.outcome(self.device_of[ids], failure)
+        devices.histogram.add("memory_mb", self.device_of[ids], plan.memory_mb)
         if working.any():
             devices.account(ids[working], rows(plan, working), seconds[working])
         return joules
@@ -194,7 +198,7 @@ class Fleet:
     def _events(
         self, ids: Ids, started: float, failure: Codes, happened: list[tuple[float, int, str]]
     ) -> list[dict[str, Any]]:
-        """The round's log: what happened to each client (up to `LOGGED_COHORT`), and how it closed."""
+        """Return the round's log: what happened to each client (up to `LOGGED_COHORT`), and how it closed."""
         found: list[dict[str, Any]] = [{"time": started, "kind": "started", "invited": len(ids)}]
         if len(ids) <= LOGGED_COHORT:
             for code in REFUSALS:
@@ -204,26 +208,26 @@ class Fleet:
         return [*found, {"time": self.now, "kind": "closed", "outcomes": _counts(failure)}]
 
     def _closed(self, number: int, out: StepOutcome) -> StepOutcome:
-        """The same outcome with its log complete."""
+        """Return the same outcome with its log complete."""
         closed = {"time": out.ended, "kind": "closed", "version": self.version, "outcomes": _counts(out.failure)}
         return replace(out, events=self._numbered(number, [*out.events, closed]))
 
     def _numbered(self, number: int, happened: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Events as they are written: with a running number and the round they belong to."""
+        """Return events as they are written: with a running number and the round they belong to."""
         first, self._seq = self._seq, self._seq + len(happened)
         head = {"round": number, "client": None}
         return [{"time": row["time"], "seq": first + i} | head | row for i, row in enumerate(happened)]
 
 
 def _failures(failure: Codes, working: Flags, played: Played, plan: Plan, stops: Floats) -> Codes:
-    """Outcome codes [C] of those who started, beside the refusals."""
+    """Return the outcome codes [C] of those who started, beside the refusals."""
     late = Failure.NOT_NEEDED if played.full else Failure.DEADLINE
     out = np.where(working & ~played.uploaded, np.uint8(late), failure)
     return np.where(played.lost, lost_in(plan.ends, stops), out)
 
 
 def _counts(failure: Codes) -> dict[str, int]:
-    """Outcomes by name, those that happened."""
+    """Count the outcomes by name, those that happened."""
     counts = np.bincount(failure, minlength=len(Failure))
     return {kind.name.lower(): int(counts[kind]) for kind in Failure if counts[kind]}
 

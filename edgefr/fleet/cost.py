@@ -1,4 +1,4 @@
-"""What a round costs a device: seconds, joules and megabytes from its figures and the work asked of it.
+"""A round costs a device seconds, joules and megabytes, from its figures and the work asked of it.
 
 Pure functions; every argument is a number or an array, and arrays broadcast. Names carry the units: seconds,
 joules, MB and GB of 1e6 and 1e9 bytes, GFLOP/s of 1e9 operations (a multiply-add counts two), Mbit/s of 1e6
@@ -28,7 +28,9 @@ _STATE_BYTES = {"sgd": 4.0, "adam": 12.0}  # per trained parameter: gradient, an
 
 
 def efficiency(width: Value) -> Array:
-    """Share of the sustained SGEMM rate that training reaches at hidden width `width` (fitted on two shapes).
+    """Return the share of the sustained SGEMM rate that training reaches at hidden width `width`.
+
+    It is fitted on two shapes.
 
     >>> efficiency([64, 128, 220, 312, 768]).round(3).tolist()
     [0.12, 0.12, 0.155, 0.19, 0.19]
@@ -37,7 +39,7 @@ def efficiency(width: Value) -> Array:
 
 
 def transformer_forward_flops(layers: int, hidden: int, feed_forward: int, tokens: int) -> float:
-    """Operations of one forward pass over one sequence.
+    """Count the operations of one forward pass over one sequence.
 
     >>> transformer_forward_flops(4, 312, 1200, 32)
     296484864.0
@@ -47,12 +49,14 @@ def transformer_forward_flops(layers: int, hidden: int, feed_forward: int, token
 
 
 def transformer_activation_bytes(layers: int, hidden: int, heads: int, batch: int, tokens: int) -> float:
-    """Bytes of fp32 activations that a training step keeps for its backward pass."""
+    """Return the bytes of fp32 activations that a training step keeps for its backward pass."""
     return float(2 * layers * batch * tokens * hidden * (34 + 5 * heads * tokens / hidden))
 
 
 def compute_seconds(flops: Value, bytes_touched: Value, gflops: Value, copy_gbs: Value, width: Value) -> Array:
-    """Forward and backward of one step: bound by arithmetic or by reading and writing `bytes_touched`.
+    """Return the seconds of forward and backward of one step:
+
+    bound by arithmetic or by reading and writing `bytes_touched`.
 
     Copy rates count each byte once although it is read and written, so traffic runs at twice `copy_gbs`.
     """
@@ -61,7 +65,9 @@ def compute_seconds(flops: Value, bytes_touched: Value, gflops: Value, copy_gbs:
 
 
 def optimiser_seconds(trained: Value, copy_gbs: Value, optimiser: Optimiser, passes: Value = 1) -> Array:
-    """The optimiser's memory traffic; `passes` is 1 for a fused update and 4 for one operator at a time.
+    """Return the seconds of the optimiser's memory traffic.
+
+    `passes` is 1 for a fused update and 4 for one operator at a time.
 
     >>> float(optimiser_seconds(14.25e6, 1.30, "adam").round(4))
     0.1535
@@ -76,23 +82,29 @@ def overhead_seconds(host_ms: Value, gflops: Value) -> Array:
 
 
 def step_seconds(compute: Value, optimiser: Value, overhead: Value = 0.0) -> Array:
-    """One training step. The optimiser runs after the backward pass, so its time is added, not overlapped."""
+    """Return the seconds of one training step.
+
+    The optimiser runs after the backward pass, so its time is added, not overlapped.
+    """
     return np.asarray(np.asarray(compute) + np.asarray(optimiser) + np.asarray(overhead))
 
 
 def inference_parts(flops: Value, weight_bytes: Value, gops: Value, copy_gbs: Value) -> tuple[Array, Array]:
-    """Seconds of arithmetic and of reading the weights in one forward pass, each as if the other took no time."""
+    """Return seconds of arithmetic and of reading the weights in a forward pass, each as if the other took no time."""
     arithmetic = np.asarray(flops) / (_INFERENCE_EFFICIENCY * np.asarray(gops) * 1e9)
     return np.asarray(arithmetic), np.asarray(np.asarray(weight_bytes) / (2e9 * np.asarray(copy_gbs)))
 
 
 def inference_seconds(flops: Value, weight_bytes: Value, gops: Value, copy_gbs: Value) -> Array:
-    """One forward pass at fp32 or int8 rate `gops`, bound by arithmetic or by reading the weights."""
+    """Return the seconds of one forward pass at fp32 or int8 rate `gops`.
+
+    It is bound by arithmetic or by reading the weights.
+    """
     return np.maximum(*inference_parts(flops, weight_bytes, gops, copy_gbs))
 
 
 def throttled_seconds(seconds: Value, after_s: Value, factor: Value) -> Array:
-    """Elapsed time of `seconds` of full-speed work where speed drops to `factor` of it after `after_s`.
+    """Return the elapsed time of `seconds` of full-speed work where speed drops to `factor` of it after `after_s`.
 
     >>> throttled_seconds([30.0, 90.0], 60.0, 0.5).tolist()
     [30.0, 120.0]
@@ -102,7 +114,7 @@ def throttled_seconds(seconds: Value, after_s: Value, factor: Value) -> Array:
 
 
 def transfer_seconds(transferred_bytes: Value, mbps: Value, rtt_ms: Value) -> Array:
-    """One transfer one way: round trips, then the payload. Nothing to send takes no time.
+    """Return the seconds of one transfer one way: round trips, then the payload. Nothing to send takes no time.
 
     >>> transfer_seconds([0, 1_000_000], 8.0, 100.0).round(3).tolist()
     [0.0, 1.3]
@@ -115,7 +127,7 @@ def transfer_seconds(transferred_bytes: Value, mbps: Value, rtt_ms: Value) -> Ar
 def training_memory_mb(
     runtime_mb: Value, resident: Value, trained: Value, activation_bytes: Value, optimiser: Optimiser
 ) -> Array:
-    """Resident memory of fp32 training: runtime, weights, gradients, optimiser state, activations, slack.
+    """Return the resident memory of fp32 training: runtime, weights, gradients, optimiser state, activations, slack.
 
     `resident` and `trained` count parameters.
     """
@@ -124,17 +136,17 @@ def training_memory_mb(
 
 
 def fits(memory_mb: Value, app_mb: Value) -> npt.NDArray[np.bool_]:
-    """Whether training that needs `memory_mb` may run where an app may use `app_mb`."""
+    """Say whether training that needs `memory_mb` may run where an app may use `app_mb`."""
     return np.asarray(np.asarray(memory_mb) <= MEMORY_FRACTION * np.asarray(app_mb))
 
 
 def compute_joules(seconds: Value, active_w: Value) -> Array:
-    """Gross energy of computing: the whole device's power while it works, idle power included."""
+    """Return the gross energy of computing: the whole device's power while it works, idle power included."""
     return np.asarray(np.asarray(seconds) * np.asarray(active_w))
 
 
 def radio_joules(transferred_bytes: Value, j_per_mb: Value, tail_j: Value) -> Array:
-    """Energy of one transfer: the payload, and the radio staying awake after it, once per burst.
+    """Return the energy of one transfer: the payload, and the radio staying awake after it, once per burst.
 
     >>> radio_joules([0, 80_000], 4.4, 12.3).round(2).tolist()
     [0.0, 12.65]

@@ -1,4 +1,6 @@
-"""Who is asked next, who is at work since when, and whose uploads wait, where rounds do not wait for anyone.
+"""The crowd knows whom rounds ask next, who is at work since when, and whose uploads wait.
+
+It is for rounds that wait for no one.
 
     order of the round → `Queue` → at work (a heap of when each leaves) → upload waits → aggregate
 
@@ -24,7 +26,9 @@ PLANNED_AHEAD = 64  # clients whose work is planned in one call, so that asking 
 
 @dataclass(frozen=True)
 class Task:
-    """One client's work from being asked to leaving: `seconds` after `started` (virtual s), with outcome `failure`.
+    """This is one client's work from being asked to leaving:
+
+    `seconds` after `started` (virtual s), with outcome `failure`.
 
     `round`: in which it was asked, `version`: aggregates made by then, `serial`: its place among all tasks; `plan` has
     one row.
@@ -41,23 +45,23 @@ class Task:
 
     @property
     def leaves(self) -> float:
-        """Virtual seconds at which the client leaves."""
+        """Return the virtual second at which the client leaves."""
         return self.started + self.seconds
 
 
 def rows(plan: Plan, index: npt.ArrayLike) -> Plan:
-    """Some clients of a plan: rows `index`."""
+    """Take some clients of a plan: rows `index`."""
     where = np.asarray(index)
     return Plan(**{f.name: getattr(plan, f.name)[where] for f in fields(Plan)})
 
 
 def stacked(plans: Sequence[Plan]) -> dict[str, npt.NDArray[Any]]:
-    """The columns of many plans, one after the other."""
+    """Return the columns of many plans, one after the other."""
     return {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(Plan)}
 
 
 class Queue:
-    """The clients of a round in the order in which they are asked, each once, with their plans and dropouts.
+    """A queue holds the clients of a round in the order in which they are asked, each once, with plans and dropouts.
 
     `plan(ids)` gives a plan and when each walks away, s from its start. It is called for `PLANNED_AHEAD` clients at
     least.
@@ -70,7 +74,7 @@ class Queue:
         self._planned: tuple[Plan, Floats] | None = None
 
     def take(self, count: int, able: Callable[[Ids], npt.NDArray[np.bool_]]) -> tuple[Ids, Plan, Floats] | None:
-        """The next `count` clients that are `able` to be asked, or fewer; None when nobody is left."""
+        """Take the next `count` clients that are `able` to be asked, or fewer; None when nobody is left."""
         while True:
             if self._at == len(self._ids) and not self._fill(count, able):
                 return None
@@ -95,7 +99,7 @@ class Queue:
 
 @dataclass
 class Crowd:
-    """Clients at work, and uploads that wait for enough others. `version` counts aggregates."""
+    """These are clients at work, and uploads that wait for enough others. `version` counts aggregates."""
 
     version: int = 0
     serial: int = 0
@@ -105,21 +109,21 @@ class Crowd:
 
     @property
     def at_work(self) -> int:
-        """How many clients are at work."""
+        """Return how many clients are at work."""
         return len(self._tasks)
 
     @property
     def versions(self) -> set[int]:
-        """The versions that clients at work and waiting uploads started from."""
+        """Return the versions that clients at work and waiting uploads started from."""
         return {task.version for task in (*self._tasks.values(), *self.waiting)}
 
     @property
     def next(self) -> float | None:
-        """When the next client leaves, virtual s; None: nobody is at work."""
+        """Return when the next client leaves, virtual s; None: nobody is at work."""
         return self._heap[0][0] if self._heap else None
 
     def busy(self) -> Ids:
-        """Clients that cannot be asked: at work, or with an upload that waits."""
+        """Return the clients that cannot be asked: at work, or with an upload that waits."""
         return np.array([*self._tasks, *(task.client for task in self.waiting)], dtype=np.int64)
 
     def enter(self, task: Task) -> None:
@@ -128,7 +132,7 @@ class Crowd:
         heapq.heappush(self._heap, (task.leaves, task.serial, task.client))
 
     def leave(self) -> Task:
-        """The client that leaves next; of those that leave together the one that was asked first."""
+        """Remove and return the client that leaves next; of those that leave together the one that was asked first."""
         return self._tasks.pop(heapq.heappop(self._heap)[2])
 
     def aggregate(self, most: int) -> list[Task]:
@@ -145,7 +149,7 @@ class Crowd:
         return working, waiting
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs."""
+        """Return what a checkpoint needs."""
         tasks = [*self.waiting, *sorted(self._tasks.values(), key=lambda task: task.serial)]
         numbers = {"version": self.version, "serial": self.serial, "waiting": len(self.waiting)}
         if not tasks:

@@ -1,4 +1,4 @@
-"""The fleet's devices when they are asked to take part: what it would take, who refuses, who walks away, what it costs.
+"""The fleet's devices are asked to take part: what it would take, who refuses, who walks away, what it costs.
 
 Owns: what is drawn once and kept (devices, speeds, networks), charge and availability, counts. Does not own: rounds,
 or for whom the server waits (`clock`, `buffered`).
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgefr import purposes
+from edgefr.fleet.availability import AvailabilityProcess, Charge
 from edgefr.fleet.clients import draw
+from edgefr.fleet.histogram import Histogram
 from edgefr.fleet.plan import Figures, Plan, make_plan
-from edgefr.fleet.presence import Charge, Presence
 from edgefr.fleet.spec import FleetFile
-from edgefr.fleet.tally import Tally
 from edgefr.fleet.work import Work
 from privacy import keyed
 
@@ -28,7 +29,7 @@ Codes = npt.NDArray[np.uint8]
 
 
 class Failure(IntEnum):
-    """How an invitation ended; only OK contributes."""
+    """A code says how an invitation ended; only OK contributes."""
 
     OK = 0
     MEMORY = 1  # training does not fit in what the device gives an app
@@ -49,35 +50,40 @@ _LOST_IN = np.array([Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD], dtype=np
 
 
 class Devices:
-    """Devices of all clients and what they have spent. Everything drawn is a function of (`seed`, purpose, round,
-    client)."""
+    """This holds the devices of all clients and what they have spent.
+
+    Everything drawn is a function of (`seed`, purpose, round, client).
+    """
 
     def __init__(self, spec: FleetFile, classes: list[str], activity: Floats, seed: int) -> None:
         self._seed = seed
         self._clients = draw(spec, classes, activity, seed)
         self.device_of = self._clients.device
         self._figures = Figures(spec, classes)
-        self.presence = Presence(spec.fleet.availability, len(activity), seed)
+        self.availability = AvailabilityProcess(spec.fleet.availability, len(activity), seed)
         self.charge = Charge(spec.fleet.battery, self._figures.battery_j[self.device_of], seed)
-        self.tally = Tally(len(classes), len(Failure))
+        self.histogram = Histogram(len(classes), len(Failure))
         self._dropout, self._deadline = spec.fleet.dropout, spec.rounds.deadline_s
 
     def plan(self, number: int, ids: Ids, work: Work) -> tuple[Plan, Floats]:
-        """What round `number` would take on each client, and when it walks away, s from its start: at a random point
-        of its work, or never (inf). [C]"""
+        """Plan round `number` on each client, and when it walks away.
+
+        That is s from its start, at a random point of its work, or never (inf). [C]
+        """
         plan = make_plan(self._figures, self._clients, ids, work, self._seed, number)
-        keys = keyed.fold(keyed.key(self._seed, "dropout", number), ids)
+        keys = keyed.fold(keyed.key(self._seed, purposes.DROPOUT, number), ids)
         leaves = keyed.uniform(keys, 0) < self._dropout
         return plan, np.where(leaves, keyed.uniform(keys, 1) * plan.ends[:, 2], np.inf)
 
     def asked(self, ids: Ids, plan: Plan, walks: Floats, now: float) -> tuple[Codes, Floats, Plan]:
-        """Who refuses at `now` and why (OK: starts), when those who start are lost, s from then, and their plan with
-        the pauses they make. [C]
+        """Say who refuses at `now` and why, when those who start are lost, and what they will do.
+
+        Codes (OK: starts), s from `now`, and plans with the pauses they make; all [C].
 
         A client has to be there for the whole of its work, not only when it ends.
         """
-        online = self.presence.online_until(ids, now) > now
-        pauses, lost = self.presence.interruptions(ids, now, plan.ends, self._deadline)
+        online = self.availability.online_until(ids, now) > now
+        pauses, lost = self.availability.interruptions(ids, now, plan.ends, self._deadline)
         plan = replace(plan, ends=plan.ends + pauses[:, None] * _LATER)
         joules = plan.spent(plan.ends[:, 2])[0]
         failure = np.zeros(len(ids), dtype=np.uint8)
@@ -91,22 +97,22 @@ class Devices:
         joules, down, up = plan.spent(seconds)
         counted = {"seconds": seconds, "energy_j": joules, "bytes_down": down, "bytes_up": up}
         for name, values in counted.items():
-            self.tally.add(name, self.device_of[ids], values)
+            self.histogram.add(name, self.device_of[ids], values)
         return joules
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs; what was drawn once is drawn again from the seed."""
+        """Return what a checkpoint needs; what was drawn once is drawn again from the seed."""
         return {
-            "presence": self.presence.state_dict(),
+            "availability": self.availability.state_dict(),
             "charge": self.charge.state_dict(),
-            "tally": self.tally.state_dict(),
+            "histogram": self.histogram.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
-        self.presence.load_state_dict(state["presence"])
+        self.availability.load_state_dict(state["availability"])
         self.charge.load_state_dict(state["charge"])
-        self.tally.load_state_dict(state["tally"])
+        self.histogram.load_state_dict(state["histogram"])
 
 
 def lost_in(ends: Floats, stops: Floats) -> Codes:

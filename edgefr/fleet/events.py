@@ -13,7 +13,7 @@ STAGES = ("downloaded", "trained", "uploaded", "lost")
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a round: who `uploaded`, who was `lost` [C], and when it `closed`, s from its start.
+    """A round was played: who `uploaded`, who was `lost` [C], and when it `closed`, s from its start.
 
     Clients that are neither were still at work. `full`: it closed because enough had uploaded.
     """
@@ -52,7 +52,7 @@ def play(ends: Floats, stops: Floats, working: Flags, deadline: float, enough: i
 
 
 def log(ends: Floats, stops: Floats, played: Played, working: Flags) -> list[tuple[float, int, str]]:
-    """All that happened before the close: (seconds from the start, position in the cohort, kind)."""
+    """List all that happened before the close: (seconds from the start, position in the cohort, kind)."""
     times = np.concatenate([ends, stops[:, None]], axis=1)
     happened = working[:, None] & (times <= np.minimum(stops, played.closed)[:, None])
     happened[:, 2] &= played.uploaded

@@ -1,10 +1,11 @@
-"""What a round would take on each client if nothing interrupted it, and what a part of it has taken."""
+"""A plan says what a round would take on each client if nothing interrupted it, and what a part of it has taken."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from edgefr import purposes
 from edgefr.fleet import cost
 from edgefr.fleet.clients import Clients, Indices
 from edgefr.fleet.ratio import MeasuredSteps, analytic_step, host_ratio_step, stack_of
@@ -17,7 +18,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class Figures:
-    """Figures of the fleet's device classes [classes] and networks [networks], and of its runtime."""
+    """These are the figures of the fleet's device classes [classes] and networks [networks], and of its runtime."""
 
     def __init__(self, spec: FleetFile, classes: list[str]) -> None:
         devices = [spec.devices[name] for name in classes]
@@ -50,7 +51,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Plan:
-    """A round on each client, uninterrupted; arrays [C] in cohort order.
+    """A plan is a round on each client, uninterrupted; arrays [C] in cohort order.
 
     `ends` [C, 3]: seconds from the start at which download, compute and upload end. `work_s`: compute at full
     speed.
@@ -68,7 +69,7 @@ class Plan:
     tail_j: Floats
 
     def spent(self, elapsed: Floats) -> tuple[Floats, Floats, Floats]:
-        """Joules, bytes down and bytes up after `elapsed` seconds [C]; each stage is used up evenly.
+        """Return joules, bytes down and bytes up after `elapsed` seconds [C]; each stage is used up evenly.
 
         A device that slows down with heat draws less power in proportion, so work keeps its energy.
         """
@@ -86,7 +87,7 @@ class Plan:
 
 
 def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed: int, number: int) -> Plan:
-    """Durations, memory and prices of round `number` for the clients of `cohort`."""
+    """Compute durations, memory and prices of round `number` for the clients of `cohort`."""
     device, network = clients.device[cohort], clients.network[cohort]
 
     def each(amount: npt.ArrayLike) -> Floats:
@@ -95,7 +96,7 @@ def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed:
     work_s = each(work.steps) * _step_seconds(figures, clients, cohort, work)
     compute_s = cost.throttled_seconds(work_s, figures.hot_after_s[device], figures.hot_factor[device])
 
-    z = keyed.normal(keyed.fold(keyed.key(seed, "network in round", number), cohort), 0)
+    z = keyed.normal(keyed.fold(keyed.key(seed, purposes.NETWORK_IN_ROUND, number), cohort), 0)
     factor = clients.rate_factor[cohort] * np.exp(figures.sigma_ln[network] * z)
     bytes_down, bytes_up = each(work.bytes_down), each(work.bytes_up)
     down_s = cost.transfer_seconds(bytes_down, figures.down_mbps[network] * factor, figures.rtt_ms[network])
@@ -117,7 +118,7 @@ def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed:
 
 
 def _memory(figures: Figures, device: Indices, work: Work) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """MB that training takes on each client, and whether that fits: modelled, or what was measured."""
+    """Return the MB that training takes on each client, and whether that fits: modelled, or what was measured."""
     if figures.measured is not None:
         return figures.measured.peak_mb[device], figures.measured.fits[device]
     memory_mb = cost.training_memory_mb(
@@ -131,7 +132,7 @@ def _memory(figures: Figures, device: Indices, work: Work) -> tuple[Floats, npt.
 
 
 def _step_seconds(figures: Figures, clients: Clients, cohort: Ids, work: Work) -> Floats:
-    """Seconds of one training step on each client at full speed, in the mode of the file."""
+    """Return seconds of one training step on each client at full speed, in the mode of the file."""
     device = clients.device[cohort]
     copy_gbs, gflops = figures.copy_gbs[device], clients.gflops[cohort].astype(np.float64)
     measured = figures.measured

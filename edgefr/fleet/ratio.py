@@ -1,4 +1,6 @@
-"""A device's step from a host's step that was measured: arithmetic and memory traffic scale by ratios of their own.
+"""A device's step follows from a host's step that was measured.
+
+Arithmetic and memory traffic scale by ratios of their own.
 
 A Raspberry Pi 4 computes a tenth as fast as an x86 core but copies half as fast, so one ratio is wrong for one of the
 two. How much of the measured time is which is not measured: it is taken from the analytic model (`fleet.cost`), whose
@@ -33,24 +35,29 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Stack:
-    """What the analytic model has to know of the software: fixed cost of a step on the host of the fit, ms, and how
-    often the optimiser walks through memory."""
+    """This is what the analytic model has to know of the software.
+
+    `overhead_ms` is the fixed cost of a step on the host of the fit; `optimiser_passes` says how often the optimiser
+    walks through memory.
+    """
 
     overhead_ms: float
     optimiser_passes: float
 
 
 def stack_of(spec: FleetFile) -> Stack:
-    """The software that a fleet runs."""
+    """Return the software that a fleet runs."""
     runtime = spec.runtimes[spec.fleet.stack]
     return Stack(runtime.step_overhead_ms.v, runtime.optimiser_passes.v)
 
 
 @dataclass(frozen=True)
 class MeasuredSteps:
-    """Training steps that a host measured, by device class [classes]: fixed ms and ms per example of a step, peak
-    memory of the process in MB, whether it ran within what the class gives an app (where the file has changed that
-    since, whether the peak is within it). `upload_bytes` of a round tell models apart.
+    """These training steps were measured on a host, by device class [classes].
+
+    Fixed ms and ms per example of a step; the peak memory of the process in MB; whether it ran within what the class
+    gives an app (where the file has changed that since, whether the peak is within it). `upload_bytes` of a round tell
+    models apart.
     """
 
     host: Host
@@ -90,19 +97,19 @@ class MeasuredSteps:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a training step in the analytic model, by what it is bound by; arrays broadcast."""
+    """A training step takes these seconds in the analytic model, by what it is bound by; arrays broadcast."""
 
     arithmetic: Floats
     memory: Floats
 
     @property
     def total(self) -> Floats:
-        """Seconds of the step."""
+        """Return the seconds of the step."""
         return self.arithmetic + self.memory
 
     @property
     def memory_share(self) -> Floats:
-        """Share of the step that is memory traffic; 0 for a step of no time."""
+        """Return the share of the step that is memory traffic; 0 for a step of no time."""
         return np.divide(self.memory, self.total, out=np.zeros_like(self.total), where=self.total > 0)
 
 
@@ -132,7 +139,7 @@ def scaled_seconds(
     gflops: npt.ArrayLike,
     copy_gbs: npt.ArrayLike,
 ) -> Floats:
-    """Seconds on a device of what took `host_seconds` on the host, `memory_share` of it memory traffic.
+    """Return the seconds on a device of what took `host_seconds` on the host, `memory_share` of it memory traffic.
 
     >>> host = Host(cpu="x", cores=1, python="3", numpy="2", onnxruntime="1", gflops=100.0, copy_gbs=8.0)
     >>> float(scaled_seconds(1.0, 0.25, host, gflops=10.0, copy_gbs=4.0))
@@ -151,7 +158,10 @@ def host_ratio_step(
     copy_gbs: npt.ArrayLike,
     stack: Stack,
 ) -> Floats:
-    """Seconds of a training step of `work` on devices, from the host's measured line (fixed ms, ms per example)."""
+    """Return the seconds of a training step of `work` on devices, from the host's measured line.
+
+    The line is (fixed ms, ms per example).
+    """
     fixed, each = (np.asarray(value, dtype=np.float64) for value in line)
     on_host = 1e-3 * (fixed + each * np.asarray(work.examples_per_step))
     share = analytic_step(work, host.gflops, host.copy_gbs, stack).memory_share
@@ -159,7 +169,10 @@ def host_ratio_step(
 
 
 def both_modes(spec: FleetFile, name: str) -> tuple[float, float] | None:
-    """Milliseconds of the measured step on a middling device of a class: (analytic, host-ratio); None: not measured."""
+    """Return milliseconds of the measured step on a middling device of a class:
+
+    (analytic, host-ratio); None: not measured.
+    """
     known = spec.cost.calibration
     found = None if known is None else known.learning(name)
     line = None if found is None else found.line()

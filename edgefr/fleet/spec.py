@@ -1,4 +1,4 @@
-"""The schema of devices.yaml: device classes, networks, runtimes, the fleet of them, and the round policy."""
+"""This is the schema of devices.yaml: device classes, networks, runtimes, the fleet of them, and the round policy."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,6 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from edgefr.documents import Document
 from edgefr.fleet.calibration import Calibration, read_calibration
+from edgefr.fleet.policies import POLICIES
+from privacy.belongs import ReadWith, Settings, named_in
 from privacy.errors import unknown
 
 Kind = Literal["M", "P", "D", "E"]
@@ -31,12 +33,12 @@ def _sums_to_one(shares: dict[str, float]) -> dict[str, float]:
 Shares = Annotated[dict[str, Fraction], AfterValidator(_sums_to_one)]
 
 
-class _Section(BaseModel):
+class _Section(Settings):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Source(_Section):
-    """Where figures come from."""
+    """A source says where figures come from."""
 
     url: str | None = Field(None, description="address of the page or file")
     doi: str | None = Field(None, description="digital object identifier of the paper")
@@ -45,7 +47,7 @@ class Source(_Section):
 
 
 class Evidence(_Section):
-    """How good a figure is: its kind and its source."""
+    """Evidence says how good a figure is: its kind and its source."""
 
     kind: Kind = Field(description="M measured, P measured on a proxy, D derived by arithmetic from M or P, E estimate")
     src: str | None = Field(None, description="key in `sources`; needed unless the kind is E")
@@ -82,7 +84,7 @@ class Figure(Evidence):
 
 
 class Runtime(_Section):
-    """What runs the model on the device."""
+    """A runtime runs the model on the device."""
 
     rss_mb: Figure = Field(description="resident memory before any model, MB")
     step_overhead_ms: Figure = Field(description="fixed cost of a training step on the calibration host, ms")
@@ -90,7 +92,7 @@ class Runtime(_Section):
 
 
 class Bandwidth(Evidence):
-    """Rates of a network class; medians over clients."""
+    """These are the rates of a network class; medians over clients."""
 
     down_mbps: Positive = Field(description="download rate, Mbit/s")
     up_mbps: Positive = Field(description="upload rate, Mbit/s")
@@ -99,7 +101,7 @@ class Bandwidth(Evidence):
 
 
 class Radio(Evidence):
-    """Energy of a network class."""
+    """This is the energy that a network class takes."""
 
     j_per_mb_down: NotNegative = Field(description="download energy, J/MB")
     j_per_mb_up: NotNegative = Field(description="upload energy, J/MB")
@@ -107,14 +109,14 @@ class Radio(Evidence):
 
 
 class Network(_Section):
-    """A network class."""
+    """This is a network class."""
 
     bandwidth: Bandwidth = Field(description="rates and delay")
     radio: Radio = Field(description="energy of transfers")
 
 
 class Soc(_Section):
-    """The processor."""
+    """This is the processor."""
 
     name: str = Field(description="name of the chip")
     cores: str = Field(description="cores and clock, as text")
@@ -125,7 +127,7 @@ class Soc(_Section):
 
 
 class Memory(_Section):
-    """Memory of a device class."""
+    """This is the memory of a device class."""
 
     total_mb: Positive = Field(description="RAM of the device, MB")
     app_mb: Figure = Field(description="RAM that one app may use, MB")
@@ -144,7 +146,7 @@ class Compute(_Section):
 
 
 class Power(_Section):
-    """Power of a device class."""
+    """This is the power that a device class draws."""
 
     idle_w: Figure = Field(description="power while doing nothing, W")
     active_w: Figure = Field(description="power of the whole device while it computes, W")
@@ -152,14 +154,14 @@ class Power(_Section):
 
 
 class Throttle(Evidence):
-    """Two-state heat model: full speed, then slower."""
+    """This heat model has two states: full speed, then slower."""
 
     after_s: Positive = Field(description="seconds of work at full speed")
     factor: Annotated[float, Field(gt=0, le=1, **_NUMBER)] = Field(description="speed after that, of the full speed")
 
 
 class Device(_Section):
-    """A device class."""
+    """This is a device class."""
 
     label: str = Field(description="what people call it")
     soc: Soc = Field(description="processor")
@@ -172,7 +174,7 @@ class Device(_Section):
 
 
 class Availability(_Section):
-    """When a client can be reached: spells on and off the network, lognormal in length, through the day."""
+    """This says when a client can be reached: spells on and off the network, lognormal in length, through the day."""
 
     mean_on_h: Annotated[float, Field(ge=0.05, **_NUMBER)] = Field(description="mean spell on, hours")
     mean_off_h: Annotated[float, Field(ge=0.05, **_NUMBER)] = Field(description="mean spell off, hours")
@@ -186,7 +188,7 @@ class Availability(_Section):
 
 
 class Battery(_Section):
-    """Devices with a battery: full once a day, drained by their owner and by rounds."""
+    """These devices have a battery: full once a day, drained by their owner and by rounds."""
 
     min_soc: Fraction = Field(0.2, description="refuse a round that would leave less than this share of the charge")
     own_use_per_hour: Fraction = Field(0.03, description="share of the charge that the owner uses per hour")
@@ -197,7 +199,7 @@ class Battery(_Section):
 
 
 class FleetSection(_Section):
-    """The fleet: which devices, in which numbers, and how they behave."""
+    """The fleet says which devices there are, in which numbers, and how they behave."""
 
     share: Shares = Field(description="share of clients on each device class; sums to 1")
     stack: str = Field(description="key in `runtimes`: what runs the model")
@@ -210,10 +212,13 @@ class FleetSection(_Section):
     battery: Battery | None = Field(None, description="model of the charge; null to ignore batteries")
 
 
-class Rounds(_Section):
-    """The round policy: whom the server waits for."""
+ASYNC = ReadWith("policy", "async")
 
-    policy: Literal["deadline", "first_k", "async"] = Field(
+
+class Rounds(_Section):
+    """The round policy says whom the server waits for."""
+
+    policy: Annotated[str, named_in(POLICIES)] = Field(
         "deadline",
         description="wait for everyone until the deadline, only for the first as many as wanted, or for no one: "
         "async takes whatever fills the buffer, from whichever round it is",
@@ -221,32 +226,29 @@ class Rounds(_Section):
     deadline_s: Annotated[float, Field(gt=0, le=604800, **_NUMBER)] = Field(
         600.0, description="seconds after which a round (async: a client's work) is given up; at most a week"
     )
-    over_select: Annotated[float, Field(ge=1, le=10, **_NUMBER)] = Field(
+    over_select: Annotated[float, Field(ge=1, le=10, **_NUMBER), ReadWith("concurrency", None)] = Field(
         1.3, description="clients invited (async: at work at any time, unless concurrency says so) per client wanted"
     )
     min_fraction: Fraction = Field(
         0.8, description="a round with fewer uploads than this share of those wanted is void"
     )
-    buffer: Count | None = Field(
+    buffer: Annotated[Count | None, ASYNC] = Field(
         None, description="async: updates that make an aggregate; null for clients_per_round of the experiment"
     )
-    concurrency: Count | None = Field(
+    concurrency: Annotated[Count | None, ASYNC] = Field(
         None, description="async: clients at work at any time; null for over_select x buffer"
     )
-    staleness_power: Annotated[float, Field(ge=0, le=10, **_NUMBER)] = Field(
+    staleness_power: Annotated[float, Field(ge=0, le=10, **_NUMBER), ASYNC] = Field(
         0.5, description="async: an update that is t aggregates old counts (1 + t)^-power; 0 for no discount"
     )
-    max_staleness: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
+    max_staleness: Annotated[int, Field(ge=0, le=1000, strict=True), ASYNC] = Field(
         10, description="async: updates older than so many aggregates are thrown away"
     )
 
-    @model_validator(mode="after")
-    def _for_async(self) -> "Rounds":
-        for name in ("buffer", "concurrency"):
-            if self.policy != "async" and getattr(self, name) is not None:
-                problem = f"only policy async uses it; set policy: async, or leave {name} out"
-                raise PydanticCustomError("rounds", "{problem}", {"problem": problem, "at": (name,)})
-        return self
+    @property
+    def waits(self) -> bool:
+        """Say whether a round is about one cohort that is waited for, as `Policy.waits`."""
+        return POLICIES[self.policy].waits
 
 
 MEASURED_STACK = "python_ort"
@@ -254,7 +256,7 @@ MEASURED_STACK = "python_ort"
 
 
 class CostModel(_Section):
-    """Where a training step's seconds and memory come from."""
+    """The cost model says where a training step's seconds and memory come from."""
 
     mode: Literal["analytic", "host-ratio"] = Field(
         "analytic",
@@ -267,7 +269,7 @@ class CostModel(_Section):
 
 
 class FleetFile(_Section):
-    """A whole devices.yaml."""
+    """This is the content of devices.yaml."""
 
     schema_: Literal["edgefr.devices/1"] = Field(alias="schema", description="version of this layout")
     sources: dict[str, Source] = Field(description="where figures come from")
@@ -288,7 +290,7 @@ class FleetFile(_Section):
         return self
 
     def _not_calibrated(self) -> tuple[str, str]:
-        """What host-ratio is missing, and the field to blame."""
+        """Return what host-ratio is missing, and the field to blame."""
         known = self.cost.calibration
         if self.cost.mode == "analytic":
             return "", ""
@@ -319,7 +321,7 @@ class FleetFile(_Section):
 
 
 def _sources_named(model: BaseModel, at: tuple[str, ...] = ()) -> list[tuple[str, tuple[str, ...]]]:
-    """Every `src` under a model with its location."""
+    """Return every `src` under a model with its location."""
     found = []
     for name in type(model).model_fields:
         value = getattr(model, name)
@@ -363,7 +365,7 @@ def _read_named_calibration(document: Document, folder: Path) -> None:
 
 
 def _leaves(over: dict[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """The values of a nested mapping by dotted name; a mapping of shares is one value."""
+    """Yield the values of a nested mapping by dotted name; a mapping of shares is one value."""
     for key, value in over.items():
         here = (*at, str(key))
         shares = here == ("fleet", "share") or (key == "networks" and bool(at))

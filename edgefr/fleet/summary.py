@@ -1,17 +1,17 @@
-"""What the rounds of a fleet took, in all and by device class, and how good the figures behind it are."""
+"""The summary says what the rounds of a fleet took, in all and by class, and how good the figures behind it are."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.fleet.histogram import QUANTITIES, Histogram
 from edgefr.fleet.ratio import both_modes
 from edgefr.fleet.spec import EVIDENCE, FleetFile
-from edgefr.fleet.tally import QUANTITIES, Tally
 
 
 def summarise(
-    spec: FleetFile, classes: list[str], clients: npt.NDArray[np.int64], tally: Tally, kinds: list[str]
+    spec: FleetFile, classes: list[str], clients: npt.NDArray[np.int64], histogram: Histogram, kinds: list[str]
 ) -> dict[str, Any]:
     """Counts, spreads (p10/p50/p90 per client and round) and evidence; plain JSON values.
 
@@ -19,7 +19,7 @@ def summarise(
     """
     by_class = {
         name: {"label": spec.devices[name].label, "clients": int(clients[i])}
-        | _part(tally, kinds, i)
+        | _part(histogram, kinds, i)
         | {"evidence": evidence(spec, name)}
         for i, name in enumerate(classes)
     }
@@ -28,27 +28,27 @@ def summarise(
         "stack": spec.fleet.stack,
         "cost": cost_modes(spec, classes),
         "clients": int(clients.sum()),
-        **_part(tally, kinds, None),
+        **_part(histogram, kinds, None),
         "classes": by_class,
     }
 
 
-def _part(tally: Tally, kinds: list[str], device: int | None) -> dict[str, Any]:
-    """The figures of one class, or of the whole fleet."""
-    outcomes = tally.outcomes.sum(axis=0) if device is None else tally.outcomes[device]
-    totals = tally.totals.sum(axis=0) if device is None else tally.totals[device]
+def _part(histogram: Histogram, kinds: list[str], device: int | None) -> dict[str, Any]:
+    """Return the figures of one class, or of the whole fleet."""
+    outcomes = histogram.outcomes.sum(axis=0) if device is None else histogram.outcomes[device]
+    totals = histogram.totals.sum(axis=0) if device is None else histogram.totals[device]
     summed = {f"total_{name}": float(v) for name, v in zip(QUANTITIES, totals, strict=True) if name != "memory_mb"}
     return {
         "invited": int(outcomes.sum()),
         "contributed": int(outcomes[0]),
         "failures": {kind: int(n) for kind, n in zip(kinds[1:], outcomes[1:], strict=True) if n},
-        **{name: tally.quantiles(name, device) for name in QUANTITIES},
+        **{name: histogram.quantiles(name, device) for name in QUANTITIES},
         **summed,
     }
 
 
 def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
-    """For each simulated quantity of a device class, the kinds of figure it rests on.
+    """Return, for each simulated quantity of a device class, the kinds of figure it rests on.
 
     A quantity is no better than its weakest input. Peak memory measured on a host is a proxy for a device's. Bytes are
     not listed: they are counted, not modelled.
@@ -77,7 +77,10 @@ def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
 
 
 def cost_modes(spec: FleetFile, classes: list[str]) -> dict[str, Any]:
-    """The mode of the step times; where a host measured, both modes' ms of the measured step on a middling device."""
+    """Return the mode of the step times and, where a host measured, both modes' ms.
+
+    They are of the measured step on a middling device.
+    """
     both = {name: both_modes(spec, name) for name in classes}
     steps = {
         name: {"analytic_ms": found[0], "host_ratio_ms": found[1], "ratio": found[1] / found[0]}

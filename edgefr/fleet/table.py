@@ -1,10 +1,10 @@
-"""The device classes of a file as rows for a table."""
+"""This module turns the device classes of a file into rows for a table."""
 
 from edgefr.fleet.spec import Figure, FleetFile
 
 
 def table(spec: FleetFile) -> list[dict[str, str]]:
-    """One row of text per device class, in the order of the file; the keys are the column titles.
+    """Return one row of text per device class, in the order of the file; the keys are the column titles.
 
     >>> from pathlib import Path
     >>> from edgefr.fleet import load_fleet

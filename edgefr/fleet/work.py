@@ -1,4 +1,4 @@
-"""What a round asks of the clients of a cohort."""
+"""This module says what a round asks of the clients of a cohort."""
 
 from dataclasses import dataclass, fields
 
@@ -13,7 +13,7 @@ Amount = int | float | npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Work:
-    """A round's work per client: each amount is one number for the cohort or an array [C], in its order.
+    """This is a round's work per client: each amount is one number for the cohort or an array [C], in its order.
 
     `steps` optimiser steps of `examples_per_step` examples; `flops_per_example` operations of one forward
     pass; `trained_parameters` change, `resident_parameters` are in memory (trained ones included);

@@ -1,8 +1,9 @@
-"""The methods: one folder each, one table. A method is a local program and the experiment values it starts from."""
+"""There is one folder per method and one table. A method is a local program and values an experiment starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,157 +16,111 @@ from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
-from privacy.errors import unknown
+from privacy.table import Table
 
 if TYPE_CHECKING:
     import torch
 
-    from edgefr.methods.program import LocalProgram
-    from edgefr.methods.transfr.bert import Reader
+    from edgefr.methods.given import Given
+    from export.program import LocalProgram
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table. `build(settings, items, text, local_epochs, reader)` makes the local program.
+    """This is one row of the table.
 
-    `text` are the items' vectors; `reader` opens titles and encoder for programs that read on the device.
+    `folder` names the folder below `edgefr.methods` whose `program.build` makes the program.
 
     `defaults` are experiment values that differ from the general ones; `needs_text`: items are read as text. `stages`
-    name the model after the rounds and after local training (None: the method has none); `untrained(settings, text,
-    random_text, seed)` gives the ablation's stages before anything is learned. `clients` are experiment values that go
+    name the model after the rounds and after local training (None: the method has none); `ablation`: the folder has
+    one, whose stages before anything is learned are measured. `clients` are experiment values that go
     before `defaults`, by the value of `model.client`; `released` go before them where fidelity is released. `own_rows`:
     item rows differ from client to client, which neither bundles nor blocks can hold. `reads`: whether clients learn
-    from sets of items or from sessions in order.
+    from sets of items or from sessions in order. `between_blocks`: what F3CRec's released code does with it as a
+    backbone (values of `continual`), where fidelity is released.
     """
 
     name: str
     paper: str
     settings: type[BaseModel]
-    build: Callable[..., LocalProgram]
+    folder: str
     defaults: Mapping[str, Any]
     needs_text: bool
     stages: tuple[str, str | None]
-    untrained: Callable[..., list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]] | None = None
+    ablation: bool = False
     clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     released: Mapping[str, Any] = field(default_factory=dict)
     reads: Literal["items", "sessions"] = "items"
     own_rows: bool = False
+    between_blocks: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, settings: BaseModel, given: Given) -> LocalProgram:
+        """Build the local program by these settings, which are of the method's own type."""
+        made: LocalProgram = importlib.import_module(f"edgefr.methods.{self.folder}.program").build(settings, given)
+        return made
+
+    def untrained(
+        self, settings: BaseModel, text: torch.Tensor, random_text: torch.Tensor | None, seed: int
+    ) -> list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]:
+        """The ablation's stages before anything is learned: name, program and shared tensors of each (maybe none)."""
+        if not self.ablation:
+            return []
+        ablation = importlib.import_module(f"edgefr.methods.{self.folder}.ablation")
+        stages: list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]
+        stages = ablation.untrained_stages(settings, text, random_text, seed)
+        return stages
 
 
-def _transfr(
-    settings: TransFRSettings,
-    items: int,
-    text: torch.Tensor | None,
-    local_epochs: int,
-    reader: Callable[[], Reader] | None = None,
-) -> LocalProgram:
-    if settings.client == "lora":
-        from edgefr.methods.transfr.lora import LoRATransFR
+METHODS: Table[Method] = Table("method", Method)
+"""Every method by its name; a method of somebody else's is one more line."""
 
-        assert reader is not None
-        return LoRATransFR(settings, reader(), text, local_epochs)
-    from edgefr.methods.transfr.program import TransFR
-
-    assert text is not None
-    return TransFR(settings, text, local_epochs)
-
-
-def _transfr_untrained(
-    settings: TransFRSettings, text: torch.Tensor, random_text: torch.Tensor | None, seed: int
-) -> list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]:
-    from edgefr.methods.transfr.ablation import untrained_stages
-
-    return untrained_stages(settings, text, random_text, seed)
-
-
-def _fedmf(settings: FedMFSettings, items: int, text: object, local_epochs: int, reader: object = None) -> LocalProgram:
-    from edgefr.methods.fedmf.program import FedMF
-
-    return FedMF(settings, items, local_epochs)
-
-
-def _fedncf(
-    settings: FedNCFSettings, items: int, text: object, local_epochs: int, reader: object = None
-) -> LocalProgram:
-    from edgefr.methods.fedncf.program import FedNCF
-
-    return FedNCF(settings, items, local_epochs)
-
-
-def _pfedrec(
-    settings: PFedRecSettings, items: int, text: object, local_epochs: int, reader: object = None
-) -> LocalProgram:
-    from edgefr.methods.pfedrec.program import PFedRec
-
-    return PFedRec(settings, items, local_epochs)
-
-
-def _fedrap(
-    settings: FedRAPSettings, items: int, text: object, local_epochs: int, reader: object = None
-) -> LocalProgram:
-    from edgefr.methods.fedrap.program import FedRAP
-
-    return FedRAP(settings, items, local_epochs)
-
-
-def _fcucr(settings: FCUCRSettings, items: int, text: object, local_epochs: int, reader: object = None) -> LocalProgram:
-    from edgefr.methods.fcucr.program import FCUCR
-
-    return FCUCR(settings, items, local_epochs)
-
-
-def _gpfedrec(
-    settings: GPFedRecSettings, items: int, text: object, local_epochs: int, reader: object = None
-) -> LocalProgram:
-    from edgefr.methods.gpfedrec.program import GPFedRec
-
-    return GPFedRec(settings, items, local_epochs)
-
-
-METHODS: dict[str, Method] = {
-    "transfr": Method(
+for _row in (
+    Method(
         name="transfr",
         paper="TransFR: Transferable Federated Recommendation with Pre-trained Language Models",
         settings=TransFRSettings,
-        build=_transfr,
+        folder="transfr",
         defaults={"rounds": 10, "local_epochs": 30, "clients_per_round": 0.2, "batch_size": 256},
         needs_text=True,
         stages=("finetune", "localtrain"),
-        untrained=_transfr_untrained,
+        ablation=True,
         clients={"lora": {"local_epochs": 2, "batch_size": 32}},  # a step costs hundreds of an adapter's
     ),
-    "fedmf": Method(
+    Method(
         name="fedmf",
         paper="FedMF, as the backbone of F3CRec",
         settings=FedMFSettings,
-        build=_fedmf,
+        folder="fedmf",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
         needs_text=False,
         stages=("federated", None),
+        between_blocks={"carry": "last"},
     ),
-    "fedncf": Method(
+    Method(
         name="fedncf",
         paper="FedNCF, as a backbone of F3CRec",
         settings=FedNCFSettings,
-        build=_fedncf,
+        folder="fedncf",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
         needs_text=False,
         stages=("federated", None),
+        between_blocks={"reset_private": True},
     ),
-    "pfedrec": Method(
+    Method(
         name="pfedrec",
         paper="PFedRec: Dual Personalization on Federated Recommendation, as a backbone of F3CRec",
         settings=PFedRecSettings,
-        build=_pfedrec,
+        folder="pfedrec",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
         needs_text=False,
         stages=("federated", None),
+        between_blocks={"reset_private": True},
     ),
-    "gpfedrec": Method(
+    Method(
         name="gpfedrec",
         paper="GPFedRec: Graph-Guided Personalization for Federated Recommendation, as a baseline of FCUCR",
         settings=GPFedRecSettings,
-        build=_gpfedrec,
+        folder="gpfedrec",
         defaults={
             "rounds": 100,
             "local_epochs": 1,
@@ -177,28 +132,32 @@ METHODS: dict[str, Method] = {
         stages=("federated", None),
         own_rows=True,
     ),
-    "fedrap": Method(
+    Method(
         name="fedrap",
         paper="FedRAP: Federated Recommendation with Additive Personalization, as a baseline of FCUCR",
         settings=FedRAPSettings,
-        build=_fedrap,
+        folder="fedrap",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 256},
         needs_text=False,
         stages=("federated", None),
         own_rows=True,
     ),
-}
+):
+    METHODS.register(_row)
 
-METHODS["f3crec"] = replace(
-    METHODS["fedmf"],
-    name="f3crec",
-    paper="F3CRec: Federated Continual Recommendation",
-    defaults={
-        "backbone": "fedmf",
-        "strategy": "f3crec",
-        "protocol": {"name": "blocks"},
-        "evaluation": {"k": [20], "full_ranking_users": 100_000, "curve_users": 100_000},
-    },
+
+METHODS.register(
+    replace(
+        METHODS["fedmf"],
+        name="f3crec",
+        paper="F3CRec: Federated Continual Recommendation",
+        defaults={
+            "backbone": "fedmf",
+            "strategy": "f3crec",
+            "protocol": {"name": "blocks"},
+            "evaluation": {"k": [20], "full_ranking_users": 100_000, "curve_users": 100_000},
+        },
+    )
 )
 
 
@@ -221,46 +180,48 @@ for _encoder, _paper in (
     ("gru4rec", "Fed-GRU4Rec, as a backbone of FCUCR"),
     ("tisasrec", "Fed-TiSASRec, as a backbone of FCUCR"),
 ):
-    METHODS[_encoder] = Method(
-        name=_encoder,
-        paper=_paper,
-        settings=FCUCRSettings,
-        build=_fcucr,
-        defaults={**SESSIONS, "model": {"encoder": _encoder, **ALONE}},
-        needs_text=False,
-        stages=("federated", None),
-        released={"protocol": {"name": "sessions", "stream": "cyclic"}, "model": {"masked": False}},
-        reads="sessions",
+    METHODS.register(
+        Method(
+            name=_encoder,
+            paper=_paper,
+            settings=FCUCRSettings,
+            folder="fcucr",
+            defaults={**SESSIONS, "model": {"encoder": _encoder, **ALONE}},
+            needs_text=False,
+            stages=("federated", None),
+            released={"protocol": {"name": "sessions", "stream": "cyclic"}, "model": {"masked": False}},
+            reads="sessions",
+        )
     )
 
-METHODS["fcucr"] = replace(
-    METHODS["sasrec"],
-    name="fcucr",
-    paper="FCUCR: Learning Evolving Preferences, a Federated Continual Framework for User-Centric Recommendation",
-    defaults={
-        **SESSIONS,
-        "backbone": "sasrec",
-        "model": {"personal": True, "teacher": "previous_local", "prototypes": "received"},
-        "aggregation": {"weights": "size"},
-    },
-    released={
-        "protocol": {"name": "sessions", "stream": "cyclic"},
-        "model": {
-            "personal": True,
-            "masked": False,
-            "teacher": "received_global",
-            "distill": "clamped",
-            "prototypes": "trained",
-            "pooling": "map",
-            "asks_when_recommending": False,
+METHODS.register(
+    replace(
+        METHODS["sasrec"],
+        name="fcucr",
+        paper="FCUCR: Learning Evolving Preferences, a Federated Continual Framework for User-Centric Recommendation",
+        defaults={
+            **SESSIONS,
+            "backbone": "sasrec",
+            "model": {"personal": True, "teacher": "previous_local", "prototypes": "received"},
+            "aggregation": {"weights": "size"},
         },
-        "aggregation": {"weights": "uniform"},
-    },
+        released={
+            "protocol": {"name": "sessions", "stream": "cyclic"},
+            "model": {
+                "personal": True,
+                "masked": False,
+                "teacher": "received_global",
+                "distill": "clamped",
+                "prototypes": "trained",
+                "pooling": "map",
+                "asks_when_recommending": False,
+            },
+            "aggregation": {"weights": "uniform"},
+        },
+    )
 )
 
 
 def method(name: str) -> Method:
-    """The row of the table. Raises `InputError` with the nearest names when there is none."""
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
+    """Return the row of the table. Raises `InputError` with the nearest names when there is none."""
     return METHODS[name]

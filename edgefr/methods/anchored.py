@@ -1,4 +1,4 @@
-"""Reg: a program whose tensors are pulled towards what they were at the end of the previous block (F3CRec §5.1).
+"""Reg is a program whose tensors are pulled towards what they were at the end of the previous block (F3CRec §5.1).
 
 Owns: the term and the tensors it compares with. Does not own: the wrapped program's scores, when a block begins.
 """
@@ -11,21 +11,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from edgefr.methods.program import LocalProgram, One, Phase, Tensors, TensorSpec
+from export.batches import Batch
+from export.program import LocalProgram, Phase, Tensors, TensorSpec, Transformer
 
 PREVIOUS = "previous."
 KNOWN = PREVIOUS + "known"
 """1 for a client that took part in an earlier block, 0 for a new one, which has no past to be pulled to."""
 
 
-class Anchored:
+class Anchored(LocalProgram):
     """`program` with `weight` x the mean squared deviation from the previous block added to its loss.
 
-    Every tensor X of the program gets a twin `previous.X` of the same place and kind, which no phase trains. A phase's
-    loss counts the tensors that the phase trains: of tables the rows of the client's examples (mean over examples and
-    width), of others the mean over their values. A row of zeros in a twin table means that the item has no past and
-    pulls nothing; nor does any tensor of a client whose `previous.known` is 0. So zeros everywhere, the first values,
-    change nothing.
+    Every tensor X of the program gets a twin `previous.X` of the same place and kind, which no phase trains. The loss
+    of a phase of rounds counts the tensors that the phase trains, and local training after them is pulled nowhere: of
+    tables the rows of the client's examples (mean over examples and width), of others the mean over their values. A row
+    of zeros in a twin table means that the item has no past and pulls nothing; nor does any tensor of a client whose
+    `previous.known` is 0. So zeros everywhere, the first values, change nothing.
 
     Only training needs the twins: export the wrapped `program`.
 
@@ -45,8 +46,18 @@ class Anchored:
         self.specs: Mapping[str, TensorSpec] = {**program.specs, **self.twins}
         self.phases = tuple(
             replace(phase, uses=(*phase.uses, *(PREVIOUS + name for name in phase.trains), KNOWN))
+            if phase.when == "round"
+            else phase
             for phase in program.phases
         )
+
+    @property
+    def constants(self) -> Mapping[str, Tensor]:
+        return self.program.constants
+
+    @property
+    def transformer(self) -> Transformer | None:
+        return self.program.transformer
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         shared = {name: spec for name, spec in self.twins.items() if spec.place == "shared"}
@@ -57,30 +68,30 @@ class Anchored:
         zeros = {name: torch.zeros(len(clients), *spec.shape) for name, spec in private.items()}
         return self.program.init_private(seed, clients) | zeros
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return self.program.vectors(tensors, batch)
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         return self.program.user(tensors, batch, history, vectors)
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return self.program.score(tensors, batch, vectors, user)
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         total = self.program.loss(tensors, batch, phase)
-        for name in phase.trains:
+        for name in phase.trains if phase.when == "round" else ():
             pull = self._rows if self.specs[name].kind == "rows" else self._values
             total = total + self.weight * pull(name, tensors, batch)
         return total
 
-    def _rows(self, name: str, tensors: Tensors, batch: One) -> Tensor:
-        """Mean squared deviation of the rows that the clients' examples read, summed over clients."""
+    def _rows(self, name: str, tensors: Tensors, batch: Batch) -> Tensor:
+        """Return the mean squared deviation of the rows that the clients' examples read, summed over clients."""
         past = batch.rows(tensors[PREVIOUS + name])
         deviation = (batch.rows(tensors[name]) - past).square().mean(-1)
         return batch.mean(deviation * (past != 0).any(-1) * batch.own(tensors[KNOWN]).squeeze(-1))
 
-    def _values(self, name: str, tensors: Tensors, batch: One) -> Tensor:
-        """Mean squared deviation of a tensor that a client holds whole, summed over clients."""
+    def _values(self, name: str, tensors: Tensors, batch: Batch) -> Tensor:
+        """Return the mean squared deviation of a tensor that a client holds whole, summed over clients."""
         deviation = (tensors[name] - tensors[PREVIOUS + name]).square().flatten(-len(self.specs[name].shape)).mean(-1)
         return (deviation * tensors[KNOWN].squeeze(-1)).sum()
 

@@ -1,4 +1,4 @@
-"""Losses and initial values that more than one method uses."""
+"""More than one method uses these losses and initial values."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,12 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgefr.methods.program import LocalProgram, One, Phase, Tensors
+from edgefr import purposes
+from export.batches import Batch
+from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 
 
-def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
-    """Binary cross-entropy of each example's score against its label, mean over a client's examples.
+def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+    """Return the binary cross-entropy of each example's score against its label, mean over a client's examples.
 
     TransFR Eq. 6 and F3CRec's recommendation loss sum over the examples; the mean differs by the factor |D_u|, which
     would otherwise let a client's learning rate grow with its activity.
@@ -23,8 +25,19 @@ def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: One, phase: Ph
     return torch.nn.functional.binary_cross_entropy_with_logits(scores, batch.label, batch.weight, reduction="sum")
 
 
-def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, batch: One) -> Tensor:
-    """TransFR Eq. 12: linear layers with ReLU between them; `<name>.<k>.weight` is [in, out]."""
+def sampled_bce(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return each position's binary cross-entropy [..., L]: its target's, and the mean over negatives [..., L, n]."""
+    each = torch.nn.functional.softplus(negative).sum(-1) / max(negative.shape[-1], 1)
+    return torch.nn.functional.softplus(-positive) + each
+
+
+def sampled_softmax(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return each position's cross-entropy of its target [..., L] among itself and its negatives [..., L, n]."""
+    return torch.logsumexp(torch.cat([positive.unsqueeze(-1), negative], dim=-1), dim=-1) - positive
+
+
+def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, batch: Batch) -> Tensor:
+    """Apply TransFR Eq. 12: linear layers with ReLU between them; `<name>.<k>.weight` is [in, out]."""
     for k in range(layers):
         x = batch.dense(x, tensors[f"{name}.{k}.weight"], tensors[f"{name}.{k}.bias"])
         x = x if k == layers - 1 else torch.relu(x)
@@ -32,7 +45,7 @@ def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, batch: One) -> Tens
 
 
 def mlp_shapes(name: str, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of an MLP's tensors, in order."""
+    """Return names and shapes of an MLP's tensors, in order."""
     out: dict[str, tuple[int, ...]] = {}
     for k, (wide, narrow) in enumerate(pairwise(widths)):
         out[f"{name}.{k}.weight"] = (wide, narrow)
@@ -41,25 +54,28 @@ def mlp_shapes(name: str, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def init_mlp(seed: int, name: str, widths: Sequence[int], gain: float = 2.0) -> dict[str, Tensor]:
-    """He-normal weights (variance gain / fan-in), zero biases; the keyed draws depend on `seed` and `name` alone."""
+    """Draw He-normal weights (variance gain / fan-in), zero biases.
+
+    The keyed draws depend on `seed` and `name` alone.
+    """
     out: dict[str, Tensor] = {}
     for tensor, shape in mlp_shapes(name, widths).items():
         values = np.zeros(shape, np.float32)
         if len(shape) == 2:
-            draws = keyed.generator(seed, f"init {tensor}").standard_normal(shape, dtype=np.float32)
+            draws = keyed.generator(seed, purposes.init(tensor)).standard_normal(shape, dtype=np.float32)
             values = draws * np.float32(np.sqrt(gain / shape[0]))
         out[tensor] = torch.from_numpy(values)
     return out
 
 
 def init_vectors(seed: int, purpose: str, ids: Tensor, width: int, scale: float) -> Tensor:
-    """One keyed normal vector per id: [len(ids), width], standard deviation `scale`."""
+    """Draw one keyed normal vector per id: [len(ids), width], standard deviation `scale`."""
     keys = keyed.fold(keyed.key(seed, purpose), ids.cpu().numpy())
     draws = keyed.normal(keys[:, None], np.arange(width))
     return torch.from_numpy((draws * scale).astype(np.float32))
 
 
 def init_rows(seed: int, name: str, shape: tuple[int, ...], scale: float) -> Tensor:
-    """A table of keyed normal numbers, standard deviation `scale`."""
-    draws = keyed.generator(seed, f"init {name}").standard_normal(shape, dtype=np.float32)
+    """Draw a table of keyed normal numbers, standard deviation `scale`."""
+    draws = keyed.generator(seed, purposes.init(name)).standard_normal(shape, dtype=np.float32)
     return torch.from_numpy(draws * np.float32(scale))

@@ -1,4 +1,4 @@
-"""A client's own scorer of one linear layer: first values, the scores, and the learning rate of the rows it reads."""
+"""A client has its own scorer of one linear layer: first values, the scores, and the learning rate of its rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgefr.methods.program import One, inner
+from edgefr import purposes
+from export.batches import Batch, inner
 from privacy import keyed
 
 RATE_OF_ITEMS = 80
@@ -19,7 +20,9 @@ RATE_OF_VECTORS = 170
 
 
 def init_scorer(seed: int, width: int, clients: int) -> dict[str, Tensor]:
-    """Uniform in ±1/sqrt(width), as torch.nn.Linear: `scorer.weight` [clients, width], `scorer.bias` [clients, 1].
+    """Draw uniformly in ±1/sqrt(width), as torch.nn.Linear:
+
+    `scorer.weight` [clients, width], `scorer.bias` [clients, 1].
 
     All clients start from one copy, as in the literature's code, where the server hands out the first model.
 
@@ -27,13 +30,13 @@ def init_scorer(seed: int, width: int, clients: int) -> dict[str, Tensor]:
     {'scorer.weight': (3, 4), 'scorer.bias': (3, 1)}
     """
     bound = 1 / math.sqrt(width)
-    draws = keyed.generator(seed, "init scorer").uniform(-bound, bound, width + 1)
+    draws = keyed.generator(seed, purposes.INIT_SCORER).uniform(-bound, bound, width + 1)
     first = torch.from_numpy(draws.astype(np.float32)).repeat(clients, 1)
     return {"scorer.weight": first[:, :width].contiguous(), "scorer.bias": first[:, width:].contiguous()}
 
 
-def linear_scores(batch: One, weight: Tensor, vectors: Tensor, constant: Tensor) -> Tensor:
-    """weight · vector + constant for every example: [..., n].
+def linear_scores(batch: Batch, weight: Tensor, vectors: Tensor, constant: Tensor) -> Tensor:
+    """Return weight · vector + constant for every example: [..., n].
 
     `weight` stands beside the examples (`batch.own`), `vectors` are [..., n, d], `constant` is a client's own [..., 1].
     """

@@ -1,4 +1,4 @@
-"""Ranking metrics and references that need no learning.
+"""This package has ranking metrics and references that need no learning.
 
 Owns: ranks, HR@k, NDCG@k, Recall@k, what is learned and kept over blocks, the test of a difference, and the scorers a
 model must beat. Does not own: splits, candidates, models.

@@ -1,4 +1,6 @@
-"""What a model learns and what it keeps over blocks, from a(t, s): its performance after block t on block s's test.
+"""These metrics say what a model learns and what it keeps over blocks.
+
+a(t, s) is its performance after block t on block s's test.
 
 `performance` is lower-triangular: row t holds a(t, 0) .. a(t, t); what a full square holds above the diagonal is not
 read. A cell that nobody could be tested on is NaN and is left out of every mean; a mean of nothing is NaN. `first` is
@@ -23,7 +25,9 @@ the user has had so far. Never the items that are asked for."""
 
 
 def learning_average(performance: Performance, first: int = 0) -> float:
-    """LA: the mean of a(i, i), how well each block is learned when it comes. In [0, 1] for the metrics of this room.
+    """Return LA: the mean of a(i, i), how well each block is learned when it comes.
+
+    In [0, 1] for the metrics of this room.
 
     >>> learning_average([[0.3], [0.1, 0.2], [0.1, 0.1, 0.4]], first=1)
     0.30000000000000004
@@ -33,7 +37,7 @@ def learning_average(performance: Performance, first: int = 0) -> float:
 
 
 def retained_average(performance: Performance, first: int = 0) -> float:
-    """RA: the mean over blocks s of a(T, s), what the last model, after block T, still knows of every block.
+    """Return RA: the mean over blocks s of a(T, s), what the last model, after block T, still knows of every block.
 
     >>> retained_average([[0.3], [0.1, 0.2], [0.1, 0.1, 0.4]], first=1)
     0.25
@@ -42,7 +46,7 @@ def retained_average(performance: Performance, first: int = 0) -> float:
 
 
 def harmonic_mean(learned: float, retained: float) -> float:
-    """The harmonic mean of LA and RA: high only where both are. 0 where both are 0; NaN where either is.
+    """Return the harmonic mean of LA and RA: high only where both are. It is 0 where both are 0; NaN where either is.
 
     >>> harmonic_mean(0.3, 0.15)
     0.2
@@ -52,7 +56,9 @@ def harmonic_mean(learned: float, retained: float) -> float:
 
 
 def forgetting(performance: Performance, first: int = 0) -> float:
-    """The mean over blocks s < T of the best a(t, s) before the last block, s <= t < T, less a(T, s).
+    """Return the mean over blocks s < T of what was lost:
+
+    the best a(t, s) before the last block, s <= t < T, less a(T, s).
 
     Below 0 where later blocks helped (Chaudhry et al. 2018). A block counts if its a(T, s) and one of the earlier
     values are numbers.
@@ -66,7 +72,9 @@ def forgetting(performance: Performance, first: int = 0) -> float:
 
 
 def degradation(before: float, after: float) -> float:
-    """The share of its performance on a block that a model lost: (a(0,0) - a(1,0)) / a(0,0) (F3CRec §5.3.2, Table 4).
+    """Return the share of its performance on a block that a model lost:
+
+    (a(0,0) - a(1,0)) / a(0,0) (F3CRec §5.3.2, Table 4).
 
     NaN where there was nothing to lose, and where either is NaN.
 
@@ -77,7 +85,7 @@ def degradation(before: float, after: float) -> float:
 
 
 def _square(performance: Performance, first: int) -> npt.NDArray[np.float64]:
-    """[blocks, blocks], NaN above the diagonal. Raises `ValueError` where rows are too short or no block counts."""
+    """Return a(t, s) as [blocks, blocks], NaN above the diagonal; `ValueError` for short rows or if no block counts."""
     blocks = len(performance)
     if not 0 <= first < blocks:
         raise ValueError(f"of {blocks} blocks none counts from block {first} on")

@@ -1,4 +1,4 @@
-"""Metrics by group of users: means with their standard errors, and whether groups differ by more than chance."""
+"""Metrics by group of users come with standard errors, and with whether groups differ by more than chance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Groups:
-    """Values of users by group, arrays [groups]: `users`, their `mean` (NaN: nobody) and its standard error `error`
-    (NaN with fewer than two users). `p_equal`: probability of means at least as different if the groups were alike
-    (one-way analysis of variance; NaN where it is not defined)."""
+    """These are the values of users by group, arrays [groups].
+
+    `users`, their `mean` (NaN: nobody) and its standard error `error` (NaN with fewer than two users). `p_equal`:
+    probability of means at least as different if the groups were alike (one-way analysis of variance; NaN where it is
+    not defined).
+    """
 
     users: Ints
     mean: Floats
@@ -25,7 +28,7 @@ class Groups:
 
 
 def by_group(values: Floats, group: npt.NDArray[np.integer], groups: int) -> Groups:
-    """Values [n] of users in `group` [n], numbered from 0 to `groups` - 1.
+    """Summarise values [n] of users in `group` [n], numbered from 0 to `groups` - 1.
 
     >>> found = by_group(np.array([1.0, 3.0, 8.0]), np.array([0, 0, 2]), 3)
     >>> found.users.tolist(), found.mean.tolist(), found.error.tolist()
@@ -59,7 +62,9 @@ def _p_equal(users: Ints, mean: Floats, squares: Floats) -> float:
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Spearman's correlation of two columns [n], ties sharing their mean rank; NaN where one of them is constant.
+    """Return Spearman's correlation of two columns [n], ties sharing their mean rank.
+
+    It is NaN where one of them is constant.
 
     >>> rank_correlation([1, 2, 2, 9], [0.1, 0.4, 0.4, 0.5])
     1.0

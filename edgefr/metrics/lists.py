@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from edge.ragged import Ragged
 from edgefr.data.interactions import Progress
-from edgefr.metrics.ranking import Scorer, at_cutoffs, check_cutoffs, columns, in_chunks, scored, users_at_once
+from edgefr.metrics.cutoffs import at_cutoffs, check_cutoffs
+from edgefr.metrics.ranking import Scorer, columns, in_chunks, scored, users_at_once
 
 Ints = npt.NDArray[np.int64]
 
@@ -36,7 +37,7 @@ def rank_lists(
     `score(users, None)` gives a score for every item of `pool` (item numbers, ascending). Row i of `targets` (held-out
     items, without repeats) and of `leave_out` (items that are not ranked) belongs to ``users[i]``; both hold item
     numbers. `leave_out` never removes a target; repeats in it and items outside the pool are ignored. NDCG and Recall
-    as in `edgefr.metrics.ranking.at_cutoffs` (F3CRec §5.1), ties and NaN as in `edgefr.metrics.evaluate`; users without
+    as in `edgefr.metrics.cutoffs.at_cutoffs` (F3CRec §5.1), ties and NaN as in `edgefr.metrics.evaluate`; users without
     targets get NaN. `chunk` users are scored in one call (default: at most 1024, fewer for large pools).
 
     Raises `InputError` for cut-offs below 1; `ValueError`, as a fault of the caller, when rows do not align, a target
@@ -66,7 +67,7 @@ def rank_lists(
 def topk(
     ranked: np.ndarray, targets: Ragged, ks: Sequence[int], leave_out: Ragged | None = None
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """HR@k, NDCG@k and Recall@k per user, float64 [n], from scores or from lists that somebody else made.
+    """Return HR@k, NDCG@k and Recall@k per user, float64 [n], from scores or from lists that somebody else made.
 
     `ranked` is float scores [n, items] or whole numbers [n, K]: each user's recommended items, best first, K
     at least max(ks), -1 where the list ends. `targets[u]` are user u's held-out items (columns) without repeats;
@@ -103,7 +104,7 @@ def _part(rows: Ragged, start: int, stop: int) -> Ragged:
 
 
 def _ranks(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> Ints:
-    """Ranks of the targets (columns), int64 like `targets.values`; those above k may be `_UNLISTED`.
+    """Return ranks of the targets (columns), int64 like `targets.values`; those above k may be `_UNLISTED`.
 
     Exact also where scores are equal, infinite or NaN. Of m targets with equal scores in a row where c items score at
     least as much, the ranks are c - m + 1 .. c: they stand behind everything they tie with.
@@ -133,7 +134,10 @@ def _ranks(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> In
 
 
 def _best(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k smallest distances of each row in any order, [n, k or all], and the k-th, [n]; NaN: there are fewer."""
+    """Return the k smallest distances of each row in any order, [n, k or all], and the k-th, [n].
+
+    NaN: there are fewer.
+    """
     n, width = scores.shape
     best, border = np.empty((n, min(k, width)), scores.dtype), np.full(n, np.nan, scores.dtype)
     for start, stop in _blocks(n, width):
@@ -146,7 +150,7 @@ def _best(scores: np.ndarray, targets: Ragged, leave_out: Ragged, k: int) -> tup
 
 
 def _blocks(rows: int, width: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of blocks of rows that fit the processor's cache."""
+    """Yield (start, stop) of blocks of rows that fit the processor's cache."""
     size = max(1, _VALUES_IN_CACHE // max(width, 1))
     for start in range(0, rows, size):
         yield start, min(start + size, rows)
@@ -165,14 +169,14 @@ def _distances(scores: np.ndarray, targets: Ragged, leave_out: Ragged) -> np.nda
 
 
 def _ranked(targets: Ragged, leave_out: Ragged, width: int) -> Ints:
-    """How many of `width` items are ranked in each row, [n]."""
+    """Count how many of `width` items are ranked in each row, [n]."""
     at, hidden = targets.rows * width + targets.values, leave_out.rows * width + leave_out.values
     gone = np.setdiff1d(hidden[leave_out.values >= 0], at)
     return width - np.bincount(gone // width, minlength=len(targets))
 
 
 def _equals_behind(row: Ints, own: np.ndarray) -> Ints:
-    """For every target how many others of its row with the same distance are placed behind it."""
+    """Count for every target how many others of its row with the same distance are placed behind it."""
     order = np.lexsort((own, row))
     row, own = row[order], own[order]
     same = (row[1:] == row[:-1]) & ((own[1:] == own[:-1]) | (np.isnan(own[1:]) & np.isnan(own[:-1])))

@@ -1,4 +1,4 @@
-"""Ranks of held-out items and the metrics made of them, vectorised over users."""
+"""This ranks held-out items and makes metrics of the ranks, vectorised over users."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from edge.ragged import Ragged
 from edgefr.data.interactions import Progress
 from edgefr.data.protocols import Split
+from edgefr.metrics.cutoffs import at_cutoffs
 from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]
@@ -25,7 +26,7 @@ _SCORES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Ranking:
-    """The rank of every user's held-out item: 1 is best. `users`, `ranks` int64 [n].
+    """A ranking is the rank of every user's held-out item: 1 is best. `users`, `ranks` int64 [n].
 
     >>> Ranking(np.array([0, 1]), np.array([1, 12])).metrics([10])
     {'HR@10': 0.5, 'NDCG@10': 0.5, 'Recall@10': 0.5}
@@ -39,7 +40,7 @@ class Ranking:
         return at_cutoffs(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks)
 
     def metrics(self, ks: Sequence[int]) -> dict[str, float]:
-        """Means over the users. With one held-out item per user Recall@k equals HR@k."""
+        """Return means over the users. With one held-out item per user Recall@k equals HR@k."""
         return {name: float(values.mean()) for name, values in self.per_user(ks).items()}
 
 
@@ -86,12 +87,12 @@ def evaluate(
 
 
 def users_at_once(width: int) -> int:
-    """How many users' scores of `width` items are held at once, unless the caller says: at most 1024."""
+    """Return how many users' scores of `width` items are held at once, unless the caller says: at most 1024."""
     return max(1, min(1024, _SCORES_AT_ONCE // max(width, 1)))
 
 
 def in_chunks(total: int, size: int, progress: Progress | None) -> Iterator[tuple[int, int]]:
-    """(start, stop) of every chunk of users; `progress` is told after each."""
+    """Yield (start, stop) of every chunk of users; `progress` is told after each."""
     for start in range(0, total, size):
         stop = min(start + size, total)
         yield start, stop
@@ -108,7 +109,7 @@ def scored(score: Scorer, users: Ints, items: npt.NDArray[np.int32] | None, widt
 
 
 def _own(split: Split, users: Ints, which: str) -> tuple[Ints, Ints]:
-    """(row, position in the pool) of what full ranking leaves out."""
+    """Return (row, position in the pool) of what full ranking leaves out."""
     if split.repeats:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     train = split.train.take(users)
@@ -123,7 +124,7 @@ def _own(split: Split, users: Ints, which: str) -> tuple[Ints, Ints]:
 
 
 def columns(pool: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> Ints:
-    """Item numbers as positions in the ascending `pool`, int64, -1 where they are not in it.
+    """Return item numbers as positions in the ascending `pool`, int64, -1 where they are not in it.
 
     >>> columns(np.array([2, 5]), np.array([5, 3, 9, -1])).tolist()
     [1, -1, -1, -1]
@@ -134,7 +135,7 @@ def columns(pool: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> In
 
 
 def _rank(scores: np.ndarray, target: Ints, leave_out: tuple[Ints, Ints] | None) -> Ints:
-    """1 + how many others score at least as much as column `target` of each row; NaN as `evaluate` says."""
+    """Return 1 + how many others score at least as much as column `target` of each row; NaN as `evaluate` says."""
     rows = np.arange(len(scores))
     own = scores[rows, target][:, None]
     ahead = scores >= own
@@ -144,34 +145,3 @@ def _rank(scores: np.ndarray, target: Ints, leave_out: tuple[Ints, Ints] | None)
         ahead[leave_out] = False
     ahead[rows, target] = False
     return 1 + np.count_nonzero(ahead, axis=1).astype(np.int64)
-
-
-def at_cutoffs(ranks: Ragged, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float64]]:
-    """HR@k, NDCG@k and Recall@k per row from the ranks (1 is best) of its held-out items, float64 [n].
-
-    NDCG divides by the best DCG that min(k, held-out items) hits can reach, Recall by the number of held-out items
-    (F3CRec §5.1). Rows without held-out items are NaN. Raises `InputError` for cut-offs that are not whole or below 1.
-
-    >>> at_cutoffs(Ragged.from_lists([[1, 30]], np.int64), [20])["Recall@20"].tolist()
-    [0.5]
-    """
-    check_cutoffs(ks)
-    counts, rows, n = ranks.counts, ranks.rows, len(ranks)
-    gain = 1.0 / np.log2(1.0 + ranks.values)
-    best = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2, 2 + max(ks))))])  # best DCG by hits
-    some = np.where(counts > 0, 1.0, np.nan)
-    out: dict[str, npt.NDArray[np.float64]] = {}
-    for k in ks:
-        inside = ranks.values <= k
-        hits = np.bincount(rows[inside], minlength=n)
-        dcg = np.bincount(rows[inside], weights=gain[inside], minlength=n)
-        out[f"HR@{k}"] = np.where(hits > 0, 1.0, 0.0) * some
-        out[f"NDCG@{k}"] = dcg / np.maximum(best[np.minimum(counts, k)], best[1]) * some
-        out[f"Recall@{k}"] = hits / np.maximum(counts, 1) * some
-    return out
-
-
-def check_cutoffs(ks: Sequence[int]) -> None:
-    """Raises `InputError` unless every k is a whole number of at least 1."""
-    if not len(ks) or any(int(k) != k or k < 1 for k in ks):
-        raise InputError(f"metrics need whole cut-offs k of at least 1, for example [10, 20]; got {list(ks)}")

@@ -1,4 +1,4 @@
-"""References that learn nothing. A model that does not beat them has learned nothing worth shipping."""
+"""These references learn nothing. A model that does not beat them has learned nothing worth shipping."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.ragged import Ragged
+from edgefr import purposes
 from edgefr.data.sessions import Sessions
 from edgefr.data.split import Items, Split, Which
+from edgefr.data.task import Task
 from edgefr.metrics.ranking import Scorer, columns
 from privacy import keyed
 
@@ -22,8 +24,9 @@ def popularity(split: Split) -> Scorer:
 
 
 def popularity_of(train: Ragged, pool: npt.NDArray[np.integer]) -> Scorer:
-    """Score = how often an item is in `train`, any user's; the same for every user. For blocks: what of them counts is
-    the caller's choice (the block's own training items, or everything so far).
+    """Score an item by how often it is in `train`, any user's; the same for every user.
+
+    For blocks, what of them counts is the caller's choice (the block's own training items, or everything so far).
 
     `train` holds item numbers, at most once per user and block; `pool` the items that are ranked, ascending.
 
@@ -41,9 +44,10 @@ def popularity_of(train: Ragged, pool: npt.NDArray[np.integer]) -> Scorer:
     return score
 
 
-def text_mean(vectors: npt.NDArray[np.float32], split: Split, train: bool = True) -> Scorer:
-    """Score = inner product of the item's text vector with the mean of those of the user's items, all of unit
-    length.
+def text_mean(vectors: npt.NDArray[np.float32], split: Task, train: bool = True) -> Scorer:
+    """Score an item by how near its text is to the user's.
+
+    That is the inner product of the item's text vector with the mean of those of the user's items, all of unit length.
 
     `vectors` is float32 [items of the catalogue, f]. The user's items are those of `split.train` and
     `split.history`; ``train=False`` leaves the former out, which is cold start. The order over items is that
@@ -66,7 +70,7 @@ def text_mean(vectors: npt.NDArray[np.float32], split: Split, train: bool = True
 
 
 def _row_sums(table: np.ndarray, rows: Ragged) -> np.ndarray:
-    """Sum of the table's rows named by each ragged row: [n, f]."""
+    """Return the sum of the table's rows named by each ragged row: [n, f]."""
     out = np.zeros((len(rows), table.shape[1]), table.dtype)
     filled = rows.counts > 0
     if filled.any():
@@ -74,9 +78,9 @@ def _row_sums(table: np.ndarray, rows: Ragged) -> np.ndarray:
     return out
 
 
-def random(seed: int, split: Split) -> Scorer:
+def random(seed: int, split: Task) -> Scorer:
     """Score = a number in [0, 1) of (seed, user, item): the floor."""
-    key = keyed.key(seed, "random reference")
+    key = keyed.key(seed, purposes.RANDOM_REFERENCE)
 
     def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
         return keyed.uniform(keyed.fold(key, users)[:, None], split.pool[None, :] if items is None else items)
@@ -85,8 +89,9 @@ def random(seed: int, split: Split) -> Scorer:
 
 
 def ties_by_chance(score: Scorer, seed: int, split: Split) -> Scorer:
-    """A scorer of whole numbers whose ties fall by chance, the same way whenever it is asked, instead of all against
-    the target.
+    """Let the ties of a scorer of whole numbers fall by chance, the same way whenever it is asked.
+
+    Without it all are against the target.
     """
     chance = random(seed, split)
 
@@ -97,7 +102,7 @@ def ties_by_chance(score: Scorer, seed: int, split: Split) -> Scorer:
 
 
 def seen_first(score: Scorer, seen: Ragged, split: Split) -> Scorer:
-    """Every item in the user's row of `seen` [users] before all others; within either, by `score`."""
+    """Put every item in the user's row of `seen` [users] before all others; within either, by `score`."""
 
     def first(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
         scores = np.asarray(score(users, items), np.float64)
@@ -108,7 +113,7 @@ def seen_first(score: Scorer, seen: Ragged, split: Split) -> Scorer:
 
 
 def seen_then_popularity(split: Split, seen: Ragged | None = None) -> Scorer:
-    """What the user has had, by popularity, then everything else by popularity.
+    """Rank what the user has had, by popularity, then everything else by popularity.
 
     `seen` [users] is what counts as had (default: the training items); `edgefr.metrics.repeats.had` knows the session
     that is asked about as well. Scores are whole numbers.
@@ -117,7 +122,7 @@ def seen_then_popularity(split: Split, seen: Ragged | None = None) -> Scorer:
 
 
 def with_popularity(score: Scorer, weight: float, split: Split) -> Scorer:
-    """`score` of unit spread over the split's pool, plus `weight` times log(1 + users who had the item)."""
+    """Return `score` of unit spread over the split's pool, plus `weight` times log(1 + users who had the item)."""
     counts = popularity(split)
 
     def scored(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
@@ -139,7 +144,7 @@ def with_history(score: Scorer, bonus: float, seen: Ragged, split: Split) -> Sco
 
 
 def holds(seen: Ragged, users: npt.NDArray[np.int64], items: Items | None, split: Split) -> npt.NDArray[np.bool_]:
-    """Which of the items [n, k] (None: of the split's pool) are in the user's row of `seen` [users], bool [n, k].
+    """Say which of the items [n, k] (None: of the split's pool) are in the user's row of `seen` [users], bool [n, k].
 
     >>> from types import SimpleNamespace
     >>> split = SimpleNamespace(pool=np.array([2, 5, 7]))
@@ -157,8 +162,9 @@ def holds(seen: Ragged, users: npt.NDArray[np.int64], items: Items | None, split
 
 
 def last_item_cooccurrence(split: Split, sessions: Sessions, which: Which) -> Scorer:
-    """Score = how many training sessions, anybody's, hold the item together with the last item before the one that is
-    asked for; ties by popularity. That last item is in all of its own sessions, so it comes first.
+    """Score an item by how many training sessions, anybody's, hold it together with the last item before the target.
+
+    Ties go by popularity. That last item is in all of its own sessions, so it comes first.
 
     Scores are whole numbers. Users without a session of `which` get popularity alone.
     """

@@ -43,8 +43,9 @@ def had(split: Split, sessions: Sessions, which: Which, scope: Scope = "session"
 
 @dataclass(frozen=True)
 class Repeats:
-    """Which held-out items of `users` int64 [n], ascending, their users had had: bool [n] `train`, among their training
-    items; `session`, earlier in the same session.
+    """This says which held-out items of `users` int64 [n], ascending, their users had had.
+
+    bool [n] `train`, among their training items; `session`, earlier in the same session.
     """
 
     users: Ints
@@ -53,17 +54,17 @@ class Repeats:
 
     @property
     def seen(self) -> Flags:
-        """In training or earlier in the session, bool [n]."""
+        """Say whose target was in training or earlier in the session, bool [n]."""
         return self.train | self.session
 
     def shares(self) -> dict[str, float]:
-        """Shares of the users whose target is a repeat of either kind, and new; NaN where there is nobody."""
+        """Return the shares of users whose target is a repeat of either kind, and new; NaN where there is nobody."""
         kinds = {"train": self.train, "session": self.session, "seen": self.seen, "new": ~self.seen}
         return {name: _mean(flags.astype(np.float64)) for name, flags in kinds.items()}
 
 
 def repeats(split: Split, sessions: Sessions, which: Which) -> Repeats:
-    """Which held-out items are repeats, of everybody who has one."""
+    """Say which held-out items are repeats, of everybody who has one."""
     users = split.users(which)
     target = (split.valid if which == "valid" else split.test)[users][:, None]
     each = sessions.items.take(sessions.held(which)[users])
@@ -73,7 +74,7 @@ def repeats(split: Split, sessions: Sessions, which: Which) -> Repeats:
 
 
 def apart(ranking: Ranking, of: Repeats, ks: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Metrics on targets that were seen and on new ones: {"seen": {"users": n, "HR@10": ...}, "new": ...}.
+    """Return metrics on targets that were seen and on new ones: {"seen": {"users": n, "HR@10": ...}, "new": ...}.
 
     Users are those of the ranking; a metric of nobody is NaN. Raises `ValueError` for a user that `of` does not know.
 

@@ -1,4 +1,4 @@
-"""Whether one method is better than another by more than chance."""
+"""This module says whether one method is better than another by more than chance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def paired_t(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Two-sided p of the paired t-test on values per seed or block: F3CRec's test (§5.2, Table 2).
+    """Return the two-sided p of the paired t-test on values per seed or block: F3CRec's test (§5.2, Table 2).
 
     `first[i]` and `second[i]` were measured on the same thing. Pairs with a NaN are left out. NaN with fewer than two
     pairs; where all differences are the same, 1.0 if they are 0 and 0.0 otherwise. A small p of few pairs says little:

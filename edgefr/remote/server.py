@@ -1,7 +1,7 @@
-"""The HTTP counter of an `Exchange`: the standard library's server, with bounds on everything a stranger decides.
+"""The HTTP counter of an `RoundBroker`: the standard library's server, with bounds on everything a stranger decides.
 
 Bodies, headers (the library's: 100 lines of 64 KiB), connections at a time and the time of each are limited; every
-refusal is one line of plain text. Owns: HTTP. Does not own: what is asked and answered (`exchange`).
+refusal is one line of plain text. Owns: HTTP. Does not own: what is asked and answered (`broker`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from edge.remote import DIGITS, DONE, LOOPBACK, OK, RELEASE, ROUND, TASK, WAIT, release_limit
-from edgefr.remote.exchange import BAD, UNKNOWN, Exchange, Refused
+from edgefr.remote.broker import BAD, UNKNOWN, Refused, RoundBroker
 from privacy.errors import InputError
 
 UNAUTHORISED, NO_LENGTH, TOO_LARGE = 401, 411, 413
@@ -34,8 +34,10 @@ LONGEST_ID = 256  # characters of a device's id
 
 @dataclass(frozen=True)
 class Access:
-    """Where and for whom a server is open. `token`: every request must bring it. `cert` and `key`: files of its TLS
-    certificate (PEM), both or neither. Raises `InputError` for a server that other hosts reach without both.
+    """This says where and for whom a server is open.
+
+    `token`: every request must bring it. `cert` and `key`: files of its TLS certificate (PEM), both or neither. Raises
+    `InputError` for a server that other hosts reach without both.
 
     >>> Access().host
     '127.0.0.1'
@@ -55,7 +57,7 @@ class Access:
             raise InputError(f"other hosts reach {self.host}: give --token-file, --tls-cert and --tls-key as well")
 
     def context(self) -> ssl.SSLContext | None:
-        """What TLS needs; None without it. Raises `InputError` for files that are no certificate and key."""
+        """Return what TLS needs; None without it. Raises `InputError` for files that are no certificate and key."""
         if self.cert is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -68,15 +70,15 @@ class Access:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves an exchange, a thread per connection."""
+    """The server serves a round broker, a thread per connection."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, exchange: Exchange, access: Access):
-        self.exchange, self.access, self.tls = exchange, access, access.context()
-        self.limit = release_limit(exchange.learning)
+    def __init__(self, broker: RoundBroker, access: Access):
+        self.broker, self.access, self.tls = broker, access, access.context()
+        self.limit = release_limit(broker.learning)
         self.token = None if access.token is None else f"Bearer {access.token}".encode()
         self.slots = threading.BoundedSemaphore(access.connections)
         self.ends: dict[socket.socket, float] = {}  # of open connections
@@ -85,17 +87,20 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """Return where it is reached."""
         host = f"[{self.access.host}]" if ":" in self.access.host else self.access.host
         return f"{'http' if self.tls is None else 'https'}://{host}:{self.server_address[1]}"
 
     def server_bind(self) -> None:
-        """As the library's, without asking the network for this host's name."""
+        """Bind as the library does, without asking the network for this host's name."""
         socket.socket.bind(self.socket, self.server_address)
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for a connection, if there is room for one more; else it is closed, and the device comes again."""
+        """Start a thread for a connection, if there is room for one more.
+
+        Else it is closed, and the device comes again.
+        """
         if not self.slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -112,7 +117,7 @@ class Server(ThreadingHTTPServer):
             self.slots.release()
 
     def service_actions(self) -> None:
-        """Several times a second: connections that take too long are cut."""
+        """Cut connections that take too long; this is called several times a second."""
         now = time.monotonic()
         for connection, end in list(self.ends.items()):
             if now > end:
@@ -126,10 +131,10 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def listening(exchange: Exchange, access: Access) -> Iterator[Server]:
-    """A server at work in its own thread. Raises `InputError` for an address that cannot be used."""
+def listening(broker: RoundBroker, access: Access) -> Iterator[Server]:
+    """Yield a server at work in its own thread. Raises `InputError` for an address that cannot be used."""
     try:
-        server = Server(exchange, access)
+        server = Server(broker, access)
     except OSError as error:
         raise InputError(f"cannot listen on {access.host} port {access.port}: {error.strerror or error}") from error
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -143,7 +148,7 @@ def listening(exchange: Exchange, access: Access) -> Iterator[Server]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection: one request and its answer."""
+    """A handler serves one connection: one request and its answer."""
 
     server: Server
     timeout = SILENCE_S
@@ -177,12 +182,12 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(UNKNOWN, "there is no such page")
             act()
         except Refused as refused:
-            self.server.exchange.refuse()
+            self.server.broker.refuse()
             self._send(refused.status, f"{' '.join(str(refused).split())}\n".encode())
             self._discard()
 
     def _admit(self) -> None:
-        """The token, and how much body there is to be read."""
+        """Check the token, and how much body there is to be read."""
         length = self.headers.get("Content-Length", "0" if self.command == "GET" else "")
         known = length.isascii() and length.isdigit() and len(length) < 16
         self.unread = int(length) if known else DISCARDED
@@ -197,13 +202,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def _task(self) -> None:
         device, after = self._asked("after")
-        task = self.server.exchange.task(device, after, POLL_S)
+        task = self.server.broker.task(device, after, POLL_S)
         if task is None:
             self._send(WAIT, b"")
             return
         self._send(DONE if task.done else WAIT if task.rest else OK, task.content, task.round)
         if not task.rest:
-            self.server.exchange.handed(device, task)
+            self.server.broker.handed(device, task)
 
     def _release(self) -> None:
         device, number = self._asked("round")
@@ -211,11 +216,11 @@ class Handler(BaseHTTPRequestHandler):
         if len(content) < self.unread:
             raise ConnectionError("the body ended early")
         self.unread = 0
-        self.server.exchange.submit(device, number, content)
+        self.server.broker.submit(device, number, content)
         self._send(OK, b"taken\n", number)
 
     def _asked(self, number: str) -> tuple[str, int]:
-        """The device and the number of a query."""
+        """Return the device and the number of a query."""
         try:
             query = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=2)
             (device,), (value,) = query["device"], query[number]

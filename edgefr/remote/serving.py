@@ -1,7 +1,7 @@
 """`serve`: a finished run goes on for some rounds with real devices in place of simulated ones.
 
 Owns: what of a run is needed, which runs can be gone on with, what is written at the end. Does not own: rounds
-(`Federation`), devices (`crew`, `exchange`, `server`).
+(`Federation`), devices (`backend`, `broker`, `server`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from edge.sampling import Sampler
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.engine.federation import Federation
 from edgefr.prepare import Progress
-from edgefr.remote.book import Book
-from edgefr.remote.crew import Devices, Origin
-from edgefr.remote.exchange import Exchange
+from edgefr.remote.broker import RoundBroker
+from edgefr.remote.devices import Devices, Origin
+from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.run import LEDGER, Run
-from edgefr.shipping import names_of, part, program_of
+from edgefr.trained import open_model
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
 from privacy.plan import Plan, plan
@@ -39,7 +39,7 @@ GRACE_S = 30.0  # how long devices are given to fetch the last word
 
 @dataclass(frozen=True)
 class Served:
-    """What serving ended with: the server's tensors, and the figures of `summary.json`."""
+    """This is what serving leaves: the server's tensors, and the figures of `summary.json`."""
 
     shared: dict[str, torch.Tensor]
     summary: dict[str, Any]
@@ -74,42 +74,42 @@ def serve(
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
     origin = origin_of(run, bundle_class)
-    exchange = Exchange(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-    crew = Devices(exchange, origin, timeout_s)
-    federation = federation_of(run, origin, crew, rounds)
+    broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
+    backend = Devices(broker, origin, timeout_s)
+    federation = federation_of(run, origin, backend, rounds)
     privacy = plan_of(run, len(origin.users), rounds)
-    book = Book.of(run, privacy, len(federation.counters.participation), target / LEDGER)
+    ledger = ServingLedger.of(run, privacy, len(federation.counters.participation), target / LEDGER)
     try:
-        with listening(exchange, access or Access()) as server:
+        with listening(broker, access or Access()) as server:
             ready(server.url)
-            _rounds(federation, crew, book, run, rounds, progress)
+            _rounds(federation, backend, ledger, run, rounds, progress)
             last = origin.learning.round + rounds
-            exchange.finish(last, origin.update(last, federation.shared), min(timeout_s, GRACE_S))
+            broker.finish(last, origin.update(last, federation.shared), min(timeout_s, GRACE_S))
     finally:
-        if book is not None:
-            book.close()
+        if ledger is not None:
+            ledger.close()
     summary = {
         "bundle": origin.bundle,
         "class": bundle_class,
         "rounds": rounds,
         "first_round": origin.learning.round + 1,
         "devices": len(origin.users),
-        "uploads": exchange.counts.uploads,
-        "missing": crew.missing,
+        "uploads": broker.counts.uploads,
+        "missing": backend.missing,
         "dropped": federation.counters.dropped,
         "clipped": federation.counters.clipped,
-        "refused_requests": exchange.counts.refused,
-        "bytes_up": exchange.counts.bytes_up,
-        "bytes_down": exchange.counts.bytes_down,
+        "refused_requests": broker.counts.refused,
+        "bytes_up": broker.counts.bytes_up,
+        "bytes_down": broker.counts.bytes_down,
         "seconds": round(time.perf_counter() - began, 3),
-        "privacy": None if book is None else book.report(),
+        "privacy": None if ledger is None else ledger.report(),
     }
     _write(target, federation.shared, summary)
     return Served(federation.shared, summary)
 
 
 def origin_of(run: Run, bundle_class: str) -> Origin:
-    """The bundle of a class and its users. Raises `InputError` for a class that has none, or nobody."""
+    """Return the bundle of a class and its users. Raises `InputError` for a class that has none, or nobody."""
     folder = run.path / "bundles"
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     if not classes:
@@ -122,42 +122,45 @@ def origin_of(run: Run, bundle_class: str) -> Origin:
     return origin
 
 
-def federation_of(run: Run, origin: Origin, crew: Devices, rounds: int) -> Federation:
-    """The run's server as its last round left it, with devices for clients.
+def federation_of(run: Run, origin: Origin, backend: Devices, rounds: int) -> Federation:
+    """Return the run's server as its last round left it, with devices for clients.
 
     Raises `InputError` for runs of several splits, and where the bundle's terms are not those of so many rounds.
     """
-    experiment, tensors, names = run.experiment, run.read_tensors("model"), names_of(run)
+    experiment, model = run.experiment, open_model(run).model
     if not isinstance(experiment.protocol, LeaveOneOut):
         raise InputError("devices can go on with runs of one domain and no blocks: use protocol.name=leave-one-out")
-    if experiment.aggregation.rule == "norm-bounded" and origin.learning.release.noise is not None:
-        raise InputError("norm-bounded would bound the devices' noise with their updates; use aggregation.rule=mean")
-    shared, clients = part(tensors, "shared."), len(origin.users)
+    if not experiment.aggregation.is_sum and origin.learning.release.noise is not None:
+        what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
+        raise InputError(f"{what}; use aggregation.rule=mean")
+    shared, clients = dict(model.shared), len(origin.users)
     origin.check(shared)
     privacy = plan_of(run, clients, rounds)
     assert experiment.engine.shard_size is not None
     federation = Federation(
-        program_of(run, experiment, tensors, len(names["items"])),
-        clients=len(names["users"]),
+        model.program,
+        clients=len(model.names.users),
         seed=experiment.seed,
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
         plan=on_the_server(privacy, origin),
         device=torch.device("cpu"),
-        crew=crew,
+        backend=backend,
     )
     federation.shared = shared
     return federation
 
 
 def plan_of(run: Run, clients: int, rounds: int) -> Plan:
-    """The run's privacy with so many rounds more, over so many devices."""
+    """Plan the run's privacy with so many rounds more, over so many devices."""
     e = run.experiment
     return plan(e.privacy, e.rounds + rounds, e.cohort_size(clients), clients, e.aggregation.weights)
 
 
 def on_the_server(privacy: Plan, origin: Origin) -> Plan:
-    """What of a run's privacy is left for the server: noise that each upload brings along is not added here again.
+    """Return what of a run's privacy is left for the server:
+
+    noise that each upload brings along is not added here again.
 
     Raises `InputError` where devices do not clip or add noise as the plan has it.
     """
@@ -175,22 +178,27 @@ def on_the_server(privacy: Plan, origin: Origin) -> Plan:
 
 
 def _rounds(
-    federation: Federation, crew: Devices, book: Book | None, run: Run, rounds: int, progress: Progress | None
+    federation: Federation,
+    backend: Devices,
+    ledger: ServingLedger | None,
+    run: Run,
+    rounds: int,
+    progress: Progress | None,
 ) -> None:
-    experiment, origin = run.experiment, crew.origin
+    experiment, origin = run.experiment, backend.origin
     population, numbers = np.array(sorted(origin.users), np.int64), {user: n for n, user in origin.users.items()}
     nobodys = Ragged.empty(len(federation.counters.participation))  # the server has no one's interactions
     sampler = Sampler(nobodys, np.arange(1), origin.items, 0, experiment.batch_size, experiment.seed)
     for number in range(origin.learning.round + 1, origin.learning.round + rounds + 1):
         cohort = federation.cohort(number, population, experiment.cohort_size(len(population)))
-        if book is not None:
-            drawn, cohort = cohort, book.admit(cohort)
-            crew.resting = np.setdiff1d(drawn, cohort).tolist()
+        if ledger is not None:
+            drawn, cohort = cohort, ledger.admit(cohort)
+            backend.resting = np.setdiff1d(drawn, cohort).tolist()
         try:
             federation.round(number, cohort, sampler, nobodys)
         finally:
-            if book is not None:
-                book.charge(numbers[user] for user in crew.exchange.started(number))
+            if ledger is not None:
+                ledger.charge(numbers[user] for user in backend.broker.started(number))
         if progress is not None:
             progress("rounds", number - origin.learning.round, rounds, "")
 

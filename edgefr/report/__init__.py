@@ -1,1 +1,1 @@
-"""Reports: the summary of a run, its tables and its figures. Owns: how results are shown. Does not own: results."""
+"""A report is the summary of a run, its tables and its figures. Owns: how results are shown. Does not own: results."""

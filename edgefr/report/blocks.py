@@ -13,52 +13,66 @@ from edgefr.report.layout import Sheet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from edgefr.continual import Continual
+    from edgefr.training import Training
 
 
-def summarise_blocks(sim: Continual) -> dict[str, Any]:
-    """The parts of summary.json that speak of blocks. Averages are over the increments D1, D2, ... (F3CRec Table 2)."""
-    from edgefr.continual import MODEL, REFERENCES
+REFERENCES = ("popularity", "popularity, all blocks", "chance", "text mean")
+
+
+def summarise_blocks(sim: Training) -> dict[str, Any]:
+    """Return the parts of summary.json that speak of blocks. Averages are over the increments D1, D2, ...
+
+    (F3CRec Table 2).
+    """
     from edgefr.measure import verdicts
 
-    names = [done["name"] for done in sim.done]
-    stages = {stage: _by_block(sim, stage, names) for stage in (MODEL, *REFERENCES)}
-    averages = {stage: {mask: _average(found, mask) for mask in MASKS} for stage, found in stages.items()}
-    metric = next(m for m in averages[MODEL][MASKS[0]] if m.startswith("NDCG"))
+    names, last = [done["name"] for done in sim.done], sim.stages[-1]
+    measured = list(sim.measured.table(ranking="full")[names[0]])
+    stages = {stage: _by_block(sim, stage, names) for stage in measured}
+    averages = {stage: {mask: _average(values, mask) for mask in MASKS} for stage, values in stages.items()}
+    metric = next(m for m in averages[last][MASKS[0]] if m.startswith("NDCG"))
+    references = [name for name in REFERENCES if name in stages]
     blocks = [
         {
             **{k: done[k] for k in ("name", "clients_per_second", "train_seconds", "eval_seconds", "statistics")},
             "best_round": done["best_round"],
             "rounds": done["round"],
             "validation": done["best"] if np.isfinite(done["best"]) else None,
-            "metrics": stages[MODEL][done["name"]][MASKS[0]],
-            "history": stages[MODEL][done["name"]][MASKS[1]],
-            "known_users": _finite(sim.measured.found(MODEL, done["name"], done["name"], group="known")),
-            "new_users": _finite(sim.measured.found(MODEL, done["name"], done["name"], group="new")),
-            "references": {name: stages[name][done["name"]] for name in REFERENCES},
+            "metrics": stages[last][done["name"]][MASKS[0]],
+            "history": stages[last][done["name"]][MASKS[1]],
+            "known_users": _of_group(sim, done["name"], "known"),
+            "new_users": _of_group(sim, done["name"], "new"),
+            "references": {name: stages[name][done["name"]] for name in references},
         }
         for done in sim.done
     ]
-    flat = {name: found[MASKS[0]] for name, found in averages.items()}
-    compared = [name for name in REFERENCES if name != "chance"]
+    flat = {name: values[MASKS[0]] for name, values in averages.items()}
+    compared = [name for name in references if name != "chance"]
     return {
-        "metrics": averages[MODEL][MASKS[0]],
-        "metrics_history_masked": averages[MODEL][MASKS[1]],
+        "stage": last,
+        "metrics": averages[last][MASKS[0]],
+        "metrics_history_masked": averages[last][MASKS[1]],
         "blocks": blocks,
-        "references": {name: averages[name] for name in REFERENCES},
-        "continual": {mask: _kept(sim, len(names), metric, mask) for mask in MASKS},
-        "verdicts": {"main": verdicts(flat, [MODEL], metric, compared)},
+        "stages": {name: averages[name] for name in measured if name not in REFERENCES},
+        "references": {name: averages[name] for name in references},
+        "continual": {mask: _kept(sim, names, metric, mask) for mask in MASKS},
+        "verdicts": {"main": verdicts(flat, list(sim.stages), metric, compared)},
     }
 
 
-def _finite(found: dict[str, float]) -> dict[str, float]:
-    """Without the means over nobody: a block may have no new user to test, and JSON has no NaN."""
+def _of_group(sim: Training, block: str, group: str) -> dict[str, float]:
+    """Return metrics of a group of a block's users right after it, without the means over nobody: JSON has no NaN."""
+    found = sim.measured.final(stage=sim.stages[-1], after=block, on=block, mask=MASKS[0], group=group)
     return {metric: value for metric, value in found.items() if np.isfinite(value)}
 
 
-def _by_block(sim: Continual, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
-    """{block: {mask: {metric: value}}} right after each block."""
-    return {name: {mask: sim.measured.found(stage, name, name, mask) for mask in MASKS} for name in names}
+def _by_block(sim: Training, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return {block: {mask: {metric: value}}} right after each block."""
+    return {name: {mask: _right_after(sim, stage, name, mask) for mask in MASKS} for name in names}
+
+
+def _right_after(sim: Training, stage: str, block: str, mask: str) -> dict[str, float]:
+    return sim.measured.final(stage=stage, after=block, on=block, mask=mask)
 
 
 def _average(found: dict[str, dict[str, dict[str, float]]], mask: str) -> dict[str, float]:
@@ -67,11 +81,9 @@ def _average(found: dict[str, dict[str, dict[str, float]]], mask: str) -> dict[s
     return {metric: float(np.mean([block[mask][metric] for block in increments])) for metric in metrics}
 
 
-def _kept(sim: Continual, blocks: int, metric: str, mask: str) -> dict[str, Any]:
-    """a(t, s) and what follows from it: over all blocks, as the released code averages."""
-    from edgefr.continual import MODEL
-
-    matrix = sim.measured.matrix(MODEL, blocks, metric, mask)
+def _kept(sim: Training, blocks: Sequence[str], metric: str, mask: str) -> dict[str, Any]:
+    """Return a(t, s) and what follows from it: over all blocks, as the released code averages."""
+    matrix = sim.measured.matrix(sim.stages[-1], blocks, metric, mask)
     learned, retained = learning_average(matrix), retained_average(matrix)
     return {
         "metric": metric,
@@ -79,12 +91,12 @@ def _kept(sim: Continual, blocks: int, metric: str, mask: str) -> dict[str, Any]
         "LA": learned,
         "RA": retained,
         "HM": harmonic_mean(learned, retained),
-        "forgetting": forgetting(matrix) if blocks > 1 else 0.0,
+        "forgetting": forgetting(matrix) if len(blocks) > 1 else 0.0,
     }
 
 
 def block_table(summary: dict[str, Any]) -> Sheet:
-    """One row per block and for the average of the increments: the model, its parts, and the references."""
+    """Make one row per block and for the average of the increments: the model, its parts, and the references."""
     rows = []
     metrics = [m for m in summary["metrics"] if not m.startswith("HR")]
     first = metrics[0]
@@ -111,7 +123,7 @@ def block_table(summary: dict[str, Any]) -> Sheet:
 
 
 def blocks_over_seeds(summary: dict[str, Any]) -> Sheet:
-    """Mean ± sd over seeds, block by block and on average, with references."""
+    """Show mean ± sd over seeds, block by block and on average, with references."""
     metrics = [m for m in summary["metrics"] if not m.startswith("HR")]
     lines = {block["name"]: block["metrics"] for block in summary["blocks"]}
     lines["mean of increments"] = summary["metrics"]
@@ -130,7 +142,7 @@ def _cell(values: dict[str, float], metric: str) -> str:
 
 
 def matrix_figure(summary: dict[str, Any]) -> Figure:
-    """a(t, s) as a heat map under each mask: rows are models after block t, columns test items of block s."""
+    """Draw a(t, s) as a heat map under each mask: rows are models after block t, columns test items of block s."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.0 * len(MASKS), 4.2), layout="constrained")
@@ -161,7 +173,7 @@ def matrix_figure(summary: dict[str, Any]) -> Figure:
 
 
 def block_curves(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
-    """Validation over the rounds of every block; a dot marks the round that was kept."""
+    """Draw validation over the rounds of every block; a dot marks the round that was kept."""
     from matplotlib.figure import Figure
 
     metric = summary["continual"][MASKS[0]]["metric"]

@@ -1,4 +1,4 @@
-"""What a bundle is, and how two differ, as tables for the terminal."""
+"""These tables for the terminal say what a bundle is, and how two differ."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgefr.report.layout import Sheet
 
 
 def sheets(bundle: Bundle) -> list[Sheet]:
-    """What it is, its files, and its learning phases if it learns."""
+    """Show what it is, its files, and its learning phases if it learns."""
     out = [Sheet("bundle", _facts(bundle), words=["field", "value"]), _files(bundle)]
     return [*out, _phases(bundle)] if bundle.config.learning else out
 
 
 def differences(one: Bundle, two: Bundle) -> list[Sheet]:
-    """Fields of the manifests and files that differ; nothing for the same bundle with the same signature."""
+    """Show fields of the manifests and files that differ; nothing for the same bundle with the same signature."""
     first, second = (dict(_plain(_signed(b))) for b in (one, two))
     fields = [
         {"field": name, "first": first.get(name, "-"), "second": second.get(name, "-")}
@@ -35,7 +35,7 @@ def differences(one: Bundle, two: Bundle) -> list[Sheet]:
 
 
 def signature_of(bundle: Bundle) -> str:
-    """Who signed, and whether that was checked."""
+    """Say who signed, and whether that was checked."""
     if bundle.signed_by is not None:
         return f"by {bundle.signed_by}, a trusted key"
     claimed = _claimed(bundle)
@@ -43,7 +43,7 @@ def signature_of(bundle: Bundle) -> str:
 
 
 def size_of(bundle: Bundle) -> str:
-    """Number of files and MB (10^6 bytes)."""
+    """Return the number of files and MB (10^6 bytes)."""
     files = bundle.manifest.files
     return f"{len(files)} files, {sum(entry.size for entry in files) / 1e6:,.2f} MB"
 

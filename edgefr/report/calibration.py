@@ -1,4 +1,4 @@
-"""The tables of `edgefr calibrate`: what this host measured, and what follows for the device classes."""
+"""The tables of `edgefr calibrate` say what this host measured, and what follows for the device classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefr.report.layout import Sheet
 
 
 def measured_table(found: Calibration) -> Sheet:
-    """One row per distinct content of bundles: medians of CPU time on one thread, cold start, peak memory."""
+    """Return one row per distinct content of bundles: medians of CPU time on one thread, cold start, peak memory."""
     rows = []
     for content, measured in found.measured.items():
         classes = [name for name, trial in found.classes.items() if trial.content == content]
@@ -41,7 +41,7 @@ def measured_table(found: Calibration) -> Sheet:
 
 
 def class_table(found: Calibration, spec: FleetFile) -> Sheet:
-    """One row per device class: derived times over the spread of its compute rate, and the trial under its limit."""
+    """Make one row per device class: times over the spread of its compute rate, and the trial under its limit."""
     known = spec.model_copy(update={"cost": CostModel(mode="analytic", calibration=found)})
     stack, rows = stack_of(spec), []
     for name, trial in found.classes.items():

@@ -1,4 +1,4 @@
-"""Fairness by device class: what the model is worth to those with a fast device and to those with a slow one."""
+"""Fairness by device class compares what the model is worth to those with a fast device and with a slow one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from edgefr.metrics.groups import Groups, by_group, rank_correlation
 from edgefr.report.layout import Sheet
 
 if TYPE_CHECKING:
-    from edgefr.continual import Continual
-    from edgefr.simulation import Simulation
+    from edgefr.training import Training
 
 FEWEST = 10
 """Tested users below which a class is not called the best or the worst: its mean says next to nothing."""
 
 
-def with_fairness(fleet: dict[str, Any], sim: Simulation | Continual) -> dict[str, Any]:
-    """The fleet's summary with test metrics and participation of every class, and how unequal they are.
+def with_fairness(fleet: dict[str, Any], sim: Training) -> dict[str, Any]:
+    """Return the fleet's summary with test metrics and participation of every class, and how unequal they are.
 
     Metrics are those of the final model on the run's last split or block: means over the users who have such a device.
     `participation` of a class: how often one of its clients contributed, as a share of the rounds. `fairness`, by
@@ -62,7 +61,7 @@ def _cell(groups: Groups, number: int) -> dict[str, Any]:
 
 
 def _spread(names: list[str], groups: Groups, mean: float) -> dict[str, Any]:
-    """How far the classes are apart; worst and best among those with enough tested users."""
+    """Return how far the classes are apart; worst and best among those with enough tested users."""
     there = groups.users > 0
     variance = float((groups.users[there] * (groups.mean[there] - mean) ** 2).sum()) / max(int(groups.users.sum()), 1)
     out: dict[str, Any] = {"sd": math.sqrt(variance), "p_equal": _known(groups.p_equal), "fewest_users": FEWEST}
@@ -83,13 +82,14 @@ def _by_participation(values: np.ndarray, took_part: np.ndarray) -> dict[str, An
 
 
 def _known(value: float) -> float | None:
-    """For JSON, which has no NaN."""
+    """Return a value for JSON, which has no NaN."""
     return None if math.isnan(value) else float(value)
 
 
 def over_runs(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """By metric, of the `fairness` of several runs: the worst class's mean and the spread, where a run had classes with
-    enough users.
+    """Return by metric, of the `fairness` of several runs, the worst class's mean and the spread.
+
+    Runs count that had classes with enough users.
 
     >>> over_runs([{"HR@5": {"worst": {"mean": 0.1}, "spread": 0.3}}, {"HR@5": {"worst": None, "spread": None}}])
     {'HR@5': {'worst': [0.1], 'spread': [0.3]}}
@@ -103,7 +103,7 @@ def over_runs(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float
 
 
 def fairness_table(fleet: dict[str, Any]) -> Sheet | None:
-    """By device class: participation, tested users, metrics and how far they are from everybody's mean."""
+    """Show by device class participation, tested users, metrics and how far they are from everybody's mean."""
     fairness = {name: row for name, row in fleet.get("fairness", {}).items() if not name.startswith("Recall")}
     if not fairness:
         return None
@@ -135,7 +135,7 @@ def _row(name: str, row: dict[str, Any], metrics: list[str]) -> dict[str, str]:
 
 
 def _line(metric: str, row: dict[str, Any]) -> str:
-    """One metric in words: worst and best class, and what goes along with it."""
+    """Say one metric in words: worst and best class, and what goes along with it."""
     if row["worst"] is None:
         return f"{metric}: no class has {FEWEST} tested users, so none is called the worst"
     p, correlation = row["p_equal"], row["participation_correlation"]

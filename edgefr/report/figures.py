@@ -1,4 +1,4 @@
-"""Figures of a run: the learning curve and the fleet, as PNG and SVG."""
+"""The figures of a run are the learning curve and the fleet, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> N
 
 
 def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
-    """Validation metrics over rounds; dashed lines are the references on the same items."""
+    """Draw validation metrics over rounds; dashed lines are the references on the same items."""
     from matplotlib.figure import Figure
 
     points = [row for row in rows if row["round"] is not None]
     names = [name for name in dict.fromkeys(row["metric"] for row in points) if not name.startswith("Recall")]
     figure = Figure(figsize=(5.2 * len(names), 3.6), layout="constrained")
-    split = points[0]["split"]
+    split = points[0]["on"]
     known = summary["validation"].get(split, {})
     for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         curve = [(row["round"], row["value"]) for row in points if row["metric"] == name]
@@ -56,7 +56,7 @@ def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figur
 
 
 def _worth(axis: Axes, metric: str, summary: dict[str, Any]) -> None:
-    """A test metric by device class with its standard error, and everybody's mean."""
+    """Draw a test metric by device class with its standard error, and everybody's mean."""
     cells = [row["metrics"].get(metric) for row in summary["classes"].values()]
     for place, cell in enumerate(cells):
         if cell is not None:
@@ -68,8 +68,10 @@ def _worth(axis: Axes, metric: str, summary: dict[str, Any]) -> None:
 
 
 def fleet(summary: dict[str, Any]) -> Figure:
-    """Per device class: share of invitations that contributed or failed and why, time and energy of a round, and what
-    the model is worth to its users."""
+    """Draw, per device class, what became of invitations, what a round took, and what the model is worth to its users.
+
+    Shares of invitations that contributed or failed and why; time and energy of a round.
+    """
     from matplotlib.figure import Figure
 
     classes = summary["classes"]

@@ -16,7 +16,7 @@ WIDEST = 24
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table for the terminal. `rows` share their keys, which are the titles of the columns.
+    """This is a table for the terminal. `rows` share their keys, which are the titles of the columns.
 
     `words`: columns that hold words (left, may be folded); the others hold numbers (right). `rules`: rows with a line
     below them, by number. `bold`: rows that matter most. Nothing in a cell is read as markup.
@@ -51,7 +51,7 @@ class Sheet:
             yield Text(self.caption, style="dim")
 
     def parts(self, width: int) -> list[list[str]]:
-        """The columns of each part, so that none is wider than `width` characters if it can be helped."""
+        """Return the columns of each part, so that none is wider than `width` characters if it can be helped."""
         first, *rest = self.rows[0]
         taken = start = self._width(first) + 1
         parts = [[first]]
@@ -64,7 +64,7 @@ class Sheet:
         return parts
 
     def _width(self, name: str) -> int:
-        """Characters that a column takes, its padding and one border included."""
+        """Count the characters that a column takes, its padding and one border included."""
         lines = [line for text in (name, *(row[name] for row in self.rows)) for line in text.split("\n")]
         widest = max(map(cell_len, lines))
         return 3 + (min(widest, WIDEST) if name in self.words else widest)

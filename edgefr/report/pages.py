@@ -1,4 +1,7 @@
-"""A table or figure over many runs: sheets for the terminal, and files that say how the numbers came about."""
+"""A page shows a table or figure over many runs:
+
+sheets for the terminal, and files that say how the numbers came about.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """One table or figure. `name`: of its files; `records`: for the CSV, unrounded; `notes`: how to read it.
+    """A page is one table or figure. `name`: of its files; `records`: for the CSV, unrounded; `notes`: how to read it.
 
     `drawn_in`: the folder of its figure, beside the page or below it.
     """
@@ -47,7 +50,7 @@ class Page:
         return paths
 
     def markdown(self, about: Sequence[str] = ()) -> str:
-        """The page as Markdown."""
+        """Return the page as Markdown."""
         parts = [f"# {self.title}"]
         if self.figure is not None:
             parts.append(f"![{self.title}]({PurePosixPath(self.drawn_in, self.name)}.svg)")
@@ -64,7 +67,7 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows with the same keys as a Markdown table: the first column left, the others right.
+    """Write rows with the same keys as a Markdown table: the first column left, the others right.
 
     >>> print(markdown_table([{"method": "FT", "D1": "0.1"}]))
     | method | D1 |
@@ -81,7 +84,10 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def comma_separated(records: Sequence[Record]) -> str:
-    """Records as CSV with a header; columns in order of first appearance, empty where a record has no value or NaN."""
+    """Write records as CSV with a header.
+
+    Columns come in order of first appearance, empty where a record has no value or NaN.
+    """
     titles = list(dict.fromkeys(key for record in records for key in record))
     file = io.StringIO()
     writer = csv.DictWriter(file, titles, lineterminator="\n")
@@ -96,7 +102,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _draw(figure: Figure, path: Path) -> list[Path]:
-    """PNG and SVG: the same bytes for the same numbers."""
+    """Draw PNG and SVG: the same bytes for the same numbers."""
     from matplotlib import rc_context
 
     paths = []
@@ -111,7 +117,9 @@ def _draw(figure: Figure, path: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Spread:
-    """Values of several seeds. NaN are left out; `sd` is the standard deviation with n - 1, NaN for fewer than two.
+    """These are values of several seeds.
+
+    NaN are left out; `sd` is the standard deviation with n - 1, NaN for fewer than two.
 
     >>> str(Spread.of([0.09, 0.11])), str(Spread.of([0.1])), str(Spread.of([]))
     ('0.1000 ± 0.0141', '0.1000', '-')
@@ -123,13 +131,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Mean and standard deviation."""
+        """Take mean and standard deviation."""
         known = [value for value in values if not math.isnan(value)]
         mean = float(np.mean(known)) if known else math.nan
         return cls(mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan, len(known))
 
     def record(self) -> Record:
-        """As columns of a CSV."""
+        """Return it as columns of a CSV."""
         return {"mean": self.mean, "sd": self.sd, "seeds": self.number}
 
     def __str__(self) -> str:
@@ -139,7 +147,7 @@ class Spread:
 
 
 def number(value: float | None, form: str = ".4f") -> str:
-    """A number in a cell, `-` where there is none.
+    """Show a number in a cell, `-` where there is none.
 
     >>> number(0.08551), number(-6.35, "+.2f"), number(None)
     ('0.0855', '-6.35', '-')

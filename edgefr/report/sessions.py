@@ -1,4 +1,4 @@
-"""What a run over sessions adds to a summary: repeats and new items apart, probabilities, what first sessions keep."""
+"""A run over sessions adds to a summary: repeats and new items apart, probabilities, what first sessions keep."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from typing import TYPE_CHECKING, Any
 from edgefr.report.layout import Sheet
 
 if TYPE_CHECKING:
-    from edgefr.streaming import Streaming
+    from edgefr.training import Training
 
 
-def summarise_sessions(sim: Streaming) -> dict[str, Any]:
-    """The section `sessions` of a summary.
+def summarise_sessions(sim: Training) -> dict[str, Any]:
+    """Return the section `sessions` of a summary.
 
     `groups`: test metrics by stage and reference on targets that are repeats ("seen") and on new ones; of targets that
     nobody has there is their number, 0, alone. `first_session`: {metric: value per measured round} of every client's
     first session, empty unless it was asked for. `knowledge`: the server's prototypes at the end.
     """
-    from edgefr.streaming import FIRST
+    from edgefr.stages.sessions import FIRST, Met
 
+    stage, results = sim.schedule[-1], sim.measured
+    assert isinstance(stage, Met)
+    assert sim.final is not None
     curve: dict[str, list[float]] = {}
-    for row in sim.measured.rows:
-        if row["split"] == FIRST:
+    for row in results.rows:
+        if row["on"] == FIRST:
             curve.setdefault(row["metric"], []).append(row["value"])
     transfer = sim.federation.transfer
     base = None if transfer is None else transfer.base
     return {
-        "stream": sim.stream,
-        "rounds": sim.round,
-        "best_round": sim.best_round,
-        "statistics": sim.sessions.statistics(),
-        "groups": {stage: {which: _finite(of) for which, of in apart.items()} for stage, apart in sim.groups.items()},
-        "probabilities": sim.probabilities(),
+        "stream": stage.protocol.stream,
+        "rounds": sim.done[-1]["round"],
+        "best_round": sim.done[-1]["best_round"],
+        "statistics": stage.sessions.statistics(),
+        "groups": {name: _apart(sim, name) for name in results.table()[stage.task.name]},
+        "probabilities": stage.probabilities(sim, sim.final),
         "first_session": curve,
         "knowledge": None
         if base is None
@@ -40,8 +43,22 @@ def summarise_sessions(sim: Streaming) -> dict[str, Any]:
     }
 
 
+def _apart(sim: Training, stage: str) -> dict[str, dict[str, float]]:
+    """Test metrics of a stage on repeats ("seen") and on new targets, each with its number of users.
+
+    Means over nobody are left out: a data set may have no repeats, and JSON has no NaN.
+    """
+    out: dict[str, dict[str, float]] = {}
+    for row in sim.measured.rows:
+        if row["stage"] == stage and row["group"] in ("seen", "new"):
+            group = out.setdefault(row["group"], {"users": row["users"]})
+            if math.isfinite(row["value"]):
+                group[row["metric"]] = row["value"]
+    return out
+
+
 def group_table(summary: dict[str, Any]) -> Sheet:
-    """Repeats and new items apart: a mean over both hides which of them was found."""
+    """Return repeats and new items apart: a mean over both hides which of them was found."""
     found = summary["sessions"]["groups"]
     either = {name: None for values in next(iter(found.values())).values() for name in values}
     names = [name for name in either if name.startswith(("HR", "NDCG"))]
@@ -58,11 +75,6 @@ def group_table(summary: dict[str, Any]) -> Sheet:
         rules=[0],
         bold=[0],
     )
-
-
-def _finite(found: dict[str, float]) -> dict[str, float]:
-    """Without the means over nobody: a data set may have no repeats, and JSON has no NaN."""
-    return {metric: value for metric, value in found.items() if math.isfinite(value)}
 
 
 def _cell(values: dict[str, float], metric: str) -> str:

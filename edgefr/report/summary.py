@@ -1,4 +1,4 @@
-"""summary.json: what came out of a run, under which protocol, on what, and how far to trust it."""
+"""`summary.json` says what came out of a run, under which protocol, on what, and how far to trust it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from edgefr.engine.examples import plan_for
 from edgefr.measure import verdicts
 from edgefr.report.fairness import over_runs, with_fairness
+from privacy.belongs import unread_fields
 from privacy.example_plan import report_examples
 from privacy.report import report as privacy_report
 
 if TYPE_CHECKING:
-    from edgefr.continual import Continual
-    from edgefr.simulation import Simulation
+    from edgefr.training import Training
 
 REFERENCES = (
     "popularity",
@@ -32,21 +32,19 @@ REFERENCES = (
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
-def summarise(
-    sim: Simulation | Continual, seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The whole summary as JSON values. `seconds`: wall time of the run; `bundles`: one row per device class."""
+def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the whole summary as JSON values. `seconds`: wall time of the run; `bundles`: one row per device class."""
     e = sim.experiment
     if sim.prepared.blocks:
         from edgefr.report.blocks import summarise_blocks
 
-        found = summarise_blocks(sim)  # type: ignore[arg-type]
+        results = summarise_blocks(sim)
     else:
-        found = _summarise_stages(sim)  # type: ignore[arg-type]
+        results = _summarise_stages(sim)
     if sim.prepared.sessions is not None:
         from edgefr.report.sessions import summarise_sessions
 
-        found["sessions"] = summarise_sessions(sim)  # type: ignore[arg-type]
+        results["sessions"] = summarise_sessions(sim)
     return {
         "schema": "edgefr.summary/1",
         "experiment": e.name,
@@ -59,7 +57,7 @@ def summarise(
         "protocol": sim.prepared.protocol,
         "seed": e.seed,
         "rounds": e.rounds,
-        **found,
+        **results,
         "privacy": _privacy(sim),
         "fleet": with_fairness(sim.fleet.summary(), sim),
         "engine": _engine(sim, seconds, peak_rss_mb),
@@ -69,11 +67,11 @@ def summarise(
     }
 
 
-def _summarise_stages(sim: Simulation) -> dict[str, Any]:
-    """The parts that speak of splits and stages of one model."""
+def _summarise_stages(sim: Training) -> dict[str, Any]:
+    """Return the parts that speak of splits and stages of one model."""
     splits = list(sim.prepared.splits)
     stages, full = sim.measured.table(), sim.measured.table(ranking="full")
-    last = final_stage(sim)
+    last = sim.stages[-1]
     block = {"metrics": stages[splits[-1]][last], **_engine_speed(sim)}
     return {
         "stage": last,
@@ -90,23 +88,22 @@ def _summarise_stages(sim: Simulation) -> dict[str, Any]:
     }
 
 
-def final_stage(sim: Simulation) -> str:
-    """The last stage of the method: after local training if it has any, else after the rounds."""
-    return sim.row.stages[1] or sim.row.stages[0]
-
-
-def _full_users(sim: Simulation) -> int:
+def _full_users(sim: Training) -> int:
     return next((row["users"] for row in sim.measured.rows if row["ranking"] == "full"), 0)
 
 
-def _verdicts(table: dict[str, dict[str, float]], last: str, sim: Simulation) -> list[str]:
+def _verdicts(table: dict[str, dict[str, float]], last: str, sim: Training) -> list[str]:
     metric = next(iter(table[last]))
-    stages = [s for s in dict.fromkeys((sim.row.stages[0], last)) if s in table]
-    return verdicts(table, stages, metric, [n for n in REFERENCES if n in table and n != "chance"])
+    return verdicts(
+        table,
+        [name for name in sim.stages if name in table],
+        metric,
+        [n for n in REFERENCES if n in table and n != "chance"],
+    )
 
 
 def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
-    """TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training."""
+    """Return TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training."""
     if "target" not in stages:
         return None
     source, target = stages["source"][last], stages["target"][last]
@@ -121,9 +118,12 @@ def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict
     }
 
 
-def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
-    """The privacy report. With a ledger, taking part is having been asked for a release; else, having released."""
-    counters, ledger = sim.federation.counters, sim.cohorts.ledger
+def _privacy(sim: Training) -> dict[str, Any]:
+    """Return the privacy report.
+
+    With a ledger, taking part is having been asked for a release; else, having released.
+    """
+    counters, ledger = sim.federation.counters, sim.participation.ledger
     took_part = (counters.participation if ledger is None else ledger.releases())[sim.clients]
     norms = np.concatenate(counters.norms) if counters.norms else np.zeros(0)
     report = privacy_report(
@@ -140,8 +140,8 @@ def _privacy(sim: Simulation | Continual) -> dict[str, Any]:
     return {**report, "examples": _examples(sim)}
 
 
-def _examples(sim: Simulation | Continual) -> dict[str, Any] | None:
-    """The privacy of single interactions; None without DP-SGD on the device."""
+def _examples(sim: Training) -> dict[str, Any] | None:
+    """Return the privacy of single interactions; None without DP-SGD on the device."""
     e, took_part = sim.experiment, sim.federation.counters.participation[sim.clients]
     plan = plan_for(e.privacy, sim.federation.program, e.rounds)
     if plan is None:
@@ -150,7 +150,7 @@ def _examples(sim: Simulation | Continual) -> dict[str, Any] | None:
     return report_examples(plan, int(took_part.max(initial=0)), median, e.negatives)
 
 
-def _engine_speed(sim: Simulation | Continual) -> dict[str, float]:
+def _engine_speed(sim: Training) -> dict[str, float]:
     counters = sim.federation.counters
     return {
         "clients_per_second": counters.clients / counters.seconds if counters.seconds else 0.0,
@@ -159,7 +159,7 @@ def _engine_speed(sim: Simulation | Continual) -> dict[str, float]:
     }
 
 
-def _engine(sim: Simulation | Continual, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
+def _engine(sim: Training, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
     section = sim.experiment.engine
     return {
         **_engine_speed(sim),
@@ -168,13 +168,14 @@ def _engine(sim: Simulation | Continual, seconds: float, peak_rss_mb: float) -> 
         "wall_seconds": seconds,
         "peak_rss_mb": peak_rss_mb,
         "executor": section.executor,
+        **({"workers": section.workers} if "workers" not in unread_fields(section) else {}),
         "shard_size": section.shard_size,
         "device": str(sim.federation.device),
     }
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide results."""
+    """Return the versions of Python and of the packages that decide results."""
     out = {"python": platform.python_version(), "platform": platform.machine()}
     for name in PACKAGES:
         try:
@@ -185,7 +186,7 @@ def versions() -> dict[str, str]:
 
 
 def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and standard deviation (n - 1) over runs that differ in their seed, for every split, stage and metric."""
+    """Return mean and standard deviation (n - 1) over runs that differ in their seed, by split, stage and metric."""
     first = summaries[0]
     if "continual" in first:
         return _blocks_over_seeds(summaries)
@@ -252,7 +253,7 @@ def _blocks_over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _fairness(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """By metric: the worst device class's mean and its distance to the best, mean and sd over seeds."""
+    """Return by metric the worst device class's mean and its distance to the best, mean and sd over seeds."""
     return {
         metric: {name: _spread(values) for name, values in found.items()}
         for metric, found in over_runs([s.get("fleet", {}).get("fairness", {}) for s in summaries]).items()

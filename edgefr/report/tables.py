@@ -1,4 +1,4 @@
-"""Tables on the terminal: what a run gave, what it cost, what its privacy is worth."""
+"""These tables on the terminal say what a run gave, what it cost, what its privacy is worth."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from edgefr.fleet import FleetFile
 from edgefr.fleet import table as device_rows
+from edgefr.fleet.policies import POLICIES
 from edgefr.report.blocks import block_table, blocks_over_seeds
 from edgefr.report.fairness import fairness_table
 from edgefr.report.layout import Sheet
@@ -20,7 +21,7 @@ from edgefr.run import Run
 
 
 def print_run(run: Run, console: Console) -> None:
-    """The final report of one run."""
+    """Print the final report of one run."""
     summary = run.summary
     if "continual" in summary:
         console.print(block_table(summary))
@@ -49,12 +50,12 @@ def print_run(run: Run, console: Console) -> None:
 
 
 def print_path(what: str, path: Path, console: Console) -> None:
-    """A path on a line of its own, never broken, so that it can be copied."""
+    """Print a path on a line of its own, never broken, so that it can be copied."""
     console.print(Text(f"{what}: {path}"), soft_wrap=True)
 
 
 def count(number: int, noun: str) -> str:
-    """A number and what it counts.
+    """Write a number and what it counts.
 
     >>> count(1, "round"), count(1200, "round")
     ('1 round', '1,200 rounds')
@@ -63,7 +64,7 @@ def count(number: int, noun: str) -> str:
 
 
 def metric_table(summary: dict[str, Any], split: str) -> Sheet:
-    """Stages of the model and references, on sampled candidates and on the whole catalogue."""
+    """Show stages of the model and references, on sampled candidates and on the whole catalogue."""
     stages, references = summary["stages"][split], summary["references"][split]
     full = summary["full_ranking"].get(split, {})
     names = _shown(stages)
@@ -86,12 +87,12 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
 
 
 def _shown(stages: dict[str, dict[str, Any]]) -> list[str]:
-    """Metrics worth a column: with one held-out item per user Recall@k is HR@k again."""
+    """Return metrics worth a column: with one held-out item per user Recall@k is HR@k again."""
     return [name for name in next(iter(stages.values())) if not name.startswith("Recall")]
 
 
 def transfer_table(transfer: dict[str, dict[str, float]]) -> Sheet:
-    """TransFR Tables 5 and 6: source, target, delta."""
+    """Show TransFR Tables 5 and 6: source, target, delta."""
     rows = [
         {"metric": metric, "source": f"{v['source']:.4f}", "target": f"{v['target']:.4f}", "delta": f"{v['delta']:.1%}"}
         for metric, v in transfer.items()
@@ -100,14 +101,10 @@ def transfer_table(transfer: dict[str, dict[str, float]]) -> Sheet:
 
 
 def fleet_table(fleet: dict[str, Any]) -> Sheet:
-    """Per device class: who took part, who did not and why, and what a round cost (median, p90)."""
+    """Show, per device class, who took part, who did not and why, and what a round cost (median, p90)."""
     known = "known from\ntime, energy, RAM"
     rows = [_fleet_row(name, row) | {known: _evidence(row["evidence"])} for name, row in fleet["classes"].items()]
-    policy = {
-        "deadline": "each to its deadline",
-        "first_k": "each to the first uploads wanted",
-        "async": "each to a full buffer of uploads, whatever they started from",
-    }[fleet["policy"]]
+    policy = POLICIES[fleet["policy"]].about
     return Sheet(
         f"fleet: {count(fleet['rounds'], 'round')} in {_virtual(fleet['virtual_hours'])}, {policy}",
         [*rows, _fleet_row("all", fleet) | {known: ""}],
@@ -118,7 +115,7 @@ def fleet_table(fleet: dict[str, Any]) -> Sheet:
 
 
 def _modes(fleet: dict[str, Any]) -> str:
-    """How step times were made, and how far the two ways to make them are apart, where both are known."""
+    """Say how step times were made, and how far the two ways to make them are apart, where both are known."""
     found = fleet.get("cost", {})
     ratios = [step["ratio"] for step in found.get("steps", {}).values()]
     if not ratios:
@@ -128,7 +125,7 @@ def _modes(fleet: dict[str, Any]) -> str:
 
 
 def _virtual(hours: float) -> str:
-    """Time on the virtual clock in a unit that fits."""
+    """Write a time on the virtual clock in a unit that fits."""
     for unit, size in (("days", 24.0), ("hours", 1.0), ("minutes", 1 / 60)):
         if hours >= size:
             return f"{hours / size:.1f} virtual {unit}"
@@ -163,19 +160,19 @@ def _spread(values: dict[str, float] | None) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits, no powers of ten: 0.0123, 66.1, 12,300."""
+    """Write three digits, no powers of ten: 0.0123, 66.1, 12,300."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _evidence(evidence: dict[str, dict[str, str]]) -> str:
-    """The weakest kind of figure behind time, energy and memory."""
+    """Name the weakest kind of figure behind time, energy and memory."""
     order = ("measured", "derived", "proxy", "estimate")
     kinds = [[k for k in evidence[q].values() if k in order] for q in ("seconds", "energy_j", "memory_mb")]
     return ", ".join(max(found, key=order.index) if found else "-" for found in kinds)
 
 
 def privacy_table(report: dict[str, Any]) -> Table:
-    """The privacy report: four epsilons, never mixed."""
+    """Show the privacy report: four epsilons, never mixed."""
     from privacy.example_plan import render_examples
     from privacy.report import render
 
@@ -188,7 +185,7 @@ def privacy_table(report: dict[str, Any]) -> Table:
 
 
 def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
-    """One row per device class: what its bundle holds, what it costs there, what it keeps of the simulated model."""
+    """Make one row per device class: what its bundle holds, costs there, and keeps of the simulated model."""
     cells = [
         {
             "device class": row["class"],
@@ -218,7 +215,7 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
 
 
 def _passed_over(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Variants that lose too much, and what larger variants every class lacks room or time for."""
+    """Name variants that lose too much, and what larger variants every class lacks room or time for."""
     why: dict[str, list[str]] = {}
     for row in rows:
         for other in row["passed_over"]:
@@ -231,7 +228,7 @@ def _passed_over(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def engine_line(summary: dict[str, Any]) -> str:
-    """One line: speed, time, memory."""
+    """Write one line: speed, time, memory."""
     e = summary["engine"]
     return (
         f"engine: {count(e['client_updates'], 'client update')} at {e['clients_per_second']:,.0f}/s ({e['executor']}, "
@@ -241,7 +238,7 @@ def engine_line(summary: dict[str, Any]) -> str:
 
 
 def warnings(summary: dict[str, Any]) -> list[str]:
-    """What a user must not overlook: diverged clients, rounds that came to nothing, bundles missing or too big."""
+    """List what a user must not overlook: diverged clients, rounds that came to nothing, bundles missing or too big."""
     out = []
     dropped, fleet = summary["engine"]["dropped_updates"], summary["fleet"]
     if dropped:
@@ -261,7 +258,7 @@ def warnings(summary: dict[str, Any]) -> list[str]:
 
 
 def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
-    """Mean and standard deviation over seeds, references included."""
+    """Print mean and standard deviation over seeds, references included."""
     from edgefr.report.summary import over_seeds
 
     summary = over_seeds([run.summary for run in runs])
@@ -280,7 +277,7 @@ def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
 
 
 def device_table(spec: FleetFile) -> Sheet:
-    """The device classes of a fleet file."""
+    """Show the device classes of a fleet file."""
     rows = device_rows(spec)
     words = ["class", "label", "cores", "networks", "evidence"]
     caption = "evidence: M measured, P measured on a named proxy, D derived by arithmetic, E estimate"
@@ -288,7 +285,7 @@ def device_table(spec: FleetFile) -> Sheet:
 
 
 def key_values(title: str, values: dict[str, Any]) -> Table:
-    """A mapping as two columns."""
+    """Show a mapping as two columns."""
     table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
     for name, value in values.items():
         table.add_row(Text(name), Text(f"{value:.4g}" if isinstance(value, float) else str(value)))

@@ -1,1 +1,1 @@
-"""Tables and figures of the papers, run again: one folder per experiment, printed beside the published numbers."""
+"""Tables and figures of the papers are run again, one folder per paper, and printed beside the published numbers."""

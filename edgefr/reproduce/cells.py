@@ -1,4 +1,4 @@
-"""What stands in a cell of a table: one experiment with several seeds, and what its finished runs found."""
+"""A cell of a table is one experiment with several seeds, and the results of its finished runs."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ BySeed = dict[int, float]
 
 
 class Cell(ABC):
-    """One experiment without its seed. `data`: its data set."""
+    """A cell is one experiment without its seed. `data`: its data set."""
 
     data: str
 
     @property
     @abstractmethod
     def values(self) -> Values:
-        """What differs from the defaults of the schema, by dotted name as for `--set`."""
+        """Return what differs from the defaults of the schema, by dotted name as for `--set`."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """What tells it from other cells, for people and in names of folders."""
+        """Return what tells it from other cells, for people and in names of folders."""
 
     @abstractmethod
     def experiment(self, seed: int) -> Experiment:
-        """The experiment to be run."""
+        """Return the experiment to be run."""
 
     def folder(self, seed: int) -> str:
-        """Name of the run's folder. A digest of all values keeps runs of another recipe apart."""
+        """Return the name of the run's folder. A digest of all values keeps runs of another recipe apart."""
         digest = sha256(yaml.safe_dump(self.values, sort_keys=True).encode()).hexdigest()[:8]
         return f"{self.label}_{digest}_seed-{seed}"
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie."""
+    """This is what is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie."""
 
     fidelity: str
     seeds: Sequence[int]
@@ -66,16 +66,16 @@ class Found:
     runs: Mapping[Any, Mapping[int, Run]] = field(default_factory=dict)
 
     def by_seed(self, cell: Cell, pick: Pick) -> BySeed:
-        """One value per finished seed."""
+        """Return one value per finished seed."""
         return {seed: pick(summary) for seed, summary in self.summaries.get(cell, {}).items()}
 
     def spread(self, cell: Cell, pick: Pick) -> Spread:
-        """Mean and standard deviation over the finished seeds."""
+        """Return the mean and standard deviation over the finished seeds."""
         return Spread.of(list(self.by_seed(cell, pick).values()))
 
 
 def change(value: BySeed, of: BySeed) -> float:
-    """By how many % the mean of `value` is above that of `of`, over the seeds that both have; NaN without any.
+    """Return by how many % the mean of `value` is above that of `of`, over the seeds that both have; NaN without any.
 
     >>> round(change({0: 0.09, 1: 0.11}, {0: 0.08, 1: 0.08, 2: 0.5}), 9)
     25.0
@@ -86,7 +86,7 @@ def change(value: BySeed, of: BySeed) -> float:
 
 
 def p_value(one: BySeed, two: BySeed) -> float:
-    """p of the paired t-test, two-sided; a pair is one seed's two values. NaN for fewer than two pairs.
+    """Return the two-sided p of the paired t-test; a pair is one seed's two values. NaN for fewer than two pairs.
 
     >>> p_value({0: 0.1}, {0: 0.2})
     nan
@@ -96,5 +96,5 @@ def p_value(one: BySeed, two: BySeed) -> float:
 
 
 def as_yaml(value: Any) -> str:
-    """A value as YAML on one line: unlike JSON's, its 1e-05 is a number."""
+    """Return a value as YAML on one line: unlike JSON's, its 1e-05 is a number."""
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()

@@ -1,4 +1,4 @@
-"""`edgefr reproduce`: the runs that tables and figures need, each once, then their pages.
+"""`edgefr reproduce` makes the runs that tables and figures need, each once, then their pages.
 
 Owns: which runs are made, where they are kept, what a page says about how it was made. Does not own: which cells an
 exhibit has and what its page shows (a folder per paper), processes and folders (`edgefr.reproduce.runs`).
@@ -28,7 +28,10 @@ Asked = TypeVar("Asked", bound=Ask)
 
 @dataclass(frozen=True)
 class Exhibit(Generic[Asked]):
-    """A table or figure. `data`: the paper's own data sets for it; `page(ask, found, data sets, progress)`."""
+    """An exhibit is a table or figure.
+
+    `data`: the paper's own data sets for it; `page(ask, found, data sets, progress)`.
+    """
 
     data: Sequence[str]
     cells: Callable[[Asked, str], Sequence[Cell]]
@@ -37,7 +40,7 @@ class Exhibit(Generic[Asked]):
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out. `failures`: what went wrong, by run; `warnings`: cells with fewer seeds than asked for."""
+    """This is what came out. `failures`: what went wrong, by run; `warnings`: cells with fewer seeds than asked for."""
 
     pages: list[Page]
     files: list[Path]
@@ -100,7 +103,10 @@ def reproduce(
 def _run(
     ask: Ask, cells: Sequence[Cell], setting: Setting, out: Path, workers: int, progress: Progress | None
 ) -> tuple[Found, dict[str, str]]:
-    """Every cell with every seed; what is finished, and what went wrong. Seeds go round by round over all cells."""
+    """Run every cell with every seed; return what is finished, and what went wrong.
+
+    Seeds go round by round over all cells.
+    """
     places = {out / "runs" / cell.folder(seed): (cell, seed) for seed in ask.seeds for cell in cells}
     jobs = [Job(cell.experiment(seed), place) for place, (cell, seed) in places.items()]
     done: dict[Path, Run] = {}
@@ -125,7 +131,7 @@ def _unfinished(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
 
 
 def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
-    """How a page's numbers were made: seeds, fidelity, protocol, recipe values, versions."""
+    """Say how a page's numbers were made: seeds, fidelity, protocol, recipe values, versions."""
     seeds = ", ".join(map(str, ask.seeds))
     lines = [f"seeds {seeds}; fidelity: {ask.fidelity}; everybody who is asked contributes (no drop-outs, no deadline)"]
     lines += [f"set by hand instead of by the recipe: {key} = {value}" for key, value in ask.extra.items()]

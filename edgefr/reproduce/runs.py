@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloud.rules.mean import MeanSettings
 from edgefr import checkpoint
 from edgefr.data.blocks import Blocks
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.jobs import Failed, in_processes
-from edgefr.pipeline import finish_run, owner, sized, start, torch_device
+from edgefr.pipeline import finish_run, owner, sized, torch_device
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
+from edgefr.training import Training
 
 IDEAL_FLEET: dict[str, Any] = {
     "availability": None,
@@ -38,7 +40,7 @@ def ideal_fleet() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """One experiment to be run into `out`."""
+    """A job is one experiment to be run into `out`."""
 
     experiment: Experiment
     out: Path
@@ -46,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all jobs have in common. `bases`: folder of shared base blocks."""
+    """All jobs have this in common. `bases`: folder of shared base blocks."""
 
     fleet: FleetFile
     data_dir: Path | None
@@ -54,13 +56,12 @@ class Setting:
 
 
 def base_of(experiment: Experiment) -> Experiment:
-    """The part of an experiment that decides its base block: the same for all strategies and server rules.
+    """Return the part of an experiment that decides its base block: the same for all strategies and server rules.
 
     What is kept of blocks is taken at their ends, which a base does not reach.
     """
-    plain = type(experiment.aggregation)()
-    unused = {"rule": "mean", "itemwise": plain.itemwise, "beta": plain.beta}  # by a plain mean, as in a base block
-    aggregation = experiment.aggregation.model_copy(update=unused)
+    asked = {name: value for name, value in experiment.aggregation if name in MeanSettings.model_fields}
+    aggregation = MeanSettings.model_validate(asked | {"rule": "mean"})  # by a plain mean, as in a base block
     continual = type(experiment.continual)(patience=experiment.continual.patience)
     update = {"name": "base", "strategy": "ft", "aggregation": aggregation, "continual": continual}
     evaluation = experiment.evaluation.model_copy(update={"keep_blocks": False})
@@ -91,7 +92,7 @@ def run_all(
 def _told(
     stage: str, jobs: Sequence[Job], ended: Iterator[tuple[Job, str | Failed]], progress: Progress | None
 ) -> Iterator[tuple[Job, str | Failed]]:
-    """The jobs that ended, each reported."""
+    """Report each of the jobs that ended."""
     for done, (job, made) in enumerate(ended, 1):
         if progress is not None:
             progress(stage, done, len(jobs), job.out.name)
@@ -108,15 +109,15 @@ def _make_base(job: Job, setting: Setting) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     run = Run(folder)
-    simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
-    simulation.learn()  # type: ignore[union-attr]
-    state = {"simulation": simulation.state(), "events": run.events.flush()}
-    checkpoint.write(folder, simulation.position.round, state, belongs_to)  # type: ignore[union-attr]
+    training = _started(run, experiment, prepared, setting)
+    training.learn()
+    state = {"training": training.state(), "events": run.events.flush()}
+    checkpoint.write(folder, training.rounds, state, belongs_to)
     return str(folder)
 
 
 def run_job(job: Job, setting: Setting) -> str:
-    """One experiment to its summary, from its base block if it has one, without figures and bundles."""
+    """Run one experiment to its summary, from its base block if it has one, without figures and bundles."""
     began = time.perf_counter()
     experiment, prepared = _ready(job.experiment, setting)
     shutil.rmtree(job.out, ignore_errors=True)  # what an interrupted call left: it has no summary
@@ -124,22 +125,28 @@ def run_job(job: Job, setting: Setting) -> str:
     run.write_experiment(experiment)
     run.write_devices(setting.fleet)
     state = _taken_over(run, experiment, prepared, setting) if prepared.blocks else None
-    simulation = start(experiment, prepared, setting.fleet, torch_device(experiment.engine.device), run.events.append)
+    training = _started(run, experiment, prepared, setting)
     if state is not None:
-        simulation.restore(state)
-    finish_run(run, simulation, figures=False, began=began)  # drawing takes longer than learning a small block
+        training.restore(state)
+    finish_run(run, training, figures=False, began=began)  # drawing takes longer than learning a small block
     return str(run.path)
 
 
 def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> dict[str, Any]:
-    """The state of the experiment's base block, whose events become the run's first."""
+    """Return the state of the experiment's base block, whose events become the run's first."""
     belongs_to = owner(base_of(experiment), setting.fleet, prepared)
     found = checkpoint.newest(setting.bases / belongs_to[:16], belongs_to, print)
     if found is None:
         raise RuntimeError("its base block could not be made")
     shutil.copyfile(setting.bases / belongs_to[:16] / "events.jsonl", run.path / "events.jsonl")
     run.events.cut(found.state["events"])
-    return found.state["simulation"]
+    return found.state["training"]
+
+
+def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> Training:
+    """Return the experiment before its first round."""
+    device = torch_device(experiment.engine.device)
+    return Training.start(experiment, prepared, setting.fleet, device, run.events.append)
 
 
 def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:

@@ -1,1 +1,4 @@
-"""One experiment many times: a grid over its fields, a search beside it, and what privacy costs in utility."""
+"""A sweep runs one experiment many times:
+
+a grid over its fields, a search beside it, and what privacy costs in utility.
+"""

@@ -1,4 +1,4 @@
-"""A grid over fields of an experiment: axes, their product, and the names of its points.
+"""A grid goes over fields of an experiment: axes, their product, and the names of its points.
 
 Owns: how `--grid` is written and what a point is called. Does not own: whether a value fits its field (`plan`).
 """
@@ -29,7 +29,7 @@ NOT_SWEPT = {
 
 @dataclass(frozen=True)
 class Axis:
-    """A field of the experiment by its dotted name, and the values it takes."""
+    """This is a field of the experiment by its dotted name, and the values it takes."""
 
     field: str
     values: tuple[Any, ...]
@@ -59,7 +59,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One value per axis, in their order. `name`: of its folder; only letters, digits and `._=,-`.
+    """A point has one value per axis, in their order. `name`: of its folder; only letters, digits and `._=,-`.
 
     >>> Point.of((("privacy.epsilon", 8), ("method", "fedmf"))).name
     'privacy.epsilon=8,method=fedmf'
@@ -70,7 +70,7 @@ class Point:
 
     @classmethod
     def of(cls, values: Sequence[tuple[str, Any]]) -> Point:
-        """A point by its values. A name that does not tell all of them ends with a digest of them."""
+        """Return a point by its values. A name that does not tell all of them ends with a digest of them."""
         exact = ",".join(f"{field}={shown(value)}" for field, value in values) or "all"
         name = re.sub(r"[^A-Za-z0-9._=,-]+", "-", exact)
         if name != exact or len(name) > LONGEST_NAME or name != name.lower():  # capitals are no difference everywhere
@@ -79,12 +79,12 @@ class Point:
         return cls(tuple(values), name)
 
     def title(self) -> str:
-        """The point in words, for tables and messages."""
+        """Return the point in words, for tables and messages."""
         return ", ".join(f"{field} {shown(value)}" for field, value in self.values) or "all"
 
 
 def product(axes: Sequence[Axis]) -> list[Point]:
-    """Every combination, the last axis fastest; one point without values where there is no axis.
+    """Return every combination, the last axis fastest; one point without values where there is no axis.
 
     Raises `InputError` for a field given twice or inside another, and for more than 10,000 points.
 
@@ -122,7 +122,7 @@ def split(text: str, option: str, example: str) -> tuple[str, str]:
 
 
 def shown(value: Any) -> str:
-    """A value as text: words as they are, everything else as `canonical`.
+    """Return a value as text: words as they are, everything else as `canonical`.
 
     >>> shown("fedmf"), shown(8.0), shown(float("inf")), shown(None), shown([16, 8])
     ('fedmf', '8', 'inf', 'none', '[16,8]')
@@ -131,7 +131,7 @@ def shown(value: Any) -> str:
 
 
 def canonical(value: Any) -> str:
-    """A value as JSON that equal values share, 1 and 1.0 are one; infinity is `inf`."""
+    """Return a value as JSON that equal values share, 1 and 1.0 are one; infinity is `inf`."""
     if isinstance(value, float):
         return "inf" if value == math.inf else str(int(value)) if value.is_integer() else repr(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

@@ -1,4 +1,4 @@
-"""What a sweep was asked for, checked as a whole before anything runs, and how it is recognised again.
+"""A plan is what a sweep was asked for, checked as a whole before anything runs, and how it is recognised again.
 
 Owns: the experiments of all points and seeds, and `sweep.json`. Does not own: running them (`run`), choosing values
 (`search`).
@@ -16,6 +16,7 @@ from typing import Any
 from edgefr import data
 from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet
+from edgefr.metrics.cutoffs import METRICS
 from edgefr.pipeline import fleet_overrides, torch_device
 from edgefr.sweep.grid import Axis, Point, apart, product, shown
 from edgefr.sweep.space import Range
@@ -24,7 +25,6 @@ from privacy.files import write_json
 
 RECORD = "sweep.json"
 SCHEMA = "edgefr.sweep/1"
-METRICS = ("NDCG", "HR", "Recall")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,10 @@ class Search:
 
 @dataclass(frozen=True)
 class Ask:
-    """One command. `changes`: `key=value` of `--set`; `named`: options that are fields, None where not given."""
+    """This is one command.
+
+    `changes`: `key=value` of `--set`; `named`: options that are fields, None where not given.
+    """
 
     axes: tuple[Axis, ...] = ()
     seeds: int = 1
@@ -50,7 +53,7 @@ class Ask:
 
 
 class Plan:
-    """A command whose every experiment is valid. `points`: of the grid; `seeds`: in their order.
+    """A plan is a command whose every experiment is valid. `points`: of the grid; `seeds`: in their order.
 
     Raises `InputError` for what any of its runs would be refused for: fields, values, data sets, fleets, seeds.
 
@@ -78,12 +81,12 @@ class Plan:
         self.objectives = self._objectives()
 
     def experiment(self, point: Point, seed: int, chosen: Mapping[str, Any] | None = None) -> Experiment:
-        """The experiment of a run; `chosen`: what a search puts into its fields."""
+        """Return the experiment of a run; `chosen`: what a search puts into its fields."""
         loaded = self._load(point, chosen) if chosen else self._first[point.name]
         return loaded.model_copy(update={"seed": seed})
 
     def fleet(self, experiment: Experiment) -> FleetFile:
-        """The devices of a run."""
+        """Return the devices of a run."""
         overrides = fleet_overrides(experiment)
         key = repr(overrides)
         if key not in self._fleets:
@@ -92,24 +95,24 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Of the experiment."""
+        """Return the name of the experiment."""
         return next(iter(self._first.values())).name
 
     def check_metric(self, metric: str | None) -> None:
         """Raises `InputError` for a test metric that no run would have."""
         cutoffs = dict.fromkeys(k for experiment in self._first.values() for k in experiment.evaluation.k)
-        known = [f"{kind}@{k}" for kind in METRICS for k in cutoffs]
+        known = [f"{kind}@{k}" for kind in _metrics() for k in cutoffs]
         if metric is not None and metric not in known:
             raise unknown("metric", metric, known)
 
     @property
     def runs(self) -> int:
-        """How many runs it comes to: a search takes one seed per trial, and the others for what it chose."""
+        """Count the runs it comes to: a search takes one seed per trial, and the others for what it chose."""
         each = self.ask.seeds + (self.ask.search.trials - 1 if self.ask.search is not None else 0)
         return len(self.points) * each
 
     def record(self) -> dict[str, Any]:
-        """What makes it this sweep and no other, as JSON."""
+        """Return what makes it this sweep and no other, as JSON."""
         search = self.ask.search
         experiments = [_deciding(experiment) for experiment in self._first.values()]
         return {
@@ -136,7 +139,7 @@ class Plan:
         return load_experiment(self.ask.experiment, changes, **(self.ask.named or {}))
 
     def _check(self, experiments: Sequence[Experiment]) -> None:
-        """What the schema of an experiment leaves to others. One message per thing, whichever point names it."""
+        """Check what the schema of an experiment leaves to others. One message per thing, whichever point names it."""
         seen = set()
         for experiment in experiments:
             key = repr((experiment.data, experiment.data_options, experiment.engine.device))
@@ -155,17 +158,22 @@ class Plan:
                 raise InputError(f"--grid: '{twin.title()}' and '{point.title()}' are the same experiment; keep one")
 
     def _objectives(self) -> dict[str, str]:
-        """What a search compares, by point. Raises `InputError` for a metric that a run would not have."""
+        """Return what a search compares, by point. Raises `InputError` for a metric that a run would not have."""
         if self.ask.search is None:
             return {}
         wanted, out = self.ask.search.objective, {}
         for name, experiment in self._first.items():
-            known = [f"{kind}@{k}" for kind in METRICS for k in experiment.evaluation.k]
+            known = [f"{kind}@{k}" for kind in _metrics() for k in experiment.evaluation.k]
             known = known[:1] if experiment.protocol.name == "blocks" else known  # what ends a block's rounds
             if wanted is not None and wanted not in known:
                 raise unknown("validation metric", wanted, known)
             out[name] = wanted or known[0]
         return out
+
+
+def _metrics() -> list[str]:
+    """Return what runs measure, NDCG first: that is compared where nobody says what."""
+    return sorted(METRICS, key=lambda name: name != "NDCG")
 
 
 def begin(plan: Plan, folder: Path) -> None:
@@ -197,7 +205,7 @@ def recognise(plan: Plan, folder: Path) -> None:
 
 
 def _deciding(experiment: Experiment) -> str:
-    """What decides an experiment's result, as text: not who does the work."""
+    """Return what decides an experiment's result, as text: not who does the work."""
     values = experiment.model_dump()
     values["engine"] = {k: v for k, v in values["engine"].items() if k not in ("executor", "workers", "device")}
     return repr(values)

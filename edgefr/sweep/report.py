@@ -10,9 +10,9 @@ from typing import Any
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, Spread, comma_separated, number
 from edgefr.report.summary import versions
-from edgefr.sweep.found import EPSILONS, Entry, Result, epsilon_of, references, results, validation
 from edgefr.sweep.grid import shown
 from edgefr.sweep.plan import Plan
+from edgefr.sweep.results import EPSILONS, Entry, Result, epsilon_of, references, results, validation
 from edgefr.sweep.run import Sweep
 from edgefr.sweep.tradeoff import Group, draw, groups
 from privacy.files import write_atomic
@@ -40,12 +40,12 @@ def report(sweep: Sweep, entries: Sequence[Entry], metric: str | None = None) ->
 
 
 def is_private(plan: Plan) -> bool:
-    """Whether the sweep is about privacy: one of its axes is."""
+    """Say whether the sweep is about privacy: one of its axes is."""
     return any(axis.field.split(".")[0] == "privacy" for axis in plan.ask.axes)
 
 
 def about(plan: Plan, entries: Sequence[Entry]) -> list[str]:
-    """How the numbers were made: seeds, search, protocols, failures, versions."""
+    """Say how the numbers were made: seeds, search, protocols, failures, versions."""
     lines = [f"seeds {', '.join(map(str, plan.seeds))}; ± is the standard deviation over them (n - 1)"]
     search = plan.ask.search
     if search is not None:
@@ -64,7 +64,7 @@ def about(plan: Plan, entries: Sequence[Entry]) -> list[str]:
 
 
 def table(found: Sequence[Result], metric: str | None = None) -> Page:
-    """Every point: its fields, what a search chose, how many seeds, test metrics and popularity."""
+    """Show every point: its fields, what a search chose, how many seeds, test metrics and popularity."""
     of = {id(result): group for group in groups(found, metric) for result in group.results}
     metrics = list(dict.fromkeys(name for result in found for s in result.summaries() for name in s["metrics"]))
     rows = []
@@ -89,7 +89,7 @@ def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
 
 
 def tradeoff(compared: Sequence[Group]) -> Page:
-    """Utility against each kind of epsilon, and who is on the Pareto front of each."""
+    """Show utility against each kind of epsilon, and who is on the Pareto front of each."""
     sheets, records, notes = [], [], []
     for group in compared:
         fronts = {kind: [id(result) for result in group.front(kind)] for kind in EPSILONS}
@@ -122,7 +122,7 @@ KINDS = (
 
 
 def _front_note(group: Group, kind: str) -> str:
-    """The Pareto front by name."""
+    """Name the Pareto front."""
     found = [
         f"{result.point.title()} ({number(result.epsilon(kind), '.4g')}, {group.worth(result).mean:.4f})"
         for result in group.front(kind)
@@ -131,7 +131,7 @@ def _front_note(group: Group, kind: str) -> str:
 
 
 def _named(result: Result, beside: Sequence[Result]) -> Row:
-    """The columns that say which point it is and what was chosen for it."""
+    """Return the columns that say which point it is and what was chosen for it."""
     chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
     values = result.entries[0].chosen if result.entries else {}
     own = {_heading(field): shown(value) for field, value in result.point.values} or {"point": "all"}
@@ -139,7 +139,7 @@ def _named(result: Result, beside: Sequence[Result]) -> Row:
 
 
 def _heading(field: str) -> str:
-    """A dotted name over two lines: `privacy.epsilon` needs no column of fifteen characters."""
+    """Return a dotted name over two lines: `privacy.epsilon` needs no column of fifteen characters."""
     return field.replace(".", ".\n", 1)
 
 
@@ -148,7 +148,7 @@ def _short(value: Any) -> str:
 
 
 def _words(found: Sequence[Result]) -> list[str]:
-    """Columns of words: those whose grid values are any."""
+    """Name the columns of words: those whose grid values are any."""
     first = found[0].point.values
     words = [f for at, (f, _) in enumerate(first) if any(not _is_number(r.point.values[at][1]) for r in found)]
     return [_heading(field) for field in words] or ["point"]
@@ -164,7 +164,7 @@ def _metrics(compared: Any) -> str:
 
 
 def _point_record(result: Result, metrics: Sequence[str]) -> Record:
-    """A point unrounded: fields, choices, epsilons, mean and sd of metrics, means of references."""
+    """Return a point unrounded: fields, choices, epsilons, mean and sd of metrics, means of references."""
     record: Record = {field: shown(value) for field, value in result.point.values}
     for entry in result.entries[:1]:
         record |= {f"chosen {field}": value for field, value in entry.chosen.items()}
@@ -178,7 +178,7 @@ def _point_record(result: Result, metrics: Sequence[str]) -> Record:
 
 
 def _run_record(entry: Entry, sweep: Sweep) -> Record:
-    """A run unrounded, or why there is none."""
+    """Return a run unrounded, or why there is none."""
     record: Record = {field: shown(value) for field, value in entry.point.values}
     if sweep.plan.ask.search is not None:
         record |= {"trial": entry.number, "best": sweep.speaks(entry)}

@@ -20,9 +20,9 @@ from edgefr.fleet import FleetFile
 from edgefr.jobs import Failed, in_processes
 from edgefr.pipeline import resume, simulate
 from edgefr.run import Run
-from edgefr.sweep.found import Entry, validation
 from edgefr.sweep.grid import Point, canonical
 from edgefr.sweep.plan import RECORD, Plan
+from edgefr.sweep.results import Entry, validation
 from edgefr.sweep.search import Study, Told, Trial, available, opened
 from privacy.errors import InputError
 
@@ -31,7 +31,7 @@ CHECKPOINT = "checkpoint"
 
 @dataclass(frozen=True)
 class Job:
-    """One run: an experiment on a fleet, into `out`. `trial`: the search's choice it is made for."""
+    """A job is one run: an experiment on a fleet, into `out`. `trial`: the search's choice it is made for."""
 
     point: Point
     seed: int
@@ -43,14 +43,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Options:
-    """What all runs of a sweep have in common. `checkpoint_every`: rounds (None: none are kept)."""
+    """All runs of a sweep have these in common. `checkpoint_every`: rounds (None: no checkpoint is written)."""
 
     data_dir: Path | None = None
     checkpoint_every: int | None = None
 
 
 def make(job: Job, options: Options) -> float:
-    """A run, and its seconds: from the checkpoint that an interrupted one left in its folder, else from its beginning.
+    """Make a run, and return its seconds.
+
+    It goes on from the checkpoint that an interrupted one left in its folder, else from its beginning.
 
     What cannot be gone on with is removed.
     """
@@ -69,7 +71,10 @@ def make(job: Job, options: Options) -> float:
 
 @dataclass
 class Standing:
-    """How far a sweep is. `entries`: runs that have ended; `seconds`: what each of this call's took; `total`: runs."""
+    """This says how far a sweep is. `entries`: runs that have ended; `seconds`: of each of this call's; `total`: runs.
+
+    `entries`: runs that have ended; `seconds`: what each of this call's took; `total`: runs.
+    """
 
     total: int
     workers: int
@@ -78,12 +83,12 @@ class Standing:
 
     @property
     def failed(self) -> int:
-        """Runs that failed."""
+        """Count the runs that failed."""
         return sum(entry.summary is None for entry in self.entries)
 
     @property
     def seconds_left(self) -> float | None:
-        """What the runs that are left will take if they are like those that have ended; None before the first."""
+        """Return what the remaining runs will take if they are like those that have ended; None before the first."""
         known = self.seconds or [e.summary["engine"]["wall_seconds"] for e in self.entries if e.summary is not None]
         if not known:
             return None
@@ -95,7 +100,10 @@ Watch = Callable[[Standing], None]
 
 @dataclass
 class Sweep:
-    """The runs of a plan in `folder`. `watch` is told of every run that ends; `best`: what searches chose, by point."""
+    """These are the runs of a plan in `folder`.
+
+    `watch` is told of every run that ends; `best`: what searches chose, by point.
+    """
 
     plan: Plan
     folder: Path
@@ -109,7 +117,7 @@ class Sweep:
         self.standing = Standing(self.plan.runs, self.workers)
 
     def run(self) -> list[Entry]:
-        """Everything that is not finished yet, then all entries in the order of grid, trials and seeds.
+        """Run everything that is not finished yet, then return all entries in the order of grid, trials and seeds.
 
         Stop it at any time: finished runs stay, and the same plan goes on from there. Raises `InputError` where
         another process is at work in the folder.
@@ -123,7 +131,7 @@ class Sweep:
         return sorted(self.standing.entries, key=lambda e: (order[e.point.name], e.number, e.seed))
 
     def speaks(self, entry: Entry) -> bool:
-        """Whether a run counts for its point: any, unless a search chose among them."""
+        """Say whether a run counts for its point: any, unless a search chose among them."""
         return entry.trial is None or self.best.get(entry.point.name) == entry.trial.number
 
     def _job(self, point: Point, seed: int, trial: Trial | None = None) -> Job:
@@ -135,7 +143,7 @@ class Sweep:
         return Job(point, seed, trial, experiment, self.plan.fleet(experiment), place / f"seed-{seed}")
 
     def _make(self, jobs: Sequence[Job]) -> list[Entry]:
-        """The entries of jobs in their order; those that have a summary are not run again."""
+        """Return the entries of jobs in their order; those that have a summary are not run again."""
         found: dict[Path, Entry] = {}
         todo = []
         for job in jobs:
@@ -163,7 +171,7 @@ class Sweep:
         return entry
 
     def _search(self) -> None:
-        """Batches of all points together, then the remaining seeds of what each search chose."""
+        """Run batches of all points together, then the remaining seeds of what each search chose."""
         studies = self._studies()
         first, *others = self.plan.seeds
         told = [(self._job(point, first, told.trial), told) for point, study in studies for told in study.told]
@@ -191,7 +199,7 @@ class Sweep:
         ]
 
     def _objective(self, entry: Entry) -> float:
-        """The validation metric that the search maximises; NaN for a run that failed."""
+        """Return the validation metric that the search maximises; NaN for a run that failed."""
         if entry.summary is None:
             return math.nan
         return validation(entry.summary, self.plan.objectives[entry.point.name])

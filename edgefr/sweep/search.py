@@ -1,4 +1,6 @@
-"""A search at one point of the grid: Optuna's sampler, asked in batches so that a kill or more workers change nothing.
+"""A search runs at one point of the grid:
+
+Optuna's sampler, asked in batches so that a kill or more workers change nothing.
 
 Trial n is a function of (seed, point, n) and of the trials of earlier batches. Those are kept in `search.journal`, one
 Optuna study per point; a batch is added to it when all of its runs have ended, and what was under way is asked again.
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefr import purposes
 from edgefr.sweep.space import Range
 from privacy import keyed
 from privacy.errors import InputError
@@ -28,7 +31,7 @@ BATCH = 4
 
 @dataclass(frozen=True)
 class Trial:
-    """A choice: `number` from 0, `values` by field."""
+    """This is a choice: `number` from 0, `values` by field."""
 
     number: int
     values: dict[str, Any]
@@ -36,7 +39,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Told:
-    """A trial that has ended. `value`: of the objective, NaN where its run failed."""
+    """This is a trial that has ended. `value`: of the objective, NaN where its run failed."""
 
     trial: Trial
     value: float
@@ -52,7 +55,7 @@ def available() -> None:
 
 
 def opened(folder: Path) -> BaseStorage:
-    """The journal of a sweep's folder. A line that a kill left half written is taken back, and so is its lock.
+    """Open the journal of a sweep's folder. A line that a kill left half written is taken back, and so is its lock.
 
     Only one process may have it open: `run` holds the folder's lock.
     """
@@ -73,7 +76,7 @@ def opened(folder: Path) -> BaseStorage:
 
 
 class Study:
-    """The search at one point. `place` is the point's number in the grid, which its random numbers depend on.
+    """This is the search at one point. `place` is the point's number in the grid, which its random numbers depend on.
 
     Example: ``while batch := study.ask(): study.tell([Told(trial, objective(trial)) for trial in batch])``
     """
@@ -92,14 +95,14 @@ class Study:
 
     @property
     def told(self) -> list[Told]:
-        """All trials that have ended, in their order."""
+        """Return all trials that have ended, in their order."""
         found = self._study.get_trials(deepcopy=False)
         return [
             Told(Trial(n, dict(t.params)), math.nan if t.value is None else float(t.value)) for n, t in enumerate(found)
         ]
 
     def ask(self) -> list[Trial]:
-        """The trials of the current batch that nothing is known of yet; none when the search is over."""
+        """Return the trials of the current batch that nothing is known of yet; none when the search is over."""
         known = self._study.get_trials(deepcopy=False)
         first = len(known) - len(known) % BATCH
         numbers = range(len(known), min(first + BATCH, self.trials))
@@ -109,7 +112,7 @@ class Study:
         import optuna
 
         seed, place = self._key
-        sampler = _sampler(keyed.key(seed, "sweep search", place, number) % 2**32)
+        sampler = _sampler(keyed.key(seed, purposes.SWEEP_SEARCH, place, number) % 2**32)
         blank = optuna.create_study(direction="maximize", sampler=sampler)
         blank.add_trials(known)
         return Trial(number, dict(blank.ask(self._space).params))
@@ -131,7 +134,7 @@ class Study:
 
     @property
     def best(self) -> Told | None:
-        """The trial with the highest value, the first of equals; None where all failed."""
+        """Return the trial with the highest value, the first of equals; None where all failed."""
         fine = [told for told in self.told if math.isfinite(told.value)]
         return max(fine, key=lambda told: (told.value, -told.trial.number), default=None)
 

@@ -1,4 +1,4 @@
-"""What a search may choose from: one range per field, as `--search-space` writes it."""
+"""A search may choose from one range per field, as `--search-space` writes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ EXAMPLE = "'privacy.clip=log(0.1,10)'"
 
 @dataclass(frozen=True)
 class Range:
-    """Values of one field between `low` and `high`, both included: uniform, uniform in the logarithm, whole numbers."""
+    """A range holds values of one field between `low` and `high`, both included.
+
+    They are uniform, uniform in the logarithm, or whole numbers.
+    """
 
     field: str
     scale: Scale

@@ -1,4 +1,4 @@
-"""What privacy costs in utility: who is on the Pareto front, and the figure, one panel per kind of epsilon.
+"""This shows what privacy costs in utility: who is on the Pareto front, and the figure, one panel per kind of epsilon.
 
 Epsilons of different kinds are never compared, nor are metrics of different data sets or protocols.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgefr.report.pages import Spread
-from edgefr.sweep.found import EPSILONS, Result, references
 from edgefr.sweep.grid import shown
+from edgefr.sweep.results import EPSILONS, Result, references
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,18 +25,18 @@ AMOUNTS = ("privacy.epsilon", "privacy.sigma", "privacy.scale")
 
 @dataclass(frozen=True)
 class Group:
-    """Results that may be compared: one data set, one protocol. `metric`: what their utility is."""
+    """A group holds results that may be compared: one data set, one protocol. `metric`: what their utility is."""
 
     title: str
     metric: str
     results: tuple[Result, ...]
 
     def worth(self, result: Result) -> Spread:
-        """Utility over seeds."""
+        """Return the utility over seeds."""
         return Spread.of(result.metric(self.metric))
 
     def front(self, kind: str) -> list[Result]:
-        """The results that are Pareto-optimal for a kind of epsilon, by falling privacy.
+        """Return the results that are Pareto-optimal for a kind of epsilon, by falling privacy.
 
         Epsilons that share four digits are one: calibration meets a budget no closer.
         """
@@ -44,14 +44,14 @@ class Group:
         return [self.results[at] for at in sorted(pareto(places), key=lambda at: places[at])]
 
     def references(self) -> dict[str, float]:
-        """What needs no learning: the mean over all runs of the group."""
+        """Return what needs no learning: the mean over all runs of the group."""
         names = list(dict.fromkeys(name for r in self.results for s in r.summaries() for name in references(s)))
         found = {n: Spread.of([v for r in self.results for v in r.reference(n, self.metric)]).mean for n in names}
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def groups(found: Sequence[Result], metric: str | None = None) -> list[Group]:
-    """The results with at least one finished run, by what may be compared. `metric`: none is the first NDCG."""
+    """Return the results with at least one finished run, by what may be compared. `metric`: none is the first NDCG."""
     parted: dict[tuple[str, str, str], list[Result]] = {}
     for result in found:
         for summary in result.summaries()[:1]:
@@ -61,12 +61,12 @@ def groups(found: Sequence[Result], metric: str | None = None) -> list[Group]:
 
 
 def _head(protocol: str) -> str:
-    """The first words of a protocol, which tell it from others."""
+    """Return the first words of a protocol, which tell it from others."""
     return re.split(r"[:;(,]", protocol)[0].strip()
 
 
 def main_metric(names: Sequence[str]) -> str:
-    """The metric that stands for utility where nobody names one.
+    """Return the metric that stands for utility where nobody names one.
 
     >>> main_metric(["HR@10", "NDCG@10", "NDCG@20"])
     'NDCG@10'
@@ -75,8 +75,10 @@ def main_metric(names: Sequence[str]) -> str:
 
 
 def pareto(places: Sequence[tuple[float, float]]) -> list[int]:
-    """Which (epsilon, utility) nobody beats: no other has at most that epsilon and at least that utility, and one of
-    them strictly. Infinity is an epsilon like any other; who has a NaN takes no part.
+    """Find which (epsilon, utility) nobody beats.
+
+    A point is beaten if another has at most that epsilon and at least that utility, and one of them strictly. Infinity
+    is an epsilon like any other; who has a NaN takes no part.
 
     >>> pareto([(1, 0.1), (8, 0.3), (2, 0.05), (math.inf, 0.3), (math.inf, 0.4)])
     [0, 1, 4]
@@ -93,13 +95,13 @@ def pareto(places: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def curve_of(result: Result) -> str:
-    """The curve that a result is a point of: its grid fields but the amount of noise."""
+    """Name the curve that a result is a point of: its grid fields but the amount of noise."""
     left = [(field, value) for field, value in result.point.values if field not in AMOUNTS]
     return ", ".join(f"{field} {shown(value)}" for field, value in left) or "all"
 
 
 def draw(parts: Sequence[Group]) -> Figure:
-    """A row of panels per group, one per kind of epsilon: utility with its standard deviation over seeds."""
+    """Draw a row of panels per group, one per kind of epsilon: utility with its standard deviation over seeds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 4.2 * len(parts)), layout="constrained")
@@ -140,7 +142,7 @@ def _panel(axes: Axes, group: Group, kind: str) -> None:
 
 
 def _label(epsilon: float) -> str:
-    """An epsilon in the width that a tick has.
+    """Write an epsilon in the width that a tick has.
 
     >>> _label(0.1417), _label(8.0), _label(373.6), _label(3.625e5)
     ('0.14', '8', '374', '3.6e5')
@@ -152,7 +154,7 @@ def _label(epsilon: float) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """A logarithmic axis from the lowest to the highest finite epsilon, infinity to their right and 0 to their left."""
+    """An axis is logarithmic from the lowest to the highest finite epsilon, infinity right and 0 left of it."""
 
     low: float
     high: float
@@ -160,7 +162,7 @@ class Scale:
 
     @classmethod
     def of(cls, epsilons: Sequence[float]) -> Scale:
-        """The axis for these values, ticks where they are (as many as have room)."""
+        """Make the axis for these values, ticks where they are (as many as have room)."""
         finite = sorted({e for e in epsilons if 0 < e < math.inf}) or [1.0]
         scale = cls(finite[0], finite[-1], {})
         apart = (scale.limits[1] / scale.limits[0]) ** (1 / 7)
@@ -175,11 +177,11 @@ class Scale:
 
     @property
     def gap(self) -> float:
-        """The factor between an end and what is drawn beyond it."""
+        """Return the factor between an end and what is drawn beyond it."""
         return float(max(4.0, (self.high / self.low) ** 0.2))
 
     def place(self, epsilon: float) -> float:
-        """Where an epsilon is drawn.
+        """Return where an epsilon is drawn.
 
         >>> Scale(1.0, 8.0, {}).place(math.inf)
         32.0
@@ -188,11 +190,11 @@ class Scale:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """From where to where the axis goes."""
+        """Return from where to where the axis goes."""
         left, right = (self.gap ** (1.5 if end in self.ticks.values() else 0.5) for end in ("0", "inf"))
         return self.low / left, self.high * right
 
     @property
     def split(self) -> float | None:
-        """Between the finite and infinity, where there is any."""
+        """Return a place between the finite and infinity, where there is any."""
         return self.high * self.gap**0.5 if "inf" in self.ticks.values() else None

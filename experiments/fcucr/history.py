@@ -8,17 +8,19 @@ knows as much. One line of CSV per run, scorer and part; choose the weight by th
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from edgefr.fleet import load_fleet
 from edgefr.metrics import evaluate
+from edgefr.model import Model
 from edgefr.prepare import prepare
 from edgefr.run import Run
-from edgefr.streaming import HELD, Streaming
+from edgefr.stages.sessions import HELD
+from edgefr.training import Training
 
-MODEL = ("shared.", "private.")
 WEIGHTS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
@@ -27,14 +29,15 @@ def ask(path: Path, data_dir: Path) -> None:
     run = Run.open(path)
     prepared = prepare(run.experiment, data_dir, "cpu")
     fleet, nothing = load_fleet(path / "devices.yaml"), lambda events: None
-    sim = Streaming.start(run.experiment, prepared, fleet, torch.device("cpu"), nothing)
-    sim.best = {name: value for name, value in run.read_tensors("model").items() if name.startswith(MODEL)}
+    training = Training.start(run.experiment, prepared, fleet, torch.device("cpu"), nothing)
+    stage, model = training.stage, Model.of(run.read_tensors("model"), training.federation.program)
     for which in HELD:
-        known = {name: score for name, score in sim.references(which).items() if name == "all seen, then popularity"}
+        all_seen = "all seen, then popularity"
+        known = {all_seen: stage.references(training, which)[all_seen]}
         for weight in WEIGHTS:
             ours = run.experiment.sessions.model_copy(update={"history_bonus": 1e4, "popularity_weight": weight})
-            sim.experiment = run.experiment.model_copy(update={"sessions": ours})
-            known[f"weight {weight:g}"] = sim.scorer(which, {}, best=True)
+            weighted = replace(stage, experiment=run.experiment.model_copy(update={"sessions": ours}))
+            known[f"weight {weight:g}"] = weighted.score(training, model, which)
         for name, score in known.items():
             found = evaluate(score, prepared.train_split, which, "sampled").metrics([10])
             print(f'{path.name},"{name}",{which},{found["HR@10"]:.4f},{found["NDCG@10"]:.4f}', flush=True)

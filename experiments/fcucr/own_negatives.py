@@ -14,11 +14,10 @@ import torch
 
 from edgefr.fleet import load_fleet
 from edgefr.metrics import evaluate
+from edgefr.model import Model
 from edgefr.prepare import prepare
 from edgefr.run import Run
-from edgefr.streaming import Streaming
-
-MODEL = ("shared.", "private.")
+from edgefr.training import Training
 
 
 def ask(path: Path, data_dir: Path) -> None:
@@ -28,9 +27,9 @@ def ask(path: Path, data_dir: Path) -> None:
     experiment = run.experiment.model_copy(update={"protocol": own})
     prepared = prepare(experiment, data_dir, "cpu")
     fleet, nothing = load_fleet(path / "devices.yaml"), lambda events: None
-    sim = Streaming.start(experiment, prepared, fleet, torch.device("cpu"), nothing)
-    sim.best = {name: value for name, value in run.read_tensors("model").items() if name.startswith(MODEL)}
-    scorers = {"model": sim.scorer("test", {}, best=True), **sim.references("test")}
+    training = Training.start(experiment, prepared, fleet, torch.device("cpu"), nothing)
+    stage, model = training.stage, Model.of(run.read_tensors("model"), training.federation.program)
+    scorers = {"model": stage.score(training, model, "test"), **stage.references(training, "test")}
     for name, score in scorers.items():
         found = evaluate(score, prepared.train_split, "test", "sampled").metrics([10])
         print(f'{path.name},"{name}",{found["HR@10"]:.4f},{found["NDCG@10"]:.4f}', flush=True)

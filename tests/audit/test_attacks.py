@@ -15,7 +15,7 @@ from edge.ragged import Ragged
 from edgefr.audit.attacks import Effort, Finding, matching, membership, sign_split
 from edgefr.audit.audit import audit, bound
 from edgefr.audit.record import FILE, read_bound
-from edgefr.audit.world import World
+from edgefr.audit.target import AttackTarget
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.run import Run
@@ -55,15 +55,15 @@ def noised(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_uploads_are_those_of_the_real_round(bare: Run, noised: Run) -> None:
     """Bare: rows that the client drew, its own among them, and no others. Noised: every coordinate, each draw anew."""
-    world = World.open(bare)
-    client = int(world.chosen(1)[0])
-    own = world.own[client].astype(np.int64)
-    seen = world.upload(client, own, 0)["item"]
+    target = AttackTarget.open(bare)
+    client = int(target.chosen(1)[0])
+    own = target.own[client].astype(np.int64)
+    seen = target.upload(client, own, 0)["item"]
     touched = np.flatnonzero((seen != 0).any(1))
     assert set(own) <= set(touched.tolist()) < set(range(len(seen)))
-    assert np.array_equal(seen, world.upload(client, own, 0)["item"]), "the same draw gives the same bits"
-    assert not np.array_equal(seen, world.upload(client, own, 1)["item"])
-    loud = World.open(noised)
+    assert np.array_equal(seen, target.upload(client, own, 0)["item"]), "the same draw gives the same bits"
+    assert not np.array_equal(seen, target.upload(client, own, 1)["item"])
+    loud = AttackTarget.open(noised)
     assert (loud.upload(client, own, 0)["item"] != 0).all()
     assert np.linalg.norm(loud.upload(client, own, 0, noise=False)["item"]) <= 1.0 + 1e-6
     assert loud.plan.noise is not None
@@ -71,14 +71,14 @@ def test_uploads_are_those_of_the_real_round(bare: Run, noised: Run) -> None:
 
 
 def test_the_model_is_as_it_was_after_an_attack(bare: Run) -> None:
-    world = World.open(bare)
-    before = {n: v.clone() for n, v in {**world.shared, **world.private}.items()}
-    sign_split(world, Effort(3, 100), quiet)
-    assert all(torch.equal(v, before[n]) for n, v in {**world.shared, **world.private}.items())
+    target = AttackTarget.open(bare)
+    before = {n: v.clone() for n, v in {**target.shared, **target.private}.items()}
+    sign_split(target, Effort(3, 100), quiet)
+    assert all(torch.equal(v, before[n]) for n, v in {**target.shared, **target.private}.items())
 
 
 def test_signs_give_the_items_away_and_noise_hides_them(bare: Run, noised: Run) -> None:
-    found = sign_split(World.open(bare), Effort(USERS, 100), quiet)
+    found = sign_split(AttackTarget.open(bare), Effort(USERS, 100), quiet)
     assert found.of == USERS
     assert found.auc is not None
     assert found.auc > 0.95
@@ -86,7 +86,7 @@ def test_signs_give_the_items_away_and_noise_hides_them(bare: Run, noised: Run) 
     assert found.tpr > 0.5
     assert found.auc_null is not None
     assert found.auc_null < 0.65
-    hidden = sign_split(World.open(noised), Effort(USERS, 100), quiet)
+    hidden = sign_split(AttackTarget.open(noised), Effort(USERS, 100), quiet)
     assert hidden.auc is not None
     assert abs(hidden.auc - 0.5) < 0.1
     assert hidden.best_auc is not None
@@ -95,7 +95,7 @@ def test_signs_give_the_items_away_and_noise_hides_them(bare: Run, noised: Run) 
 
 
 def test_one_interaction_shows_without_noise_and_not_with_it(bare: Run, noised: Run) -> None:
-    open_, hidden = (membership(World.open(run), Effort(2 * USERS, 100), quiet) for run in (bare, noised))
+    open_, hidden = (membership(AttackTarget.open(run), Effort(2 * USERS, 100), quiet) for run in (bare, noised))
     assert open_.auc is not None
     assert open_.auc_null is not None
     assert open_.auc > open_.auc_null
@@ -104,7 +104,7 @@ def test_one_interaction_shows_without_noise_and_not_with_it(bare: Run, noised: 
     assert hidden.auc < hidden.auc_null + 0.05
 
 
-def adapters() -> World:
+def adapters() -> AttackTarget:
     """TransFR on 40 items in four clear kinds of text; every client likes one kind. No run is needed for it."""
     items, clients, width = 40, 16, 24
     kind = np.arange(items) % 4
@@ -117,7 +117,7 @@ def adapters() -> World:
     )
     shared, private = program.init_shared(0), program.init_private(0, torch.arange(clients))
     experiment = edgefr.load_experiment(overrides=["rounds=2", "local_epochs=3"])
-    return World(
+    return AttackTarget(
         experiment=experiment,
         program=program,
         shared=shared,
@@ -132,15 +132,15 @@ def adapters() -> World:
 
 
 def test_adapters_give_the_items_away() -> None:
-    world = adapters()
-    assert world.table is None
-    found = matching(world, Effort(USERS, 100), quiet)
+    target = adapters()
+    assert target.table is None
+    found = matching(target, Effort(USERS, 100), quiet)
     assert found.auc is not None
     assert found.auc_null is not None
     assert found.auc > found.auc_null + 0.1
     assert found.best_auc is not None
     assert found.best_auc > 0.8
-    assert sign_split(world, Effort(USERS, 100), quiet).note
+    assert sign_split(target, Effort(USERS, 100), quiet).note
 
 
 def test_the_command(bare: Run) -> None:
@@ -204,10 +204,10 @@ def test_progress_goes_to_its_end(bare: Run) -> None:
 
 
 def test_clients_without_items_are_not_attacked() -> None:
-    world = adapters()
-    world.own = Ragged.empty(16)
+    target = adapters()
+    target.own = Ragged.empty(16)
     for attack in (matching, membership):
-        found = attack(world, Effort(USERS, 100), quiet)
+        found = attack(target, Effort(USERS, 100), quiet)
         assert found.note == "no client has anything that could be told apart"
         assert found.row()["auc"] is None
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefr.audit.attacks import plant, play
-from edgefr.audit.world import through
+from edgefr.audit.target import through
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgefr.audit.attacks import Effort, game, sign_split
-from edgefr.audit.world import World
+from edgefr.audit.target import AttackTarget
 from tests.audit.test_attacks import quiet, simulated
 
 SHORT = ["privacy.mechanism=gaussian", "privacy.clip=1", "privacy.project=50"]
@@ -14,24 +14,24 @@ GRID = ["privacy.sampler=grid", "privacy.grid_exponent=-10", "privacy.at_least=2
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World.open(simulated(tmp_path_factory.mktemp("short") / "run", *SHORT, *GRID, "privacy.sigma=0.5"))
+def target(tmp_path_factory: pytest.TempPathFactory) -> AttackTarget:
+    return AttackTarget.open(simulated(tmp_path_factory.mktemp("short") / "run", *SHORT, *GRID, "privacy.sigma=0.5"))
 
 
-def test_an_upload_is_seen_as_the_server_takes_it_back(world: World) -> None:
-    client = int(world.chosen(1)[0])
-    own = world.own[client].astype(np.int64)
-    seen = world.upload(client, own, 0)["item"].ravel()
+def test_an_upload_is_seen_as_the_server_takes_it_back(target: AttackTarget) -> None:
+    client = int(target.chosen(1)[0])
+    own = target.own[client].astype(np.int64)
+    seen = target.upload(client, own, 0)["item"].ravel()
     assert len(np.unique(np.rint(np.abs(seen) * 2.0**10))) <= 50
     assert seen.all()
-    assert world.plan.dimension == 50
-    plain = world.upload(client, own, 0, noise=False)["item"]
+    assert target.plan.dimension == 50
+    plain = target.upload(client, own, 0, noise=False)["item"]
     assert (plain == 0).all(axis=1).any()  # what an attacker trains for itself is not projected
 
 
-def test_the_mechanism_leaks_no_more_than_it_says_and_something(world: World) -> None:
-    found = game(world, Effort(users=5, trials=400), quiet)
+def test_the_mechanism_leaks_no_more_than_it_says_and_something(target: AttackTarget) -> None:
+    found = game(target, Effort(users=5, trials=400), quiet)
     assert found.eps_lb95 is not None
     assert found.claimed is not None
     assert 0 < found.eps_lb95 <= found.claimed
-    assert sign_split(world, Effort(users=5), quiet).auc is not None
+    assert sign_split(target, Effort(users=5), quiet).auc is not None

@@ -55,6 +55,7 @@ def fedmf(place: Path, cache: Path) -> Made:
 @pytest.fixture
 def inside(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The surroundings of `commands.edgefr` for code that runs in this process."""
+    assert isinstance(cache, Path), "this is pytest's own fixture `cache`; import ours and `place` where it is used"
     monkeypatch.chdir(commands.ROOT)
     monkeypatch.delenv("EDGEFR_DATA", raising=False)
     monkeypatch.setenv("EDGEFR_CACHE", str(cache))

@@ -32,7 +32,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         (["--set", "method=trasnfr"], ["--set method", "did you mean 'transfr'"]),
         (["--data", "ml-100l"], ["unknown data set 'ml-100l'", "did you mean 'ml-100k'"]),
         (["--device", "tpu"], ["--device", "'auto', 'cpu' or 'cuda'", "'tpu'"]),
-        (["--executor", "inlin"], ["--executor", "'inline', 'processes' or 'debug'"]),
+        (["--executor", "inlin"], ["--executor", "did you mean 'inline'? (known: debug, inline, processes)"]),
         (["--set", "ronuds=3"], ["--set ronuds=3", "did you mean 'rounds'"]),
         (["--set", "model.adaptr=[8]"], ["--set model.adaptr", "model.adaptr", "did you mean 'adapter'"]),
         (["--set", "privacy.at-least=2"], [": privacy.at-least: unknown key 'at-least'", "did you mean 'at_least'"]),
@@ -44,11 +44,13 @@ def tree(folder: Path) -> dict[str, bytes]:
         (["--set", "backbone=fedfm"], ["backbone", "did you mean", "fedmf"]),
         (["--set", "method=fedmf", "--set", "backbone=pfedrec"], ["backbone: fedmf has its own", "set method=pfedrec"]),
         (["--set", "method=fcucr", "--set", "backbone=fedmf"], ["fcucr has no fedmf: use one of sasrec, gru4rec, tis"]),
-        (["--set", "method=f3crec", "--set", "backbone=sasrec"], ["has no sasrec: use one of fedmf, fedncf, pfedrec"]),
+        (
+            ["--set", "method=f3crec", "--set", "backbone=sasrec"],
+            ["has no sasrec: use one of transfr, fedmf, fedncf, pfedrec"],
+        ),
         (["--set", "method=fcucr", "--set", "model.encoder=gru4rec"], ["model.encoder: ", "set backbone=gru4rec"]),
         (["--set", "method=sasrec", "--set", "model.encoder=gru4rec"], ["model.encoder: ", "set method=gru4rec"]),
         (["--set", "method=fedmf", "--set", "strategy=kd"], ["strategy", "protocol.name=blocks"]),
-        (["--set", "protocol.name=blocks"], ["protocol", "without local training"]),
         (
             ["--set", "aggregation.rule=median", "--set", "privacy.mechanism=laplace", "--set", "privacy.scale=1"],
             ["aggregation.rule", "with noise use mean"],
@@ -79,7 +81,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         (["--set", "protocol.min_interactions=9999"], ["no user", "lower protocol.min_interactions"]),
         (["--set", "data_options={users: 60, items: 160}", "--set", "negatives=1001"], ["less than or equal to 1000"]),
         (["--set", "privacy.mechanism=gaussian"], ["exactly one of sigma, epsilon, scale"]),
-        (["--set", "privacy.sigma=1"], ["needs a mechanism"]),
+        (["--set", "privacy.sigma=1"], ["sigma belongs to", "and mechanism is none"]),
         (
             ["--set", "privacy={mechanism: laplace, clip: 1, sigma: 1}", "--set", "aggregation.weights=size"],
             ["--set aggregation.weights=size: aggregation.weights: ", "use uniform"],

@@ -15,8 +15,7 @@ import pytest
 
 from edge.archive import opened
 from edge.bundle import open_bundle
-from export.bundle import export_bundles
-from export.pack import pack
+from export.archive import pack
 from export.sign import generate
 from export.variants import ClassLimits
 from tests.cli.commands import ROOT, refused
@@ -31,7 +30,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("bundles")
     classes = {"laptop": ClassLimits(8000, 20), "stick": ClassLimits(8000, 20)}
     users = {"laptop": [0, 4, 8], "stick": [1, 5, 9]}
-    export_bundles(**worlds.arguments("fedmf", out) | {"classes": classes, "users_of": users}, expires_days=36_000)
+    worlds.export(**worlds.arguments("fedmf", out) | {"classes": classes, "users_of": users}, expires_days=36_000)
     return out
 
 

@@ -69,7 +69,8 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli)
     import torch
 
     from edgefr.methods import method
-    from edgefr.methods.program import One
+    from edgefr.methods.given import Given
+    from export.batches import One
 
     run = transfr.run
     names = json.loads((run.path / "checkpoint" / "names.json").read_text())
@@ -78,7 +79,7 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli)
     tensors, number = run.read_tensors("model"), names["users"].index(user)
     row = method("transfr")
     program = row.build(
-        row.settings.model_validate(run.experiment.model), len(names["items"]), tensors["frozen.text"], 1
+        row.settings.model_validate(run.experiment.model), Given(len(names["items"]), 1, tensors["frozen.text"])
     )
     mine = {n.removeprefix("shared."): v for n, v in tensors.items() if n.startswith("shared.")}
     mine |= {n.removeprefix("private."): v[number] for n, v in tensors.items() if n.startswith("private.")}

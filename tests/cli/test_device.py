@@ -11,8 +11,8 @@ import pytest
 
 from edge.bundle import open_bundle
 from edge.delta import Delta, write_delta
-from edge.release import read_release
 from edge.state import STATE
+from edge.update import read_update
 from tests.cli import commands
 from tests.contract import bundles
 from tests.contract.programs import ITEMS, interactions
@@ -47,7 +47,7 @@ def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None
     assert "optimiser steps" in learned.stdout
     opened = open_bundle(path)
     assert opened.config.learning is not None
-    release = read_release(out, opened.config.learning, opened.manifest.bundle_id)
+    release = read_update(out, opened.config.learning, opened.manifest.bundle_id)
     assert release.round == bundles.ROUND
     assert release.rows["item"][1].any()
 

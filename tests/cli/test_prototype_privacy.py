@@ -84,7 +84,7 @@ def test_the_papers_noise_runs_and_prints_its_epsilon(tmp_path: Path) -> None:
         ((*LOCAL, "protocol.stream=cyclic"), "knowledge.replace: it tells the server which session comes back"),
         ((*LOCAL, "privacy.prototype_clip=0"), "privacy.prototype_clip"),
         ((*LOCAL, "privacy.prototype_clip=.inf"), "privacy.prototype_clip"),
-        ((*LOCAL, "model.prototypes=none", "privacy.prototype_clip=1"), "no prototypes are sent: drop it"),
+        ((*LOCAL[:-1], "model.prototypes=none", "privacy.prototype_clip=1"), "no prototypes are sent: drop it"),
         ((QUIET, "privacy.prototype_clip=1"), "prototype_clip goes beside a clip of the update"),
         ((*LOCAL, "aggregation.weights=size"), "use uniform"),
     ],

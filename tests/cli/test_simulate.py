@@ -42,9 +42,9 @@ def without_timing(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def values(run: Run) -> dict[tuple[Any, ...], float]:
-    """The metrics table by (round, split, stage, which, ranking, metric)."""
+    """The metrics table by all that keys a row."""
     rows = pq.read_table(run.path / "metrics.parquet").to_pylist()
-    keys = ("round", "split", "stage", "which", "ranking", "metric")
+    keys = ("round", "after", "on", "stage", "group", "which", "ranking", "mask", "metric")
     out = {tuple(row[k] for k in keys): row["value"] for row in rows}
     assert len(out) == len(rows)
     return out

@@ -46,5 +46,5 @@ def test_it_goes_on_from_its_state() -> None:
 
 
 def test_other_rules_than_the_mean_are_refused() -> None:
-    with pytest.raises(ValidationError, match="adaptive tables takes a mean, and rule is krum"):
+    with pytest.raises(ValidationError, match="adaptive belongs to mean, and rule is krum: drop it"):
         AggregationSettings(adaptive="tables", rule="krum")

@@ -195,7 +195,7 @@ def test_it_stays_closed_below_its_smallest_cohort():
 
 def test_no_name_reaches_a_part_or_the_sum():
     total = sealed(2, at_least=3)
-    assert [name for name in dir(total) if not name.startswith("_")] == ["add", "open"]
+    assert [name for name in dir(total) if not name.startswith("_")] == ["add", "end_block", "open"]
     assert not hasattr(total, "__dict__")
     for name in dir(total):
         assert not isinstance(getattr(total, name), torch.Tensor | Accumulator | dict)
@@ -218,3 +218,44 @@ def test_what_is_added_to_a_sealed_sum_is_not_shared_with_it():
     assert total.open().sums["w"].tolist() == [0.5, 0.5]
     with pytest.raises(ValueError, match=r"update of w has shape \(3,\), not \(2,\)"):
         SealedSum({"w": (2,)}).add({"w": torch.zeros(3)}, {}, 1.0, 1)
+
+
+@pytest.mark.parametrize("touched", [3, 40])
+def test_blocks_are_summed_by_themselves_and_then_in_order(touched):
+    shapes, draw = {"w": (4,), "table": (50, 2)}, torch.Generator().manual_seed(touched)
+
+    def part():
+        rows = torch.randperm(50, generator=draw)[:touched], torch.randn(touched, 2, generator=draw).double()
+        return {"w": torch.randn(4, generator=draw).double()}, {"table": rows}
+
+    blocks = [[part() for _ in range(count)] for count in (3, 3, 2)]
+    literal = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    flat, total = SealedSum(shapes), SealedSum(shapes)
+    for block in blocks:
+        own = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+        for dense, rows in block:
+            own["w"] += 0.1 * dense["w"]
+            own["table"].index_add_(0, rows["table"][0], 0.1 * rows["table"][1])
+            for one in (flat, total):
+                one.add(dense, rows, weight=1.0, clients=2, times=0.1)
+        literal = {name: literal[name] + own[name] for name in shapes}
+        total.end_block()
+    found, other = total.open(), flat.open()
+    assert all(torch.equal(found.sums[name], literal[name]) for name in shapes)
+    assert not all(torch.equal(other.sums[name], literal[name]) for name in shapes), "blocks make a difference"
+    assert (found.weight, found.clients) == (other.weight, other.clients) == (8.0, 16)
+
+
+def test_what_was_added_after_the_last_block_is_in_the_sum():
+    total = sealed(2, at_least=5)
+    total.end_block()
+    assert total.open() is None
+    for clients in (1, 2):
+        for _ in range(clients):
+            total.add({"w": torch.ones(2)}, {}, 1.0, 1)
+        total.end_block()
+        total.end_block()
+    total.add({"w": torch.ones(2)}, {}, 1.0, 1)
+    opened = total.open()
+    assert opened.sums["w"].tolist() == [2 * 12345.5 + 4, 6.0]
+    assert (opened.weight, opened.clients) == (6.0, 6)

@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 import safetensors.torch
 import torch
 
-from cloud.distill import distill, untrained
-from cloud.folder import digest
+from cloud.batches import tokenise
+from cloud.distill import _lessons, _start, _terms, distill, untrained
+from cloud.folder import digest, open_config, open_model, open_tokenizer
 from cloud.settings import DistillSettings
+from cloud.student import student_config
 from privacy.errors import InputError
 
 
@@ -95,6 +98,28 @@ def test_weights_of_terms_matter(texts: list[str], settings: DistillSettings, tm
     embedding = distill(texts, many.model_copy(update={"layer_weights": [1.0, 0.0]}), tmp_path).report["loss"]
     assert attending["attention"] < embedding["attention"]
     assert embedding["embedding"] < attending["embedding"]
+
+
+def test_each_weight_weighs_its_own_term(texts: list[str], settings: DistillSettings, teacher: Path) -> None:
+    """The loss of one batch with every weight doubled alone, against terms taken with all the other weights at zero."""
+    model, tokens = open_model(teacher, "cpu", attention="eager"), tokenise(open_tokenizer(teacher), texts, 16)
+    two = settings.model_copy(update={"layers": 2, "layer_map": [2, 3]})
+    student, projections = _start(student_config(two, open_config(teacher)), two, model, [0, 2, 3], tokens)
+    lesson = _lessons(model, tokens, [np.arange(8)], [0, 2, 3], "cpu")(0)
+
+    def loss(weights: Sequence[float]) -> float:
+        *layers, last = weights
+        chosen = two.model_copy(update={"layer_weights": layers, "last_hidden_weight": last})
+        with torch.no_grad():
+            return float(_terms(student.eval(), projections, chosen, "cpu")(lesson)[0])
+
+    alone = [loss(row) for row in np.eye(4).tolist()]
+    assert min(alone) > 0
+    usual = [1.0, 0.5, 2.0, 3.0]
+    assert loss(usual) == pytest.approx(float(np.dot(usual, alone)), rel=1e-5)
+    for place in range(4):
+        changed = [2 * w if at == place else w for at, w in enumerate(usual)]
+        assert loss(changed) - loss(usual) == pytest.approx(usual[place] * alone[place], rel=1e-3), place
 
 
 def test_accumulation_is_the_mean_of_its_batches(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Each fusion against its formula written out for one client, prototype by prototype."""
 
 import math
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from cloud.fusion import fused
+from cloud.fusion import FUSIONS, Fusion, fused
 from cloud.settings import KnowledgeSettings
 from privacy import keyed
 
@@ -50,7 +52,8 @@ def one(found: Vectors, cosines: Vectors, query: Vectors, settings: KnowledgeSet
 @pytest.mark.parametrize("temperature", [1.0, 0.05])
 def test_a_fusion_is_its_formula(fusion: str, k: int, width: int, temperature: float) -> None:
     generator = keyed.generator(3, fusion, k, width)
-    clients, settings = 4, KnowledgeSettings(fusion=fusion, temperature=temperature)  # type: ignore[arg-type]
+    own = {"temperature": temperature} if fusion == "softmax" else {}
+    clients, settings = 4, KnowledgeSettings(fusion=fusion, **own)  # type: ignore[arg-type]
     sets, queries = generator.normal(size=(clients, k, width)), generator.normal(size=(clients, width))
     cosines = generator.uniform(-1, 1, (clients, k))
     counts = [k, max(k - 1, 1), 1, 0]
@@ -110,3 +113,35 @@ def test_pca_is_the_closest_point_of_a_line_whatever_the_order(seed: int, k: int
     order = generator.permutation(k)
     np.testing.assert_allclose(one(found[order], np.ones(k), query, PCA), answer, atol=1e-6)
     np.testing.assert_allclose(one(-found, np.ones(k), -query, PCA), -answer, atol=1e-6)
+
+
+def test_a_fusion_of_ones_own() -> None:
+    class OneSettings(KnowledgeSettings):
+        fusion: Literal["one"] = "one"
+        value: float = 1.0
+
+    class One(Fusion):
+        name, settings, citation = "one", OneSettings, "this test"
+
+        def fused(
+            self,
+            settings: KnowledgeSettings,
+            sets: torch.Tensor,
+            cosines: torch.Tensor,
+            present: torch.Tensor,
+            queries: torch.Tensor,
+        ) -> torch.Tensor:
+            assert isinstance(settings, OneSettings)
+            return torch.full_like(queries.double(), settings.value)
+
+    vectors = np.ones((2, 3))
+    with FUSIONS.having(One()):
+        np.testing.assert_array_equal(
+            one(vectors, np.ones(2), np.zeros(3), KnowledgeSettings(fusion="one", value=7)), 7
+        )
+        with pytest.raises(TypeError, match="fused"):
+            FUSIONS.register(type("Part", (Fusion,), {"name": "part"})())
+    with pytest.raises(ValidationError, match="unknown fusion 'one'"):
+        KnowledgeSettings(fusion="one")
+    with pytest.raises(ValidationError, match="temperature belongs to softmax, and fusion is mean"):
+        KnowledgeSettings(fusion="mean", temperature=3)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cloud import graph
 from cloud.graph import relations, similarities
-from cloud.rules import Rows
 from cloud.settings import AggregationSettings
+from cloud.uploads import Rows
 from privacy.errors import InputError
 
 ITEMS, WIDTH = 7, 3
@@ -68,6 +68,22 @@ def test_a_number_of_neighbours_is_that_many_and_the_client_itself_among_them() 
         assert client in best
         assert sorted(np.flatnonzero(row)) == sorted(best)
         assert row[best].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "distance"])
+@pytest.mark.parametrize("neighbours", [1, 2, 4])
+def test_a_number_of_neighbours_of_cohorts_that_are_drawn(neighbours: int, similarity: str) -> None:
+    """By distance a client is not near itself, and some are near nobody: they get none of their own for that."""
+    for seed in range(8):
+        rows, table, whole = cohort(seed, 7)
+        alike = cosines(whole) if similarity == "cosine" else 1 - cosines(whole)
+        settings = AggregationSettings.model_validate(
+            {"rule": "graph", "neighbours": neighbours, "similarity": similarity}
+        )
+        expected = np.zeros((7, 7))
+        for client in range(7):
+            expected[client, np.argsort(-alike[client], kind="stable")[:neighbours]] = 1 / neighbours
+        np.testing.assert_allclose(relations(rows, 7, table, settings).numpy(), expected, err_msg=str(seed))
 
 
 def test_who_resembles_nobody_keeps_its_own() -> None:

@@ -349,7 +349,6 @@ def grouped(seed: int, count: int) -> torch.Tensor:
 
 
 def test_clusters_find_what_comparing_with_all_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faiss")
     monkeypatch.setattr(cloud.search, "SCANNED", 3)
     bases = [
         KnowledgeBase(16, KnowledgeSettings(index=index, window=3, replace=False, top_k=6, fusion="mean"))  # type: ignore[arg-type]
@@ -370,7 +369,6 @@ def test_clusters_find_what_comparing_with_all_finds(monkeypatch: pytest.MonkeyP
 
 
 def test_clusters_look_beyond_everything_of_the_clients_own() -> None:
-    pytest.importorskip("faiss")
     base, query = KnowledgeBase(16, KnowledgeSettings(index="faiss", top_k=3)), drawn(1, 1, 16)
     base.add(1, np.zeros(40, np.int64), query + 0.01 * drawn(2, 40, 16), np.arange(40))
     base.add(1, np.arange(1, 201), query + 0.1 * drawn(3, 200, 16))

@@ -52,7 +52,19 @@ def test_a_robust_rule_does_not_believe_sizes(rule: str) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"rule": "average"}, {"beta": 0}, {"beta": 1}, {"trim": 0.5}, {"byzantine": 0.5}, {"norm_bound": 0}, {"keep": 0}],
+    [
+        {"rule": "average"},
+        {"rule": "temporal-mean", "beta": 0},
+        {"rule": "temporal-mean", "beta": 1},
+        {"rule": "trimmed-mean", "trim": 0.5},
+        {"rule": "krum", "byzantine": 0.5},
+        {"rule": "norm-bounded", "norm_bound": 0},
+        {"rule": "krum", "keep": 0},
+        {"adaptive_lr": 0.1},
+        {"adaptive": "all", "server_lr": 0.5},
+        {"rule": "graph", "neighbours": 3, "threshold": 0.5},
+        {"rule": "graph", "similarity": "cosines"},
+    ],
 )
 def test_what_no_rule_could_use_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

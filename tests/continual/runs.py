@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from edgefr.continual import Continual
 from edgefr.experiment import Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet
+from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Prepared, prepare
 from edgefr.reproduce.runs import IDEAL_FLEET
+from edgefr.training import Training
 
 SMALL = [
     "method=f3crec",
@@ -22,14 +23,20 @@ SMALL = [
     "rounds=4",
     "batch_size=64",
     "engine.shard_size=16",
-    "continual.list_size=5",
-    "continual.shift_scale=0.001",
     "model.dim=6",
 ]
+OF_STRATEGIES = ("continual.list_size=5", "continual.shift_scale=0.001")
 
 
 def experiment(*overrides: str) -> Experiment:
-    return load_experiment(overrides=[*SMALL, *overrides])
+    """The small experiment with these changes; what its strategy does not read is left out."""
+    names = [text.partition("=")[2] for text in overrides if text.startswith("strategy=")]
+    return load_experiment(overrides=[*SMALL, *read_by(names[-1] if names else "f3crec", *OF_STRATEGIES), *overrides])
+
+
+def read_by(name: str, *overrides: str) -> list[str]:
+    """Those of `continual.key=value` whose key a strategy reads."""
+    return [text for text in overrides if text.partition("=")[0].removeprefix("continual.") in strategy(name).reads]
 
 
 @cache
@@ -43,8 +50,8 @@ def _prepared(*overrides: str) -> Prepared:
     return prepare(experiment(*overrides), None, "cpu")
 
 
-def begun(*overrides: str) -> Continual:
+def begun(*overrides: str) -> Training:
     """The experiment before its first round; every client contributes."""
     chosen = experiment(*overrides)
     prepared = _prepared(*(text for text in overrides if text.startswith(("data", "fidelity"))))
-    return Continual.start(chosen, prepared, ideal_fleet(), torch.device("cpu"), lambda events: None)
+    return Training.start(chosen, prepared, ideal_fleet(), torch.device("cpu"), lambda events: None)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from cloud.rules import temporal_mean
-from edgefr.continual import MODEL
+from cloud.rules.temporal_mean import temporal_mean
 from edgefr.engine.work import MEMORY
-from edgefr.measure_blocks import MASKS
+from edgefr.measure import Asked
 from edgefr.methods.f3crec.strategies import STRATEGIES
+from edgefr.metrics.continual import MASKS
 from edgefr.reproduce.runs import base_of
-from tests.continual.runs import begun, experiment
+from edgefr.training import Training
+from tests.closeness import assert_same
+from tests.continual.runs import begun, experiment, read_by
+from tests.durable.test_state import kept as checkpointed
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -26,7 +30,7 @@ def test_every_strategy_learns_all_blocks(strategy: str) -> None:
     run = begun(f"strategy={strategy}", "rounds=2")
     run.train()
     assert [done["name"] for done in run.done] == ["D0", "D1", "D2", "D3"]
-    matrix = run.measured.matrix(MODEL, 4, "NDCG@20")
+    matrix = run.measured.matrix("federated", ["D0", "D1", "D2", "D3"], "NDCG@20")
     assert [len(row) for row in matrix] == [1, 2, 3, 4]
     assert all(math.isfinite(value) for row in matrix for value in row)
     remembers = STRATEGIES[strategy].remembers != "nothing"
@@ -38,7 +42,7 @@ def test_strategies_differ_only_from_the_second_block_on() -> None:
     for strategy in STRATEGIES:
         run = begun(f"strategy={strategy}", "rounds=2")
         run.learn()
-        states.append(run.best)
+        states.append(run.best.flat())
     assert all(same(states[0], other) for other in states[1:])
     bases = {base_of(experiment(f"strategy={s}", "rounds=2")).model_dump_json() for s in STRATEGIES}
     assert len(bases) == 1
@@ -52,12 +56,10 @@ def test_strategies_change_what_is_learned(strategy: str) -> None:
         run = begun(
             f"strategy={name}",
             "rounds=3",
-            "continual.kd_weight=1",
-            "continual.reg_weight=1",
-            "continual.proxy_rate=0.5",
+            *read_by(name, "continual.kd_weight=1", "continual.reg_weight=1", "continual.proxy_rate=0.5"),
         )
         run.train()
-        ends.append(run.best["shared.item"])
+        ends.append(run.best.shared["item"])
     assert not torch.equal(*ends)
 
 
@@ -65,8 +67,8 @@ def test_strategies_change_what_is_learned(strategy: str) -> None:
 def test_a_block_hands_on_its_best_or_its_last_round(carry: str) -> None:
     steep = ["model.lr=40", "rounds=30", "continual.patience=3"]  # learned so fast that the best is not the last round
     run = begun("strategy=ft", f"continual.carry={carry}", *steep)
-    run.train_block()
-    best = {name: value.clone() for name, value in run.best.items()}
+    run.train_stage()
+    best = {name: value.clone() for name, value in run.best.flat().items()}
     last = run.federation.shared["item"].clone()
     assert run.done[0]["best_round"] < run.done[0]["round"]
     old = torch.from_numpy(run.prepared.blocks[0].pool.astype(np.int64))
@@ -84,7 +86,7 @@ def test_new_items_and_reset_private_tensors_start_from_their_first_values() -> 
     run = begun("strategy=ft", "continual.reset_private=true", *noise, *many)
     first = run.federation.shared["item"].clone()
     users = run.federation.private["user"].clone()
-    run.train_block()
+    run.train_stage()
     new = np.setdiff1d(run.prepared.blocks[1].pool, run.prepared.blocks[0].pool).astype(np.int64)
     assert len(new), "the data has no new items, so nothing is tested"
     assert not torch.equal(run.federation.shared["item"][new], first[new]), "noise reaches every row"
@@ -104,17 +106,17 @@ def test_released_and_paper_fidelity_resolve() -> None:
 def test_the_server_mixes_the_previous_block_in_from_the_second_block_on() -> None:
     mean, mixed = begun("strategy=ft", "rounds=1"), begun("strategy=f3crec-no-client", "rounds=1")
     for run in (mean, mixed):
-        run.train_block()
+        run.train_stage()
         run.learn()
     table, known = mixed.federation.previous["item"]
     expected = temporal_mean(mean.federation.shared["item"], table, known, 0.9, True)  # F3CRec Eq. 13
-    torch.testing.assert_close(mixed.federation.shared["item"], expected)
+    assert_same(mixed.federation.shared["item"], expected)
     assert not torch.equal(expected, mean.federation.shared["item"])
 
 
 def test_a_block_ends_when_validation_stops_improving() -> None:
     run = begun("strategy=ft", "rounds=30", "continual.patience=3", "model.lr=40")
-    run.train_block()
+    run.train_stage()
     done = run.done[0]
     assert done["round"] == done["best_round"] + 3 < 30
     curve = [r["value"] for r in run.measured.rows if r["which"] == "valid" and r["metric"] == "NDCG@20"]
@@ -124,7 +126,7 @@ def test_a_block_ends_when_validation_stops_improving() -> None:
 
 def test_masks_hide_what_they_say() -> None:
     run = begun("strategy=ft", "rounds=1")
-    run.train_block()
+    run.train_stage()
     after, on = run.prepared.blocks[1], run.prepared.blocks[0]
     asked: list[np.ndarray] = []
 
@@ -136,14 +138,14 @@ def test_masks_hide_what_they_say() -> None:
         out[own.rows, np.searchsorted(after.pool, own.values)] = 1.0
         return out
 
-    run.measured.test("favourites", favourites, after, on)
-    values = [run.measured.found("favourites", "D1", "D0", mask)["NDCG@20"] for mask in MASKS]
+    run.measured.lists(Asked("favourites", "D1"), after, on, favourites)
+    values = [run.measured.final(stage="favourites", after="D1", on="D0", mask=mask)["NDCG@20"] for mask in MASKS]
     assert values[1] == pytest.approx(1.0), "with all past items but the targets hidden, the targets come first"
     assert values[0] < values[1]
     assert len(asked) == 2
 
 
-def test_fresh_and_restored_runs_end_alike() -> None:
+def test_fresh_and_restored_runs_end_alike(tmp_path: Path) -> None:
     whole = begun("strategy=f3crec")
     whole.train()
     broken = begun("strategy=f3crec")
@@ -152,21 +154,16 @@ def test_fresh_and_restored_runs_end_alike() -> None:
     class Stop(Exception):
         pass
 
-    def boundary(rounds: int) -> None:
-        if rounds == 6:
-            kept.append(broken.state())
+    def stop(run: Training) -> None:
+        if run.rounds == 6:
+            kept.append(checkpointed(run, tmp_path))
             raise Stop
 
     with pytest.raises(Stop):
-        broken.train(boundary=boundary)
+        broken.train([stop])
     again = begun("strategy=f3crec")
-    state = kept[0]
-    arrays = lambda t: {n: v.numpy() for n, v in t.items()}  # noqa: E731
-    federation = state["federation"]
-    federation |= {place: arrays(federation[place]) for place in ("shared", "private")}
-    federation["previous"] = {n: arrays(v) for n, v in federation["previous"].items()}
-    again.restore(state | {place: arrays(state[place]) for place in ("best", "proxies", "kept")})
+    again.restore(kept[0])
     again.train()
-    assert same(again.best, whole.best)
+    assert same(again.best.flat(), whole.best.flat())
     timeless = [[{k: v for k, v in row.items()} for row in run.measured.rows] for run in (again, whole)]
     assert repr(timeless[0]) == repr(timeless[1])

@@ -14,10 +14,10 @@ import torch
 from edge.learning import ReleaseRecord, ReplayRecord
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods import METHODS
-from export.bundle import export_bundles
-from export.learning import Lessons
+from export.learning import LearningSpec
 from export.variants import ClassLimits
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program
+from tests.export import worlds
 
 SHIPPED = [
     variant
@@ -27,7 +27,7 @@ SHIPPED = [
 CLASS, ROUND, SEED = "laptop", 2, 3
 PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="uniform")
 REPLAY = ReplayRecord(picks="adaptive", list_size=8, shift_scale=0.006, weight=0.5, reduction="mean")
-LESSONS = Lessons(
+LEARNING = LearningSpec(
     optimisers={"sgd": sgd, "adam": adam}, negatives=3, batch_size=16, seed=5, round=ROUND - 1, release=PLAIN
 )
 
@@ -50,8 +50,8 @@ def bundle(variant: str, replay: bool = False, **release: object) -> Path:
     local = program(variant)
     train = interactions()
     everyone = torch.arange(CLIENTS)
-    lessons = replace(LESSONS, release=PLAIN.model_copy(update=dict(release)), replay=REPLAY if replay else None)
-    export_bundles(
+    learning = replace(LEARNING, release=PLAIN.model_copy(update=dict(release)), replay=REPLAY if replay else None)
+    worlds.export(
         out=out,
         program=local,
         shared=local.init_shared(SEED),
@@ -68,6 +68,6 @@ def bundle(variant: str, replay: bool = False, **release: object) -> Path:
         users_of={CLASS: list(range(CLIENTS))},
         created="2026-11-21T10:00:00+00:00",
         provenance={},
-        lessons=lessons,
+        learning=learning,
     )
     return out / CLASS

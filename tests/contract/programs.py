@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
 import numpy as np
 import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.tables import GraphRows, PrivateRows, first_tables
-from edgefr.engine.work import LocalWork
+from edgefr.engine.work import LocalWork, Table
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors
-from edgefr.methods.program import LocalProgram
+from edgefr.methods.given import Given
+from edgefr.methods.transfr.lora import LoRATransFR
+from export.program import LocalProgram
 from tests.contract import sessions
 from tests.methods import berts
 
@@ -59,7 +65,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
 
 def test_every_method_of_the_table_has_a_variant() -> None:
     named = [name for name, _ in (*VARIANTS.values(), *sessions.VARIANTS.values())]
-    assert {METHODS[name].build for name in named} == {row.build for row in METHODS.values()}
+    assert {METHODS[name].folder for name in named} == {row.folder for row in METHODS.values()}
     reading = {name for name, row in METHODS.items() if row.reads == "sessions"}
     assert {name for name, _ in sessions.VARIANTS.values()} == reading
 
@@ -71,9 +77,10 @@ def program(variant: str, local_epochs: int = 3) -> LocalProgram:
     text = text if row.needs_text else None
     layers = 1 if settings.get("user_encoder") == "mean" else 2  # tracing takes as long as there are layers
     local = row.build(
-        row.settings.model_validate(settings), ITEMS, text, local_epochs, lambda: berts.reader(ITEMS, layers=layers)
+        row.settings.model_validate(settings),
+        Given(ITEMS, local_epochs, text, lambda: berts.reader(ITEMS, layers=layers)),
     )
-    return Held(local, weight=3.0) if variant.startswith("anchored") else local
+    return Held(local, weight=0.1) if variant.startswith("anchored") else local
 
 
 class Held(Anchored):
@@ -106,6 +113,37 @@ def work(local: LocalProgram, when: str = "round", batch_size: int = 16, train: 
     sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=3, batch_size=batch_size, seed=5)
     phases = [phase for phase in local.phases if phase.when == when]
     return LocalWork(local, phases, sampler, train, 2, torch.device("cpu"), tables=own_rows(local, len(train)))
+
+
+class Wide:
+    """A client's own table whose rows are handed out in float64."""
+
+    def __init__(self, table: Table):
+        self.table = table
+
+    def rows(self, clients: np.ndarray, items: np.ndarray) -> torch.Tensor:
+        return self.table.rows(clients, items).double()
+
+
+def in_float64(todo: LocalWork) -> LocalWork:
+    """The same work with all that its program reads in float64 (`tests.closeness` says why)."""
+    local = getattr(todo.program, "program", todo.program)
+    local.frozen = {
+        name: value.double() if value.is_floating_point() else value for name, value in local.frozen.items()
+    }
+    if isinstance(local, LoRATransFR):
+        local.bert = replace(local.bert, weights=doubled(local.bert.weights))
+    return replace(todo, tables={name: Wide(table) for name, table in todo.tables.items()})
+
+
+def doubled(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.double() for name, value in tensors.items()}
+
+
+def most_steps(todo: LocalWork) -> int:
+    """Steps of the client that has most to learn from, in any phase of the work."""
+    examples = int(interactions().counts.max()) * 4  # three negatives of each
+    return max(phase.epochs for phase in todo.phases) * -(-examples // cast(Sampler, todo.sampler).batch_size)
 
 
 def own_rows(local: LocalProgram, clients: int = CLIENTS) -> dict[str, PrivateRows | GraphRows]:

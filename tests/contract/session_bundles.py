@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from edge.ragged import Ragged
-from export.bundle import export_bundles
 from export.variants import ClassLimits
-from tests.contract.bundles import CLASS, LESSONS, fresh, user
+from tests.contract.bundles import CLASS, LEARNING, fresh, user
 from tests.contract.sessions import CLIENTS, ITEMS, NEGATIVES, private_of, program, sessions
+from tests.export import worlds
 
 SHIPPED = (
     "sasrec, two heads and blocks, softmax",
@@ -28,7 +28,7 @@ def bundle(variant: str, **changes: object) -> Path:
     """The bundle of untrained tensors, whose devices draw as `sessions.work` does. Read only."""
     out, local = fresh(), program(variant)
     items, times = sessions()
-    export_bundles(
+    worlds.export(
         out=out,
         program=local,
         shared=local.init_shared(3),
@@ -46,6 +46,6 @@ def bundle(variant: str, **changes: object) -> Path:
         users_of={CLASS: list(range(CLIENTS))},
         created="2026-11-21T10:00:00+00:00",
         provenance={},
-        lessons=replace(LESSONS, negatives=NEGATIVES, **changes),  # type: ignore[arg-type]
+        learning=replace(LEARNING, negatives=NEGATIVES, **changes),  # type: ignore[arg-type]
     )
     return out / CLASS

@@ -7,16 +7,17 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sessions import SessionSampler
-from edgefr.engine.sequences import SessionProgram
 from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.fcucr.program import FCUCR
+from edgefr.methods.given import Given
+from export.program import SessionProgram
 
 ITEMS, CLIENTS, LENGTH, NEGATIVES = 40, 9, 4, 2
 LENGTHS = (5, 2, 9, 3, 4, 2, 7, 12, 3)
 """Items of the clients' sessions: a window has one to LENGTH inputs."""
 
-SMALL = {"dim": 6, "length": LENGTH, "hidden": 5, "lr": 1e-3, "init_scale": 0.3}
+SMALL = {"dim": 6, "length": LENGTH, "lr": 1e-3, "init_scale": 0.3}
 ALONE = {"personal": False, "teacher": "none", "prototypes": "none"}
 AS_RELEASED = {
     "teacher": "received_global",
@@ -25,6 +26,8 @@ AS_RELEASED = {
     "pooling": "map",
     "masked": False,
 }
+WITHOUT_MASK = {key: value for key, value in AS_RELEASED.items() if key != "masked"}
+"""What a recurrent encoder can have of it."""
 
 VARIANTS: dict[str, tuple[str, dict]] = {
     "sasrec": ("sasrec", ALONE),
@@ -42,7 +45,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fcucr on tisasrec": ("fcucr", {"encoder": "tisasrec", "spans": 9, "pooling": "map", "loss": "softmax"}),
     "fcucr, trained prototypes": ("fcucr", {"prototypes": "trained", "teacher": "received_global"}),
     "fcucr as released": ("fcucr", AS_RELEASED),
-    "fcucr as released on gru4rec": ("fcucr", {**AS_RELEASED, "encoder": "gru4rec"}),
+    "fcucr as released on gru4rec": ("fcucr", {**WITHOUT_MASK, "encoder": "gru4rec"}),
     "fcucr unmasked, mean prototypes": ("fcucr", {**AS_RELEASED, "pooling": "mean"}),
 }
 
@@ -50,7 +53,10 @@ VARIANTS: dict[str, tuple[str, dict]] = {
 def program(variant: str, local_epochs: int = 3, **settings: object) -> FCUCR:
     name, own = VARIANTS[variant]
     row = METHODS[name]
-    made = row.build(row.settings.model_validate({**SMALL, **own, **settings}), ITEMS, None, local_epochs)
+    chosen = {**SMALL, **own, **settings}
+    if chosen.get("personal", True):  # backbones alone have no MLP
+        chosen["hidden"] = 5
+    made = row.build(row.settings.model_validate(chosen), Given(ITEMS, local_epochs))
     assert isinstance(made, FCUCR)
     return made
 

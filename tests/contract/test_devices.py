@@ -12,18 +12,20 @@ import torch
 from edge.delta import Delta
 from edge.device import Device
 from edge.ragged import Ragged
-from edge.release import Release, read_release
+from edge.update import ClientUpdate, read_update
 from edgefr.engine import inline
-from edgefr.engine.release import SHORT, Joint, Terms
+from edgefr.engine.aggregate import SHORT, Joint, Terms
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Updates
 from edgefr.methods.f3crec.memory import ITEMS as REMEMBERED
 from edgefr.methods.f3crec.memory import ReplayMemory, empty, remember_best
 from edgefr.methods.f3crec.settings import ContinualSettings
-from edgefr.remote.crew import released
+from edgefr.remote.devices import released
+from export.program import LocalProgram
 from privacy.compress import Projection
 from privacy.errors import InputError
 from privacy.mechanism import noise_of_sum
+from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
 from tests.export.worlds import literal
@@ -38,34 +40,35 @@ def simulated(variant: str, when: str = "round") -> Updates:
     return inline.run(work(local, when), shared, private, clients)
 
 
-def close(got: np.ndarray, expected: torch.Tensor) -> None:
-    scale = max(1.0, float(expected.abs().max()) if expected.numel() else 0.0)
-    np.testing.assert_allclose(got, expected.numpy(), atol=1e-5 * scale, rtol=1e-4)
+def bounds(local: LocalProgram, steps: int, when: str = "round") -> dict[str, float]:
+    """What `assert_same` has to know of `steps` steps of a program from its first values on."""
+    begun = local.init_shared(bundles.SEED), local.init_private(bundles.SEED, torch.arange(CLIENTS))
+    return after_training([phase for phase in local.phases if phase.when == when], steps, *begun)
 
 
-def compare(release: Release, updates: Updates, slot: int) -> None:
+def compare(release: ClientUpdate, updates: Updates, slot: int, local: LocalProgram) -> None:
     """One client's upload with its slot of the simulated shard."""
-    dense = [value[slot].flatten() for value in updates.dense.values()]
-    close(release.update, torch.cat([torch.zeros(0), *dense]))
+    dense, allowed = [value[slot].flatten() for value in updates.dense.values()], bounds(local, release.steps)
+    assert_same(release.update, torch.cat([torch.zeros(0), *dense]), **allowed)
     assert release.rows.keys() == updates.rows.keys()
     for name, rows in updates.rows.items():
         mine = rows.client == slot
         order = rows.rows[mine].argsort()
         np.testing.assert_array_equal(release.rows[name][0], rows.rows[mine][order].numpy())
-        close(release.rows[name][1], rows.values[mine][order])
+        assert_same(release.rows[name][1], rows.values[mine][order], **allowed, name=name)
 
 
 @pytest.mark.parametrize("variant", bundles.SHIPPED)
 def test_a_device_learns_what_the_simulator_does(variant: str, tmp_path: Path) -> None:
-    train, updates = interactions(), simulated(variant)
+    train, updates, local = interactions(), simulated(variant), program(variant)
     for slot, client in enumerate(LEARNERS):
         device = Device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
         release = device.learn(train[client])
         assert release.steps == release.planned > 0
-        compare(release, updates, slot)
+        compare(release, updates, slot, local)
         own = device.state.part("private")
         for name, value in updates.private.items():
-            close(own[name], value[slot])
+            assert_same(own[name], value[slot], **bounds(local, release.steps), name=name)
         assert np.abs(release.update).max(initial=0) + sum(np.abs(v).max() for _, v in release.rows.values()) > 1e-3
 
 
@@ -78,7 +81,7 @@ def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float
     changed = [name for name, spec in local.specs.items() if name in (*updates.dense, *updates.rows)]
     shapes = {name: local.specs[name].shape for name in changed}
     size = sum(local.specs[name].size for name in changed)
-    joint = Joint(shapes, Projection.of_round(bundles.LESSONS.seed, bundles.ROUND, size, kept))
+    joint = Joint(shapes, Projection.of_round(bundles.LEARNING.seed, bundles.ROUND, size, kept))
     short = joint.short(updates, len(LEARNERS))
     if clip is not None:
         assert bool((short.norm(dim=1) > clip).all())
@@ -89,13 +92,13 @@ def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float
         made = device.learn(interactions()[client])
         assert not made.rows
         assert made.clipped == (clip is not None)
-        close(made.update, short[slot].float())
+        assert_same(made.update, short[slot], **bounds(local, made.steps))
         bundle = device.bundle
         assert bundle.config.learning is not None
         assert bundle.config.learning.uploaded == kept
-        uploads.append(read_release(made.to_bytes(), bundle.config.learning, bundle.manifest.bundle_id))
+        uploads.append(read_update(made.to_bytes(), bundle.config.learning, bundle.manifest.bundle_id))
     part = released(uploads, device.learning, Terms(clip, "l2", False, True, joint=joint))
-    close(part.dense[SHORT].float().numpy(), short.sum(0).float())
+    assert_same(part.dense[SHORT].float(), short.sum(0), **bounds(local, made.steps))
 
 
 def test_a_projected_upload_bears_the_device_noise_and_nothing_else_is_taken(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_a_projected_upload_bears_the_device_noise_and_nothing_else_is_taken(tmp
     made = device.learn(interactions()[client])
     quiet = Device(bundles.bundle("fedmf", project=kept, clip=0.05), tmp_path / "quiet", user=bundles.user(client))
     drawn = noise_of_sum("laplace", 0.5, 1, (kept,), np.random.default_rng(4))
-    np.testing.assert_allclose(made.update, quiet.learn(interactions()[client]).update + drawn, atol=1e-6)
+    assert_same(made.update, quiet.learn(interactions()[client]).update + drawn)
     assert not made.rows
     own = device.bundle.manifest.bundle_id
     rows = {"item": (np.array([3]), np.zeros((1, program("fedmf").specs["item"].shape[1]), np.float32))}
@@ -114,7 +117,7 @@ def test_a_projected_upload_bears_the_device_noise_and_nothing_else_is_taken(tmp
         (replace(made, rows=rows), r"it changes tables \['item'\] instead of \[\]"),
     ):
         with pytest.raises(InputError, match=words):
-            read_release(broken.to_bytes(), device.learning, own)
+            read_update(broken.to_bytes(), device.learning, own)
 
 
 BACKBONES = ("fedmf", "fedncf", "pfedrec")
@@ -146,13 +149,13 @@ def test_a_device_replays_what_the_simulator_replays(variant: str, tmp_path: Pat
     np.testing.assert_array_equal(device.state.tensors["memory.items"], memory[REMEMBERED][client].numpy())
 
     settings = ContinualSettings(list_size=how.list_size, kd_weight=how.weight, shift_scale=how.shift_scale)
-    replay = ReplayMemory(settings, how.picks, pool, ITEMS, bundles.LESSONS.seed)
+    replay = ReplayMemory(settings, how.picks, pool, ITEMS, bundles.LEARNING.seed)
     job = replace(work(local, train=second), memory=replay, round=bundles.ROUND + 1)
     own = {name: value[one] for name, value in (private | memory).items()}
     drawn = replay.replay(local, shared, own, one, job.round)
     assert drawn is not None
     assert 0 < len(drawn.items.values) <= how.list_size
-    compare(release, inline.run(job, shared, own, one), 0)
+    compare(release, inline.run(job, shared, own, one), 0, local)
 
 
 def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) -> None:
@@ -170,7 +173,7 @@ def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) ->
 
     local, own = program(variant), device.state.part("private")
     tensors = {name: torch.from_numpy(value) for name, value in (moved | own).items()}
-    close(after, torch.from_numpy(literal(local, tensors, interactions()[client])))
+    assert_same(after, literal(local, tensors, interactions()[client]))
 
     [kept] = tmp_path.glob("vectors-*.npy")
     device._model.graphs.clear()

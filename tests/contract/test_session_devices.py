@@ -13,15 +13,16 @@ import torch
 from edge.delta import Delta
 from edge.device import Device
 from edge.recommender import Recommender
-from edge.release import read_release
 from edge.sessions import window_of, windows
+from edge.update import read_update
 from edgefr.engine import inline
 from edgefr.engine.sequences import WindowScorer, published
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.contract import session_bundles as bundles
 from tests.contract.bundles import fresh, user
 from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, private_of, program, sampler, sessions, work
-from tests.contract.test_devices import close, compare
+from tests.contract.test_devices import bounds, compare
 from tests.edge.folders import edit_json, edit_tensors, resign
 
 LEARNERS = (0, 1, 5, 7)
@@ -43,18 +44,18 @@ def test_a_device_learns_what_the_simulator_does(variant: str) -> None:
         one = device(variant, client)
         release = one.learn()
         assert release.steps == release.planned == 3
-        compare(release, updates, slot)
+        compare(release, updates, slot, local)
         own = one.state.part("private")
         for name, value in updates.private.items():
-            close(own[name], value[slot])
+            assert_same(own[name], value[slot], **bounds(local, release.steps), name=name)
         assert (release.prototype is None) == (local.publishes != "trained")
         if release.prototype is not None:
             assert updates.message is not None
-            close(release.prototype, updates.message[slot])
+            assert_same(release.prototype, updates.message[slot], **bounds(local, release.steps))
         assert np.abs(release.update).max() > 1e-3
         assert one.learn().to_bytes() == release.to_bytes(), "asked again, it sends the same"
         learning, bundle = one.learning, one.bundle.manifest.bundle_id
-        assert read_release(release.to_bytes(), learning, bundle).to_bytes() == release.to_bytes()
+        assert read_update(release.to_bytes(), learning, bundle).to_bytes() == release.to_bytes()
 
 
 @shipped
@@ -71,13 +72,13 @@ def test_a_device_scores_by_its_window(variant: str) -> None:
 
     for client in (0, 1, 7):
         one = device(variant, client)
-        close(one.scores(), expected(client, items[client], times[client]))
+        assert_same(one.scores(), expected(client, items[client], times[client]))
         last = int(times[client][-1])
         one.note([3, 9], [last + 60, last + 1860])
         more = np.append(items[client], [3, 9]), np.append(times[client], [last + 60, last + 1860])
-        close(one.scores(), expected(client, *more))
+        assert_same(one.scores(), expected(client, *more))
         one.note([4], [last + 1860 + 1801])
-        close(one.scores(), expected(client, np.array([4]), np.array([0])))
+        assert_same(one.scores(), expected(client, np.array([4]), np.array([0])))
         assert len(one.recommend(ITEMS)) == ITEMS, "a session may repeat itself"
     new = Device(bundles.bundle(variant), fresh())
     assert np.isfinite(new.scores()).all()
@@ -93,20 +94,20 @@ def test_prototypes_and_replies(variant: str) -> None:
     items, times = sessions()
     who, shared = np.array([client]), local.init_shared(3)
     one = device(variant, client)
-    close(one.prototype("learning"), published(local, shared, sampler().window(who), CPU)[0])
+    assert_same(one.prototype("learning"), published(local, shared, sampler().window(who), CPU)[0])
     seen = windows(items, times, who, LENGTH)
-    close(one.prototype(), published(local, shared, seen, CPU)[0])
+    assert_same(one.prototype(), published(local, shared, seen, CPU)[0])
 
     reply = np.linspace(-1, 1, local.specs["prototype"].size, dtype=np.float32)
     private = private_of(local, who)
     private["prototype"] = torch.from_numpy(reply)[None]
     scores = WindowScorer(local, shared, private, seen, np.arange(ITEMS), CPU)(np.array([0]), None)
     before = one.scores()
-    close(one.scores(reply), torch.from_numpy(scores[0]))
+    assert_same(one.scores(reply), torch.from_numpy(scores[0]))
     np.testing.assert_array_equal(one.scores(), before)
     one.take(reply)
-    close(one.scores(), torch.from_numpy(scores[0]))
-    compare(one.learn(), inline.run(work(local), shared, private, who), 0)
+    assert_same(one.scores(), torch.from_numpy(scores[0]))
+    compare(one.learn(), inline.run(work(local), shared, private, who), 0, local)
     for wrong in (reply[:-1], reply.astype(np.float64), np.full_like(reply, np.nan)):
         with pytest.raises(InputError, match="finite float32"):
             one.take(wrong)  # type: ignore[arg-type]
@@ -147,7 +148,7 @@ def test_uploads_that_no_device_of_the_bundle_sends() -> None:
     for one, release, prototype in wrong:
         content = replace(release, prototype=prototype).to_bytes()
         with pytest.raises(InputError, match="prototype"):
-            read_release(content, one.learning, one.bundle.manifest.bundle_id)
+            read_update(content, one.learning, one.bundle.manifest.bundle_id)
 
 
 SPOILT = {

@@ -78,6 +78,10 @@ CHANGES = {
     "a user less": (lambda r: r.pop(0), "has other valid users than this run"),
     "users turned round": (lambda r: r.insert(0, r.pop(1)), "has other valid users than this run"),
     "a short row": (lambda r: r[0]["items"].pop(), "every valid row must have as many candidates"),
+    "targets alone": (
+        lambda r: [row["items"].__delitem__(slice(1, None)) for row in r],
+        "every valid row must have as many candidates, at least 2",
+    ),
     "no list": (lambda r: r[0].update(items=None), "every valid row must have as many candidates"),
     "no user": (lambda r: r[0].update(user=None), "has other valid users than this run"),
     "a part less": (lambda r: [row.update(which="valid") for row in r], "has other valid users than this run"),

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from edgefr.data import archive as blockwise
 from edgefr.data import load
 from edgefr.data.sessions import SessionsProtocol
 from privacy.errors import InputError
@@ -100,6 +101,42 @@ def test_lastfm_1k_artists_and_tracks(tmp_path):
     assert len(tracks.catalogue) == 2
 
 
+LOGS = {
+    "xing-2017": "\t".join(NAMES) + "\n" + CHALLENGE.replace("\t0\t", "\t2\t"),
+    "retailrocket": VISITS,
+    "tmall": LOG,
+    "tmall-mobile": MOBILE,
+    "lastfm-1k": PLAYS,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in LOGS if name != "lastfm-1k"])
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path, name):
+    stem, member = MEMBERS[name]
+    for folder, mark in (("without", ""), ("with", "\ufeff")):
+        (tmp_path / folder).mkdir()
+        archive(tmp_path / folder, stem, {member: mark + LOGS[name]}, zipped=False)
+    with_mark, without = (load(name.removesuffix("-mobile"), tmp_path / folder) for folder in ("with", "without"))
+    assert columns(with_mark) == columns(without)
+    assert with_mark.users.tolist() == without.users.tolist()
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_blocks_of_one_row_are_read_as_one_block_is(tmp_path, monkeypatch, name):
+    """Ids are numbered across blocks, and a fault is told by its line of the file, whatever block it is in."""
+    stem, member = MEMBERS[name]
+    archive(tmp_path, stem, {member: LOGS[name]}, zipped=False)
+    whole = load(name.removesuffix("-mobile"), tmp_path)
+    lines = LOGS[name].encode().splitlines(True)
+    monkeypatch.setattr(blockwise, "_BLOCK", max(map(len, lines)))
+    cut = load(name.removesuffix("-mobile"), tmp_path)
+    assert columns(cut) == columns(whole)
+    assert (cut.users.tolist(), cut.catalogue.ids.tolist()) == (whole.users.tolist(), whole.catalogue.ids.tolist())
+    assert cut.catalogue.title == whole.catalogue.title
+    if cut.kinds is not None:
+        assert cut.kinds.number.tolist() == whole.kinds.number.tolist()
+
+
 FAULTS = [
     ("xing-2017", "user_id\titem_id\tcreated_at\n", r"line 1: the header must have interaction_type once"),
     ("xing-2017", "\t".join(NAMES) + "\ta.user_id\n", r"line 1: the header must have user_id once"),
@@ -149,6 +186,15 @@ def test_damaged_tables_are_refused_in_one_line(tmp_path, name, content, message
     with pytest.raises(InputError, match=rf"{stem}: {member}:? ?{message}") as error:
         load(name.removesuffix("-mobile"), tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_the_first_and_the_last_millisecond_that_a_log_may_have(tmp_path):
+    head, last = VISITS.splitlines(keepends=True)[0], 253_402_300_799_000
+    archive(tmp_path, "retailrocket", {"events.csv": f"{head}0,1,view,2,\n{last},1,view,2,\n"}, zipped=False)
+    assert load("retailrocket", tmp_path).time.tolist() == [0, last // 1000]
+    (tmp_path / "retailrocket" / "events.csv").write_text(f"{head}{last + 1},1,view,2,\n")
+    with pytest.raises(InputError, match="line 2: a time must be unix milliseconds"):
+        load("retailrocket", tmp_path)
 
 
 def test_tmall_needs_one_of_its_logs(tmp_path):

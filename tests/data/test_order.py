@@ -24,3 +24,14 @@ def test_the_largest_numbers_that_fit():
     values = np.array([bound - 1, 0, bound - 1, 5])
     assert stable_order(values, bound).tolist() == [1, 3, 0, 2]
     assert repeats(values, bound).tolist() == [2]
+
+
+def test_numbers_that_leave_no_room_for_their_places_are_sorted_all_the_same():
+    """Of 62 and of 63 bits, beside places of one and of two bits: what does not fit must not run over."""
+    for top in (1 << 61, 1 << 62):
+        for numbers in ([top - 1, 0], [top - 1, 5, top - 1], [5, top - 1, 5, 0]):
+            column = np.array(numbers, np.int64)
+            assert stable_order(column, top).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
+            assert sorted(numbers[at] for at in repeats(column, top)) == sorted(
+                {n for n in numbers if numbers.count(n) > 1}
+            )

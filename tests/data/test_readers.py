@@ -4,6 +4,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from edgefr.data import archive as blockwise
 from edgefr.data import load, names
 from edgefr.data.interactions import k_core
 from privacy.errors import InputError
@@ -180,6 +181,93 @@ def test_rows_that_contradict_each_other(tmp_path, member, row, message):
     archive(tmp_path, "amazon-arts-office", {**PAIRS, member: PAIRS[member] + row})
     with pytest.raises(InputError, match=f"{member} {message}"):
         load("amazon-arts-office", tmp_path)
+
+
+def test_titles_keep_every_byte_of_iso_8859_1(tmp_path):
+    """0x80 to 0x9f are control characters there and letters, or nothing, in the code pages of a desktop."""
+    title = "".join(map(chr, range(0x80, 0x100)))
+    films = f"1|{title}||||0|1|0\n2|A||||0|1|0\n3|B||||0|1|0\n".encode("latin-1")
+    archive(tmp_path, "ml-100k", {**ML_100K, "u.item": films})
+    assert load("ml-100k", tmp_path).catalogue.title == [title, "A", "B"]
+
+
+RATED = "".join(f"{100 + n % 3}\t{1 + n % 2}\t3\t{881250940 - n}\n" for n in range(6))
+SMALL_FILES = {
+    "ml-100k": ({"u.genre": GENRES, "u.item": FILMS.encode("latin-1")}, "u.data", "", RATED),
+    "ml-latest-small": (
+        {"movies.csv": "movieId,title,genres\n1,A,X\n2,B,Y\n"},
+        "ratings.csv",
+        "userId,movieId,rating,timestamp\n",
+        RATED.replace("\t", ","),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+@pytest.mark.parametrize("size", [90, 120])
+def test_blocks_of_a_few_rows_are_read_as_one_block_is(tmp_path, monkeypatch, name, size):
+    """Ids are numbered across blocks, and a wrong row is named by its line in the file."""
+    others, member, head, ratings = SMALL_FILES[name]
+    archive(tmp_path, name, {**others, member: head + ratings})
+    whole = load(name, tmp_path)
+    monkeypatch.setattr(blockwise, "_BLOCK", size)
+    cut = load(name, tmp_path)
+    assert cut.users.tolist() == whole.users.tolist()
+    assert (cut.catalogue.ids.tolist(), cut.catalogue.text) == (whole.catalogue.ids.tolist(), whole.catalogue.text)
+    for column in ("user", "item", "time", "offsets"):
+        assert (getattr(cut, column) == getattr(whole, column)).all()
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+@pytest.mark.parametrize("size", [32, 48])
+def test_a_wrong_row_is_named_by_its_line_whatever_block_it_is_in(tmp_path, monkeypatch, name, size):
+    others, member, head, ratings = SMALL_FILES[name]
+    rows = ratings.splitlines(keepends=True)  # of 18 bytes each
+    monkeypatch.setattr(blockwise, "_BLOCK", size)
+    for n, row in enumerate(rows):
+        wrong = [*rows[:n], row[:5] + row[5:].replace("3", "9", 1), *rows[n + 1 :]]
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        archive(folder, name, {**others, member: head + "".join(wrong)})
+        line = len(head.splitlines()) + n + 1
+        with pytest.raises(InputError, match=rf"{member} line {line}: a rating is 0 to 5, not '9\.0'"):
+            load(name, folder)
+
+
+def read_row(folder, row, film=1):
+    films = f"{film}|A||||0|1|0\n"
+    archive(folder, "ml-100k", {**ML_100K, "u.item": films, "u.data": "{}\t{}\t{}\t{}\n".format(*row)})
+    return load("ml-100k", folder)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "place"),
+    [(0, 2**31 - 1, 0), (0, 2**31 - 1, 1), (0, 5, 2), (0, 253_402_300_799, 3)],
+    ids=["user", "item", "rating", "time"],
+)
+def test_the_least_and_the_most_that_a_row_may_hold(tmp_path, least, most, place):
+    """Both are taken, one less and one more are refused."""
+    for n, value in enumerate((least, most, least - 1, most + 1)):
+        row, folder = [7, 1, 3, 881250949], tmp_path / str(n)
+        row[place] = value
+        folder.mkdir()
+        if least <= value <= most:
+            table = read_row(folder, row, row[1])
+            assert (table.users.tolist(), table.catalogue.ids.tolist()) == ([str(row[0])], [str(row[1])])
+            assert table.time.tolist() == [row[3]]
+        else:
+            with pytest.raises(InputError, match=r"u\.(data|item) line 1: "):
+                read_row(folder, row, row[1])
+
+
+def test_an_id_of_64_characters_is_the_longest(tmp_path):
+    name = "y" * 64
+    archive(
+        tmp_path,
+        "amazon-arts-office",
+        {**PAIRS, "interactions.csv": PAIRS["interactions.csv"] + f"{name},a,arts,9,t\n"},
+    )
+    assert load("amazon-arts-office", tmp_path).users.tolist() == ["x", "y", name]
 
 
 def test_truncated_zip(tmp_path):

@@ -123,6 +123,24 @@ def test_half_of_the_negatives_may_be_own_training_items():
     assert {3, 4, 5, 6, 7, 8} > set(wide.test_candidates[0, 3:].tolist())
 
 
+@pytest.mark.parametrize(
+    ("candidates", "negatives", "among", "left"),
+    [("unseen", 4, {3, 4, 5, 6}, 4), ("own", 4, {1, 2, 3, 4, 5, 6}, 4), ("any", 6, {1, 2, 3, 4, 5, 6}, 6)],
+)
+def test_the_first_item_of_the_catalogue_is_no_negative_of_its_own(candidates, negatives, among, left):
+    """Item 0 is what both held-out sessions of user 0 ask for, and all that may be drawn beside it is asked for too."""
+    sessions = [[1, 2], [1, 0], [2, 0]], [[0, 3], [3, 0], [0, 3]], [[4, 5], [5, 4], [4, 5]], [[6, 4], [4, 6], [6, 4]]
+    rows = [(u, i, 6000 * n + at) for u in range(4) for n, some in enumerate(sessions[u]) for at, i in enumerate(some)]
+    table = dataset(rows, users=4, items=7)
+    split, _ = SessionsProtocol(negatives=negatives, candidates=candidates).apply(table, 0)
+    for drawn in (split.valid_candidates, split.test_candidates):
+        assert drawn[0, 0] == 0
+        assert among >= set(drawn[0, 1:].tolist())
+        assert len(set(drawn[0, 1:].tolist())) == negatives
+    with pytest.raises(InputError, match=f"user 'u0' of 'hand-made' leaves only {left} of 7"):
+        SessionsProtocol(negatives=7, candidates=candidates).apply(table, 0)
+
+
 def test_candidates_depend_on_the_seed_and_the_user_alone():
     table, _ = two_users()
     one, again, other = (SessionsProtocol(negatives=3).apply(table, seed)[0] for seed in (1, 1, 2))
@@ -178,6 +196,19 @@ def test_released_sessions_and_parts_are_used_as_they_are():
         "valid": 1,
         "test": 1,
     }
+
+
+def test_a_restricted_data_set_goes_by_time_where_sessions_overlap():
+    rows = [(0, 0, 10), (0, 1, 20), (0, 2, 30), (0, 1, 40), (0, 0, 50), (0, 2, 60)]
+    part = np.array([0, 0, 0, 0, 2, 2], np.uint8)
+    table = replace(dataset(rows, users=1, items=3), session=np.array([7, 9, 7, 9, 3, 3]), part=part)
+    protocol = SessionsProtocol(negatives=1, candidates="any")
+    small = protocol.restrict(table)
+    assert small.time.tolist() == [10, 20, 30, 40, 50, 60]
+    assert small.item.tolist() == [0, 1, 2, 1, 0, 2]
+    assert small.session.tolist() == [0, 1, 0, 1, 2, 2]
+    again = protocol.apply(small, 0)[1]
+    assert [again.items[s].tolist() for s in range(3)] == [[0, 2], [1, 1], [0, 2]]
 
 
 def test_released_sessions_without_parts_are_held_out_by_time():

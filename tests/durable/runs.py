@@ -34,7 +34,15 @@ privacy: {mechanism: gaussian, clip: 0.5, sigma: 1, budget: 9}
 fleet:
   share: {laptop_x86: 0.5, phone_sd680: 0.3, speaker_512: 0.2}
 """
-PER_MACHINE = {"clients_per_second", "train_seconds", "eval_seconds", "wall_seconds", "peak_rss_mb", "executor"}
+PER_MACHINE = {
+    "clients_per_second",
+    "train_seconds",
+    "eval_seconds",
+    "wall_seconds",
+    "peak_rss_mb",
+    "executor",
+    "workers",
+}
 """What a summary says about the machine and the time it took; all else follows from the experiment."""
 
 

@@ -87,13 +87,13 @@ def test_no_release_is_forgotten_or_charged_twice(name: str, most: int, report: 
 def test_the_moments_are_what_they_claim(report: dict[str, Any]) -> None:
     """Kills hit data, rounds, ends of blocks, checkpoints being written and final files; some runs are killed twice."""
     hit = Counter(run["what"].partition("(")[2].rstrip(")") for run in report["blocks"]["runs"])
-    for moment in ("prepare", "meet", "append", "round", "test", "_begin", "_end", "_remember", "fsync", "rename"):
+    for moment in ("prepare", "meet", "append", "round", "lists", "engage", "_carry", "end", "fsync", "rename"):
         assert hit[moment], moment
     for moment in ("rmtree", "state", "write_tensors", "write_metrics", "write_ledger", "write_summary"):
         assert hit[moment], moment
     every = [run for job in report.values() for run in job["runs"]]
     assert sum(run["codes"].count(-signal.SIGKILL) > 0 for run in every) >= 4
-    assert Counter(report["blocks"]["calls"])["_begin"] == 2
+    assert Counter(report["blocks"]["calls"])["_carry"] == 2
     events = Path(report["blocks"]["whole"]) / "events.jsonl"
     closed = [json.loads(line) for line in events.read_text().splitlines() if '"closed"' in line]
     assert len(closed) >= 8

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import edgefr
 from edgefr.pipeline import resume
 from privacy.errors import InputError
-from tests.cli.commands import refused
+from tests.cli.commands import ROOT, environment, refused
 from tests.cli.conftest import Cli
 from tests.durable import runs
 from tests.durable.conftest import command
@@ -102,7 +103,7 @@ def test_options_that_would_change_a_run_are_refused(change: list[str], broken: 
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        (["--executor", "inlin"], ["executor", "'inline', 'processes' or 'debug'", "'inlin'"]),
+        (["--executor", "inlin"], ["executor", "'inlin'; did you mean 'inline'?"]),
         (["--workers", "9999"], ["workers", "less than or equal to 256"]),
     ],
     ids=lambda change: change[0],
@@ -168,14 +169,33 @@ def test_a_log_that_lost_lines_is_said_in_one_line(broken: Path, cli: Cli) -> No
     assert "events.jsonl is shorter than the run's checkpoint remembers; put it back" in line
 
 
+INTERRUPTED = """
+import os, signal, sys
+from edgefr import checkpoint
+from edgefr.cli.app import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+real = checkpoint.write
+def write(folder, rounds, *rest):
+    real(folder, rounds, *rest)
+    if rounds == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+checkpoint.write = write
+sys.argv = ["edgefr", *sys.argv[1:]]
+main()
+"""
+"""The command line, which is interrupted as soon as its second checkpoint is on the disk, however fast it runs."""
+
+
 def test_ctrl_c_can_be_resumed(place: Path, cache: Path, cli: Cli, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    arguments: list[str | Path] = ["simulate", *command(place, "fedmf"), "--out", out]
-    code, shown, err = runs.stopped(
-        arguments, cache, lambda: (out / "checkpoint" / "round-00000001").exists(), signal.SIGINT
+    options = map(str, ["simulate", *command(place, "fedmf"), "--out", out])
+    surroundings = environment(cache) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *options], cwd=ROOT, env=surroundings, capture_output=True, text=True
     )
-    assert (code, shown) == (130, "")
-    assert err.splitlines() == ["interrupted: what was finished is kept, nothing is half written"]
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.splitlines() == ["interrupted: what was finished is kept, nothing is half written"]
+    assert saved(out) == ["round-00000001", "round-00000002"]
     assert not (out / "summary.json").exists()
     assert cli("simulate", "--no-bundles", "--resume", out)[::2] == (0, "")
     assert runs.differences(out, runs.result(whole)) == []

@@ -11,8 +11,9 @@ import torch
 from edgefr import checkpoint
 from edgefr.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.pipeline import fleet_overrides, start
+from edgefr.pipeline import fleet_overrides
 from edgefr.prepare import Prepared, prepare
+from edgefr.training import Training
 from tests.cli.commands import ROOT
 from tests.durable.test_checkpoint import OWNER, same
 
@@ -38,9 +39,9 @@ def untimed(state: Any) -> Any:
     return [untimed(value) for value in state] if isinstance(state, list) else state
 
 
-def begun(experiment: Experiment, prepared: Prepared, log: list[Any]) -> Any:
+def begun(experiment: Experiment, prepared: Prepared, log: list[Any]) -> Training:
     fleet = load_fleet(ROOT / "devices.yaml", fleet_overrides(experiment))
-    return start(experiment, prepared, fleet, torch.device("cpu"), log.extend)
+    return Training.start(experiment, prepared, fleet, torch.device("cpu"), log.extend)
 
 
 def kept(simulation: Any, folder: Path) -> dict[str, Any]:
@@ -71,11 +72,10 @@ def test_every_round_can_be_the_last_before_a_stop(changes: tuple[str, ...], tmp
     states: dict[int, dict[str, Any]] = {}
     lengths: dict[int, int] = {}
 
-    def boundary(rounds: int) -> None:
-        states[rounds], lengths[rounds] = kept(whole, tmp_path), len(log)
+    def boundary(run: Training) -> None:
+        states[run.rounds], lengths[run.rounds] = kept(run, tmp_path), len(log)
 
-    whole.train(None, boundary)
-    whole.finish()
+    whole.train([boundary])
     assert len(states) >= 7
     expected = untimed(kept(whole, tmp_path))
     for rounds in sorted(states)[::2]:  # first and last of a block, and one within
@@ -83,10 +83,9 @@ def test_every_round_can_be_the_last_before_a_stop(changes: tuple[str, ...], tmp
         resumed = begun(experiment, prepared, again)
         resumed.restore(states[rounds])
         resumed.train()
-        resumed.finish()
         assert again == log
         found = untimed(kept(resumed, tmp_path))
         assert [name for name in expected if not same(found[name], expected[name])] == []
-        for place, other in zip(whole.shipped()[3:], resumed.shipped()[3:], strict=True):
-            assert place.keys() == other.keys()
-            assert all(torch.equal(place[name], other[name]) for name in place)
+        mine, theirs = whole.final.flat(), resumed.final.flat()
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)

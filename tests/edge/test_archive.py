@@ -15,7 +15,7 @@ import pytest
 
 from edge import Recommender
 from edge.archive import opened, unpack
-from export.pack import pack
+from export.archive import pack
 from export.sign import generate, sign_bundle
 from privacy.errors import InputError
 from tests.edge.folders import resign

@@ -14,8 +14,8 @@ import pytest
 
 from edge.delta import Delta
 from edge.device import Device
-from edge.release import Release, read_release
 from edge.state import STATE, Store
+from edge.update import ClientUpdate, read_update
 from privacy import keyed
 from privacy.clip import joint_norms
 from privacy.errors import InputError
@@ -94,6 +94,36 @@ def test_undoing_an_update_forgets_no_release(tmp_path: Path) -> None:
     assert status["interactions"] == len(set(interactions()[CLIENT].tolist()) | {1, 2})
 
 
+def test_undoing_an_update_releases_no_round_a_second_time(tmp_path: Path) -> None:
+    """The release that waited before the update is handed out again; that made after it is gone, and not made anew."""
+    path = bundles.bundle("fedmf", clip=1.0, noise="gaussian", scale=0.3)
+    device = Device(path, tmp_path, user=bundles.user(CLIENT))
+    first = device.learn(interactions()[CLIENT])
+    device.apply(delta(device, bundles.ROUND))
+    device.learn()
+    device.undo()
+    assert device.learn().to_bytes() == first.to_bytes()
+    device.apply(delta(device, bundles.ROUND))
+    before = (tmp_path / STATE).read_bytes()
+    with pytest.raises(InputError, match=rf"round {bundles.ROUND + 1} was released before .*; take the server's next"):
+        device.learn(["i1"])
+    assert (tmp_path / STATE).read_bytes() == before
+    assert device.status()["releases"] == 2
+    device.apply(delta(device, bundles.ROUND + 1))
+    assert device.learn().round == bundles.ROUND + 2
+
+
+def test_an_update_that_is_older_than_the_device_changes_nothing(tmp_path: Path) -> None:
+    """Also one that starts from what the bundle brought, which a device can take from any round before."""
+    device = made(tmp_path)
+    device.apply(delta(device, 4))
+    before = (tmp_path / STATE).read_bytes()
+    for to_round in (bundles.ROUND, 3, 4):
+        with pytest.raises(InputError, match=f"from round 1 to {to_round}, but this device is at round 4"):
+            device.apply(delta(device, to_round))
+    assert (tmp_path / STATE).read_bytes() == before
+
+
 def test_a_delta_from_the_base_starts_from_what_the_bundle_brought(tmp_path: Path) -> None:
     """Dense tensors that such a delta leaves out are the bundle's, whatever an earlier update made of them."""
     device = made(tmp_path, "transfr vector")
@@ -160,13 +190,13 @@ def test_a_release_is_read_back_and_only_from_its_own_bundle(tmp_path: Path) -> 
     device = made(tmp_path)
     release = device.learn(interactions()[CLIENT])
     own = device.bundle.manifest.bundle_id
-    back = read_release(release.to_bytes(), device.learning, own)
+    back = read_update(release.to_bytes(), device.learning, own)
     assert back.to_bytes() == release.to_bytes()
     for content in (b"", b"x" * 100, release.to_bytes()[:-1], (2**40).to_bytes(8, "little") + b"{}"):
         with pytest.raises(InputError, match="not a release of this bundle"):
-            read_release(content, device.learning, own)
+            read_update(content, device.learning, own)
     with pytest.raises(InputError, match="not a release of this bundle"):
-        read_release(release.to_bytes(), device.learning, "0" * 64)
+        read_update(release.to_bytes(), device.learning, "0" * 64)
     items, values = release.rows["item"]
     for rows in (
         (items[::-1].copy(), values),
@@ -174,9 +204,9 @@ def test_a_release_is_read_back_and_only_from_its_own_bundle(tmp_path: Path) -> 
         (items + ITEMS, values),
         (items, values * np.nan),
     ):
-        broken = Release(**(vars(release) | {"rows": {"item": rows}}))
+        broken = ClientUpdate(**(vars(release) | {"rows": {"item": rows}}))
         with pytest.raises(InputError, match="not a release of this bundle"):
-            read_release(broken.to_bytes(), device.learning, own)
+            read_update(broken.to_bytes(), device.learning, own)
 
 
 @pytest.mark.parametrize(

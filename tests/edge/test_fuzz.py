@@ -1,19 +1,21 @@
 """Random damage to manifests and archives: what opens is what was packed, all else is one `InputError`."""
 
 import json
+import re
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edge import Recommender, open_bundle
 from edge.archive import unpack
-from export.pack import pack
+from export.archive import pack
 from export.sign import generate, sign_bundle
 from privacy.errors import InputError
 from tests.edge.folders import resign
@@ -126,23 +128,45 @@ def mutate(draw: Any, record: Any) -> None:
         node.append(node[key] if kind == "repeat" else draw(values))
 
 
+def recommends_or_refuses(bundle: Path, catalogue: list[str]) -> None:
+    """Three items of the catalogue, best first, or one line that says what is wrong."""
+    refusal, found = None, []
+    try:
+        found = Recommender(bundle).recommend(3)
+    except InputError as error:
+        refusal = str(error)
+    if refusal is not None:
+        assert refusal
+        assert refusal.isprintable()
+        return
+    assert len({item for item, _, _ in found} & set(catalogue)) == len(found) == 3
+    scores = [score for _, _, score in found]
+    assert np.isfinite(scores).all()
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.fixture(scope="module")
+def catalogue(bundle: Path) -> list[str]:
+    """What the undamaged bundle knows."""
+    return Recommender(bundle).catalogue.ids
+
+
 @FUZZ
 @given(st.data())
-def test_manifests_that_make_sense_to_nobody(bundle: Path, data: st.DataObject) -> None:
+def test_manifests_that_make_sense_to_nobody(bundle: Path, catalogue: list[str], data: st.DataObject) -> None:
     """Another tree of values, with true digests where the schema allows it: accepted by the rules or refused."""
     path = bundle / "manifest.json"
     good = path.read_bytes()
     try:
-        with suppress(InputError):
-            resign(bundle, lambda record: mutate(data.draw, record))
-            Recommender(bundle).recommend(3)
+        resign(bundle, lambda record: mutate(data.draw, record))
+        recommends_or_refuses(bundle, catalogue)
     finally:
         path.write_bytes(good)
 
 
 @FUZZ
 @given(st.data())
-def test_configs_that_make_sense_to_nobody(bundle: Path, data: st.DataObject) -> None:
+def test_configs_that_make_sense_to_nobody(bundle: Path, catalogue: list[str], data: st.DataObject) -> None:
     """The same for config.json, whose digest is true again: signed nonsense is refused as well."""
     manifest, path = bundle / "manifest.json", bundle / "config.json"
     good = manifest.read_bytes(), path.read_bytes()
@@ -151,8 +175,19 @@ def test_configs_that_make_sense_to_nobody(bundle: Path, data: st.DataObject) ->
         mutate(data.draw, record)
         path.write_text(json.dumps(record))
         resign(bundle)
-        with suppress(InputError):
-            Recommender(bundle).recommend(3)
+        recommends_or_refuses(bundle, catalogue)
     finally:
         manifest.write_bytes(good[0])
         path.write_bytes(good[1])
+
+
+@pytest.mark.parametrize("name", ["\r", "\x85", "\u2028", "\x1b[2J"])
+def test_a_refusal_names_a_key_as_no_terminal_obeys_it(bundle: Path, name: str) -> None:
+    path = bundle / "manifest.json"
+    good = path.read_bytes()
+    try:
+        resign(bundle, lambda record: record.update({name: 1}))
+        with pytest.raises(InputError, match=re.escape(f"({ascii(name)[1:-1]}: Extra inputs are not permitted)")):
+            open_bundle(bundle)
+    finally:
+        path.write_bytes(good)

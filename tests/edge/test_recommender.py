@@ -14,6 +14,7 @@ import edge.scorer
 from edge import Recommender
 from edge.catalogue import top
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.edge.folders import edit_json, edit_tensors, resign
 from tests.export import worlds
 
@@ -43,7 +44,7 @@ def test_recommendations_are_the_best_items_not_seen(device: Recommender) -> Non
 def test_blocks_do_not_change_scores(device: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = device.scores("u0")
     monkeypatch.setattr(edge.scorer, "BLOCK", 7)
-    np.testing.assert_allclose(device.scores("u0"), whole, atol=1e-6)
+    assert_same(device.scores("u0"), whole)
 
 
 @given(
@@ -61,7 +62,7 @@ def test_a_new_device_starts_without_a_past_and_takes_one() -> None:
     program, shared, _ = worlds.trained("mean")
     fresh = {n: t[0] for n, t in program.init_private(0, torch.tensor([worlds.USERS])).items()}
     expected = worlds.literal(program, shared | fresh, np.asarray(past))
-    np.testing.assert_allclose(device.scores(history=past), expected, atol=1e-5)
+    assert_same(device.scores(history=past), expected)
     names = [f"i{n}" for n in past]
     np.testing.assert_array_equal(device.scores(history=names), device.scores(history=past))
     assert np.ptp(device.scores(history=past)) > 0
@@ -75,7 +76,7 @@ def test_a_users_own_history_is_the_default() -> None:
 
 
 def test_encoding_gives_the_cached_vectors(device: Recommender) -> None:
-    np.testing.assert_allclose(device.encode(worlds.titles()), worlds.text().numpy(), atol=1e-5)
+    assert_same(device.encode(worlds.titles()), worlds.text())
     one = device.encode(worlds.titles()[5])
     assert one.shape == (1, worlds.WIDTH)
     np.testing.assert_array_equal(one[0], device.encode(worlds.titles())[5])

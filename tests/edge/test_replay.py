@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.replay import memory_sizes, preference_shift, ranks, without_replacement
+from edge.replay import Rule, best, memory_sizes, preference_shift, ranks, without_replacement
 from privacy import keyed
 
 scores = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]), min_size=6, max_size=6), min_size=1, max_size=4)
@@ -57,3 +58,57 @@ def test_weights_make_items_likelier() -> None:
     keys = keyed.fold(keyed.key(5, "replay", 1), np.arange(4000))
     one = without_replacement(keys, lists, np.ones(4000, np.int64), np.tile([1.0, 2.0, 5.0], (4000, 1)))
     assert np.allclose(one.mean(0), [1 / 8, 2 / 8, 5 / 8], atol=0.03)
+
+
+def rule(picks: str, size: int, weight: float = 0.5, reduction: str = "mean") -> Rule:
+    return Rule(picks, size, 0.006, weight, reduction, seed=11)
+
+
+def test_spp_compares_an_item_with_its_rank_in_its_own_proxy_list() -> None:
+    """Two lists of three, whose items stood at 1 2 3 1 2 3: the third has fallen by one place, the fifth by three."""
+    lists = np.tile(np.array([40, 41, 42, 43, 44, 45], np.int32), (4000, 1))
+    now = np.tile(np.array([1, 2, 4, 1, 5, 3]), (4000, 1))
+    drawn = rule("discrepancy", 3).chosen(lists, now, np.arange(4000), number=5)
+    assert (drawn.sum(1) == 3).all(), "as many as one list holds"
+    assert drawn[:, [2, 4]].all(), "what has fallen is as good as always drawn before what has not"
+    assert np.allclose(drawn[:, [0, 1, 3, 5]].mean(0), 0.25, atol=0.04), "places that all were kept are alike"
+    # one place is drawn: ln(1 + places lost) to ln(1 + places lost)
+    one = np.where(np.arange(6) == 2, lists, -1)
+    one[:, 5] = 45
+    single = rule("discrepancy", 1).chosen(one, np.where(one >= 0, [0, 0, 2, 0, 0, 100], 0), np.arange(4000), number=5)
+    assert abs(single[:, 2].mean() - math.log(2) / (math.log(2) + math.log(100))) < 0.03
+
+
+def test_a_rule_draws_anew_in_every_round_and_alike_in_the_same() -> None:
+    lists, now = np.tile(np.arange(8, dtype=np.int32), (50, 1)), np.tile(np.arange(8)[::-1] + 1, (50, 1))
+    for picks in ("adaptive", "discrepancy"):
+        first, again, later = (rule(picks, 4).chosen(lists, now, np.arange(50), n) for n in (1, 1, 2))
+        assert (first == again).all()
+        assert (first != later).any()
+    everything = rule("all", 4).chosen(np.where(lists < 5, lists, -1), None, np.arange(50), 1)
+    assert (everything == (lists < 5)).all()
+
+
+def test_a_steady_taste_replays_the_whole_list_and_a_moved_one_less() -> None:
+    lists = np.array([[3, 1, 4, 5], [3, 1, 4, 5], [3, 1, -1, -1]], np.int32)
+    now = np.array([[1, 2, 3, 4], [1, 2, 3, 84], [1, 2, 0, 0]])
+    drawn = rule("adaptive", 4).chosen(lists, now, np.arange(3), 1)
+    assert drawn.sum(1).tolist() == [4, math.floor(4 * math.exp(-0.006 * 80)), 2]
+    assert not drawn[2, 2:].any()
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("mean", [0.25, 0.25, 0.5]), ("sum", [0.5, 0.5, 0.5])])
+def test_replayed_examples_weigh_the_weight_in_all_or_each(reduction: str, expected: list[float]) -> None:
+    lists = np.array([[7, 2, 9], [5, 6, -1], [8, -1, -1]], np.int32)
+    labels = np.array([[0.9, 0.8, 0.7], [0.6, 0.5, 0], [0.4, 0, 0]], np.float32)
+    chosen = np.array([[True, False, True], [False, False, False], [True, False, False]])
+    made = rule("all", 3, reduction=reduction).replay(lists, labels, chosen)
+    assert [made.items[client].tolist() for client in range(3)] == [[7, 9], [], [8]]
+    assert made.label.tolist() == labels[[0, 0, 2], [0, 2, 0]].tolist()
+    assert made.weight.tolist() == expected
+
+
+def test_the_best_are_ranked_by_score_with_ties_by_column() -> None:
+    columns, labels = best(np.array([[0.0, 1.0, 1.0, -2.0], [5.0, 4.0, 6.0, 6.0]], np.float32), 3)
+    assert columns.tolist() == [[1, 2, 0], [2, 3, 0]]
+    assert np.allclose(labels[0], [1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-1)), 0.5])

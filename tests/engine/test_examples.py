@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
@@ -25,11 +26,14 @@ from edgefr.engine.examples import (
     uses_per_round,
 )
 from edgefr.engine.optimisers import Optimiser
+from edgefr.engine.probe import Probed, probe
 from edgefr.engine.work import Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.methods.program import LocalProgram, One, Phase, Tensors
+from export.batches import One
+from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
+from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 
 CPU = torch.device("cpu")
@@ -137,8 +141,7 @@ def test_without_noise_and_clip_it_is_plain_training_on_the_records(variant: str
         moved = 0.0
         for name, value in changed.items():
             expected = tensors[name] - before[name] if local.specs[name].place == "shared" else tensors[name]
-            scale = max(1.0, float(expected.abs().max()))
-            torch.testing.assert_close(value, expected, atol=1e-5 * scale, rtol=1e-4)
+            assert_same(value, expected, **after_training(given.phases, done, before), name=name)
             moved = max(moved, float((tensors[name] - before[name]).abs().max()))
         assert moved > 1e-3, "nothing was learned, so nothing was compared"
 
@@ -181,7 +184,7 @@ def test_a_steep_record_is_cut_jointly_over_all_tensors() -> None:
     assert length(full) * PLANNED > 0.01
     assert length(cut) * PLANNED == pytest.approx(0.01, rel=1e-4)
     for name in full:
-        torch.testing.assert_close(cut[name] / length(cut), full[name] / length(full), atol=1e-5, rtol=1e-4)
+        assert_same(cut[name] / length(cut), full[name] / length(full))
 
 
 def test_more_records_than_memory_holds_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +195,7 @@ def test_more_records_than_memory_holds_are_taken_in_parts(monkeypatch: pytest.M
         private, tensors = steps(local, 0.05, sigma=0.5)
         private.generator.manual_seed(4)
         found.append(private.step(tensors, RECORDS))
-    for name in found[0]:
-        torch.testing.assert_close(found[0][name], found[1][name], atol=1e-6, rtol=1e-5)
+    assert_all_same(found[1], found[0])
 
 
 def test_noise_has_the_promised_size_on_every_value() -> None:
@@ -274,8 +276,22 @@ def test_shards_are_as_large_as_whole_updates_allow() -> None:
 
 
 @pytest.mark.parametrize("variant", PLAIN)
-def test_the_methods_of_the_table_pass_the_probe(variant: str) -> None:
-    start_up_probe(program(variant), seed=1, negatives=3, device=CPU)
+def test_the_methods_of_the_table_pass_the_probe(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every phase of a round, on four records of a positive and three negatives, all of them items."""
+    asked: list[tuple[str, Tensor]] = []
+
+    def noting(name: str, model: Probed, records: Tensor) -> None:
+        asked.append((name, records))
+        probe(name, model, records)
+
+    monkeypatch.setattr("edgefr.engine.examples.probe", noting)
+    local = program(variant)
+    start_up_probe(local, seed=1, negatives=3, device=CPU)
+    trains = [phase.name for phase in local.phases if phase.when == "round" and phase.epochs]
+    assert [name for name, _ in asked] == [f"{local.name}, phase {name}" for name in trains] != []
+    for _, records in asked:
+        assert records.shape == (4, 4)
+        assert 0 <= int(records.min()) < int(records.max()) < ITEMS
 
 
 @pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant not in PLAIN])

@@ -20,10 +20,10 @@ from privacy.accounting import gaussian_epsilon
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from tests.cli.commands import refused
-from tests.cli.conftest import Cli, cli, inside
+from tests.cli.conftest import Cli, cache, cli, inside, place
 from tests.durable.test_state import BLOCKS, begun
 
-__all__ = ["cli", "inside"]  # fixtures that are used here too
+__all__ = ["cache", "cli", "inside", "place"]  # fixtures that are used here too
 
 DELTA = 1e-5
 SMALL = (
@@ -52,12 +52,12 @@ def ran(*overrides: str) -> tuple[Any, list[Any]]:
 
 
 def test_a_cohort_is_charged_and_whoever_has_spent_the_budget_sits_out() -> None:
-    """In a fleet in which nobody fails, releases follow from the cohorts that are drawn."""
+    """In a fleet in which nobody fails, releases follow from the participation that are drawn."""
     simulation, _ = ran(*SMALL, BUDGET, CALM)
     drawn = Counter[int]()
     for number in range(1, 7):
-        drawn.update(simulation.federation.cohort(number, simulation.population, 30).tolist())
-    ledger = simulation.cohorts.ledger
+        drawn.update(simulation.federation.cohort(number, simulation.clients, 30).tolist())
+    ledger = simulation.participation.ledger
     assert ledger.releases().tolist() == [min(drawn[client], 2) for client in range(60)]
     assert ledger.refused().tolist() == [max(drawn[client] - 2, 0) for client in range(60)]
     assert ledger.refused().sum() > 20
@@ -67,7 +67,7 @@ def test_a_cohort_is_charged_and_whoever_has_spent_the_budget_sits_out() -> None
 
 def test_without_a_budget_everybody_is_charged_and_nobody_sits_out() -> None:
     simulation, _ = ran(*SMALL, NOISE % "", CALM)
-    ledger = simulation.cohorts.ledger
+    ledger = simulation.participation.ledger
     assert (int(ledger.releases().sum()), int(ledger.refused().sum())) == (6 * 30, 0)
 
 
@@ -88,7 +88,7 @@ def test_all_that_start_are_charged_and_those_who_refuse_are_not(trust: str, mon
 
     monkeypatch.setattr(Fleet, "round", watched)
     simulation, _ = ran(*SMALL, NOISE % f", trust: {trust}", SYNC)
-    released = simulation.cohorts.ledger.releases()
+    released = simulation.participation.ledger.releases()
     assert released.tolist() == [started[client] for client in range(60)]
     took_part = simulation.federation.counters.participation
     assert (released >= took_part).all()
@@ -101,7 +101,7 @@ def test_rounds_that_wait_for_no_one_charge_whoever_is_invited(budget: float) ->
     """The log says who was invited, whatever became of it and in whichever round."""
     simulation, log = ran(*SMALL, NOISE % ("" if budget == math.inf else f", budget: {budget}"), ASYNC)
     invited = Counter(event["client"] for event in log if event["kind"] == "invited")
-    ledger = simulation.cohorts.ledger
+    ledger = simulation.participation.ledger
     assert ledger.releases().tolist() == [invited[client] for client in range(60)]
     outcomes = {event["kind"] for event in log}
     assert {"lost", "uploaded"} <= outcomes
@@ -113,6 +113,33 @@ def test_rounds_that_wait_for_no_one_charge_whoever_is_invited(budget: float) ->
         assert ledger.releases().max() == 2
         assert (ledger.releases()[ledger.refused() > 0] == 2).all()
         assert (ledger.refused() > 0).any()
+
+
+@pytest.mark.parametrize("fleet", [RESTLESS % "{over_select: 1.3, deadline_s: 3}", ASYNC], ids=["deadline", "async"])
+def test_an_upload_that_was_thrown_away_was_seen_where_the_server_is_the_adversary(
+    fleet: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgefr.fleet import Failure, Fleet
+
+    ended = Counter[str]()
+
+    def noting(real: Any) -> Any:
+        def call(self: Fleet, *given: Any) -> Any:
+            out = real(self, *given)
+            ended.update(Failure(code).name for code in out.failure.tolist())
+            return out
+
+        return call
+
+    for name in ("round", "step", "adjourn"):
+        monkeypatch.setattr(Fleet, name, noting(getattr(Fleet, name)))
+    thrown = ("STALE", "VOID") if fleet == ASYNC else ("VOID",)
+    for trust in ("local", "central"):
+        ended.clear()
+        simulation, _ = ran(*SMALL, NOISE % f", trust: {trust}", fleet)
+        seen = sum(ended[kind] for kind in ("OK", *(thrown if trust == "local" else ())))
+        assert simulation.federation.counters.participation.sum() == seen
+        assert min(ended[kind] for kind in thrown[:1]) > 0, ended
 
 
 @pytest.mark.parametrize("fleet", [SYNC, ASYNC], ids=["deadline", "async"])
@@ -127,7 +154,16 @@ def test_a_release_is_charged_before_anything_is_trained(fleet: str, monkeypatch
     simulation = begun(experiment, prepare(experiment, None, "cpu", None), [])
     with pytest.raises(RuntimeError, match="the power went"):
         simulation.train()
-    assert simulation.cohorts.ledger.releases().sum() >= 10
+    assert simulation.participation.ledger.releases().sum() >= 10
+
+
+def test_who_is_still_at_work_when_all_others_have_spent_their_budget_is_waited_for() -> None:
+    """Rounds of 25 with 35 at work: after two of them ten are at work, nobody else may be asked, and ten are enough."""
+    fleet = CALM.replace("over_select: 1.0", "policy: async, concurrency: 35, max_staleness: 9")
+    simulation, log = ran(*SMALL, "rounds=3", "clients_per_round=25", NOISE % ", budget: 1.0", fleet)  # one release
+    assert simulation.participation.ledger.releases().tolist() == [1] * 60
+    assert [e["outcomes"] for e in log if e["kind"] == "closed"] == [{"ok": 25}, {"ok": 25}, {"ok": 10}]
+    assert simulation.federation.counters.participation.tolist() == [1] * 60
 
 
 @pytest.mark.parametrize("policy", ["deadline", "async"])
@@ -135,7 +171,7 @@ def test_when_all_have_spent_their_budget_the_model_stays_as_it_is(policy: str) 
     fleet = CALM.replace("over_select: 1.0", f"over_select: 1.0, policy: {policy}")
     once = NOISE % ", budget: 1.0"  # one release
     simulation, _ = ran(*SMALL, "clients_per_round=1.0", once, fleet)
-    ledger = simulation.cohorts.ledger
+    ledger = simulation.participation.ledger
     assert ledger.releases().tolist() == [1] * 60
     assert ledger.refused().tolist() == [5] * 60
     alone, _ = ran(*SMALL, "clients_per_round=1.0", "rounds=1", once, fleet)
@@ -152,8 +188,8 @@ def test_blocks_have_one_budget() -> None:
         asked[block.users("train")] += 3
     assert len(simulation.prepared.blocks) == 3
     assert len(np.unique(asked)) > 1
-    assert simulation.cohorts.ledger.releases().tolist() == np.minimum(asked, 3).tolist()
-    assert simulation.cohorts.ledger.refused().tolist() == np.maximum(asked - 3, 0).tolist()
+    assert simulation.participation.ledger.releases().tolist() == np.minimum(asked, 3).tolist()
+    assert simulation.participation.ledger.refused().tolist() == np.maximum(asked - 3, 0).tolist()
 
 
 @pytest.mark.parametrize(
@@ -204,8 +240,7 @@ def test_a_run_without_rounds_has_an_empty_ledger(tmp_path: Path, cli: Cli) -> N
 
 def test_two_recipients_are_two_entries_and_their_epsilons_are_composed() -> None:
     simulation, _ = ran(*SMALL, "clients_per_round=1.0", "rounds=2", NOISE % "", CALM)
-    simulation.finish()
-    simulation.cohorts.ledger.spend([7], Event("gaussian", multiplier=4.0, recipient="another client"))
+    simulation.participation.ledger.spend([7], Event("gaussian", multiplier=4.0, recipient="another client"))
     found = summarise(simulation, 1.0, 1.0, [])["privacy"]
     assert [(row["recipient"], row["releases"]) for row in found["composed"]] == [("server", 2), ("another client", 1)]
     assert found["recipients"] == "another client, server"
@@ -216,7 +251,7 @@ def test_who_does_the_work_does_not_matter() -> None:
     columns = []
     for executor in ("inline", "debug"):
         simulation, _ = ran(*SMALL, "rounds=3", BUDGET, SYNC, f"engine.executor={executor}")
-        columns.append(simulation.cohorts.ledger.columns())
+        columns.append(simulation.participation.ledger.columns())
     assert columns[0].keys() == columns[1].keys()
     assert all(np.array_equal(columns[0][name], columns[1][name]) for name in columns[0])
 
@@ -249,4 +284,4 @@ def test_a_ledger_of_other_settings_is_refused() -> None:
     simulation, _ = ran(*SMALL, "rounds=1", BUDGET, CALM)
     other, _ = ran(*SMALL, "rounds=1", NOISE % ", budget: 1.5", CALM)
     with pytest.raises(InputError, match=r"its budget is '1\.4', here '1\.5'"):
-        other.cohorts.restore(simulation.cohorts.state())
+        other.participation.restore(simulation.participation.state())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +137,25 @@ class _Mean(nn.Module):
 
 @pytest.mark.parametrize(("kind", "ghost"), [(Twice, False), (Tied, False)])
 def test_sound_models_pass(kind: type[nn.Module], ghost: bool) -> None:
-    probe("a model", Layers(kind, ghost), RECORDS)
+    """They are asked everything all the same: a step of each record and, of all together, gradients of two kinds."""
+    asked = Counter[tuple[str, int]]()
+
+    @dataclass
+    class Asked(Layers):
+        def step(self, records: Tensor, clip: float) -> Gradients:
+            asked["step", len(records)] += 1
+            return super().step(records, clip)
+
+        def each(self, records: Tensor) -> Gradients | None:
+            asked["each", len(records)] += 1
+            return super().each(records)
+
+        def plain(self, records: Tensor) -> Gradients:
+            asked["plain", len(records)] += 1
+            return super().plain(records)
+
+    probe("a model", Asked(kind, ghost), RECORDS)
+    assert asked == {("step", 1): 4, ("each", 4): 1, ("plain", 1): 4, ("plain", 4): 1}
 
 
 @pytest.mark.parametrize(

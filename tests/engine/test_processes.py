@@ -25,16 +25,17 @@ from hypothesis import strategies as st
 
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
-from edgefr.engine import inline, parcels, processes
-from edgefr.engine.crew import Alone, Crew
+from edgefr.engine import inline, processes, shared_memory
+from edgefr.engine.aggregate import Terms
+from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.federation import Federation, one_thread
-from edgefr.engine.parcels import Reader, Shelf
 from edgefr.engine.processes import Workers
-from edgefr.engine.release import Terms
+from edgefr.engine.shared_memory import Reader, Shelf
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.methods.program import LocalProgram, One, Phase, Tensors
+from export.batches import One
+from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
@@ -47,19 +48,19 @@ COUNTS = (1, 2, 4)
 
 
 class Pool:
-    """One crew whose number of workers changes: starting a process takes a second or more, so few are started."""
+    """One backend whose number of workers changes: starting a process takes a second or more, so few are started."""
 
     def __init__(self) -> None:
-        self.crew = Workers(max(COUNTS))
+        self.backend = Workers(max(COUNTS))
         self.all: list[Any] = []
 
     def of(self, count: int) -> Workers:
-        """The crew with `count` workers, none of which has been told anything."""
+        """The backend with `count` workers, none of which has been told anything."""
         if not self.all:
-            run(self.crew, program("fedmf"))
-            self.all = list(self.crew.started)
-        self.crew.count, self.crew.started[:], self.crew._setting = count, self.all[:count], ()
-        return self.crew
+            run(self.backend, program("fedmf"))
+            self.all = list(self.backend.started)
+        self.backend.count, self.backend.started[:], self.backend._setting = count, self.all[:count], ()
+        return self.backend
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +89,12 @@ def gone(pids: list[int], seconds: float = 10) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
-def pids(crew: Workers) -> list[int]:
-    return [worker.process.pid or 0 for worker in crew.started]
+def pids(backend: Workers) -> list[int]:
+    return [worker.process.pid or 0 for worker in backend.started]
 
 
-def segments(crew: Workers) -> list[str]:
-    return [shelf.memory.name for shelf in crew._shelves.values() if shelf.memory is not None]
+def segments(backend: Workers) -> list[str]:
+    return [shelf.memory.name for shelf in backend._shelves.values() if shelf.memory is not None]
 
 
 def unlinked(names: list[str]) -> bool:
@@ -119,7 +120,7 @@ CASES: dict[str, tuple[str, dict, dict]] = {
 }
 
 
-def rounds(case: str, crew: Crew | None) -> tuple[Federation, dict[str, torch.Tensor]]:
+def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, torch.Tensor]]:
     """Three rounds of a federation, the last with another block's sampler, and local training where there is any."""
     variant, aggregation, privacy = CASES[case]
     local = program(variant, local_epochs=1)
@@ -131,7 +132,7 @@ def rounds(case: str, crew: Crew | None) -> tuple[Federation, dict[str, torch.Te
         aggregation=AggregationSettings.model_validate(aggregation),
         plan=plan(PrivacySettings.model_validate(privacy), 3, CLIENTS, CLIENTS, aggregation.get("weights", "uniform")),
         device=torch.device("cpu"),
-        crew=crew,
+        backend=backend,
     )
     if case == "replay":
         made.memory = Remembered()
@@ -146,7 +147,7 @@ def rounds(case: str, crew: Crew | None) -> tuple[Federation, dict[str, torch.Te
 def test_any_number_of_workers_gives_the_bits_of_one_process(
     case: str, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parcels, "SMALL", 1)  # everything goes through shared memory
+    monkeypatch.setattr(shared_memory, "SMALL", 1)  # everything goes through shared memory
     expected, personal = rounds(case, None)
     start = program(CASES[case][0]).init_shared(1)
     assert any(not torch.equal(start[name], value) for name, value in expected.shared.items())
@@ -158,24 +159,24 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(
         for name in ("clients", "dropped", "clipped"):
             assert getattr(found.counters, name) == getattr(expected.counters, name)
         assert [n.tolist() for n in found.counters.norms] == [n.tolist() for n in expected.counters.norms]
-        assert len(pool.crew.started) == count
+        assert len(pool.backend.started) == count
 
 
 def test_the_setting_is_told_once_and_again_when_it_is_another(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    local, crew = program("fedmf"), pool.of(2)
+    local, backend = program("fedmf"), pool.of(2)
     told: list[str] = []
     tell = Workers._tell
     monkeypatch.setattr(Workers, "_tell", lambda self, what, thing: (told.append(what), tell(self, what, thing)))
     first, shared, private = work(local), local.init_shared(0), local.init_private(0, torch.from_numpy(EVERYONE))
     for todo in (first, replace(first, round=3), replace(first, context=Ragged.empty(CLIENTS)), first):
-        assert len(list(crew.releases(todo, PLAIN, shared, private, shards(9)))) == 3
+        assert len(list(backend.releases(todo, PLAIN, shared, private, shards(9)))) == 3
     assert told == ["setting", "round", "round", "setting", "round", "setting", "round"]
 
 
 def test_no_shards_need_no_worker() -> None:
-    local, crew = program("fedmf"), Workers(2)
-    assert list(crew.releases(work(local), PLAIN, {}, {}, [])) == []
-    assert not crew.started
+    local, backend = program("fedmf"), Workers(2)
+    assert list(backend.releases(work(local), PLAIN, {}, {}, [])) == []
+    assert not backend.started
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -192,60 +193,60 @@ class Faulty(FedMF):
         raise self.fault
 
 
-def run(crew: Crew, local: LocalProgram, size: int = 3, **changes: Any) -> list[Any]:
+def run(backend: Backend, local: LocalProgram, size: int = 3, **changes: Any) -> list[Any]:
     private = local.init_private(0, torch.from_numpy(EVERYONE))
-    return list(crew.releases(replace(work(local), **changes), PLAIN, local.init_shared(0), private, shards(size)))
+    return list(backend.releases(replace(work(local), **changes), PLAIN, local.init_shared(0), private, shards(size)))
 
 
 def test_a_fault_comes_back_and_a_caller_may_stop_midway() -> None:
     """Either way nothing is left, and the next round has a new worker."""
-    crew, local = Workers(1), program("fedmf")
+    backend, local = Workers(1), program("fedmf")
     with pytest.raises(RuntimeError, match=r"(?s)failed in round 2, shard .*ZeroDivisionError: nothing to share"):
-        run(crew, Faulty(ZeroDivisionError("nothing to share")))
-    assert not crew.started
+        run(backend, Faulty(ZeroDivisionError("nothing to share")))
+    assert not backend.started
     private = local.init_private(0, torch.from_numpy(EVERYONE))
-    some = crew.releases(work(local), PLAIN, local.init_shared(0), private, shards(1))
+    some = backend.releases(work(local), PLAIN, local.init_shared(0), private, shards(1))
     next(some)
-    running, names = pids(crew), segments(crew)
+    running, names = pids(backend), segments(backend)
     del some
-    assert not crew.started
+    assert not backend.started
     assert gone(running)
     assert unlinked(names)
 
 
 def test_wrong_input_in_a_worker_is_wrong_input_in_the_parent() -> None:
-    desk = processes._Desk()
+    worker = processes._WorkerState()
     local, shelf = Faulty(InputError("use another file")), Shelf()
     todo = work(local)
-    desk.take("setting", shelf.put((local, todo.sampler, todo.context, None)))
+    worker.take("setting", shelf.put((local, todo.sampler, todo.context, None)))
     private = local.init_private(0, torch.from_numpy(EVERYONE))
-    desk.things["round"] = (todo.phases, 2, PLAIN, local.init_shared(0), private, {}, shards(5))
+    worker.things["round"] = (todo.phases, 2, PLAIN, local.init_shared(0), private, {}, shards(5))
     ours, theirs = multiprocessing.Pipe()
-    theirs.send_bytes(parcels.sealed(desk.run(3)))
+    theirs.send_bytes(shared_memory.sealed(worker.run(3)))
     with pytest.raises(InputError, match=r"^use another file$"):
         processes._Worker(0, multiprocessing.current_process(), ours, busy=1).receive(2)
-    desk.things.clear()
-    desk.reader.keep([])
+    worker.things.clear()
+    worker.reader.keep([])
     shelf.clear()
 
 
 def test_a_killed_worker_is_an_error_and_leaves_nothing() -> None:
-    crew, local = Workers(1), program("fedmf")
-    run(crew, local)
-    running, names = pids(crew), segments(crew)
+    backend, local = Workers(1), program("fedmf")
+    run(backend, local)
+    running, names = pids(backend), segments(backend)
     assert len(names) == 2
     os.kill(running[0], signal.SIGKILL)
     with pytest.raises(RuntimeError, match=r"worker 0 of executor processes ended by signal 9 .*its round is lost"):
-        run(crew, local)
+        run(backend, local)
     assert gone(running)
     assert unlinked(names)
 
 
 def test_a_crew_that_is_dropped_leaves_nothing() -> None:
-    crew = Workers(1)
-    run(crew, program("fedmf"))
-    running, names = pids(crew), segments(crew)
-    del crew
+    backend = Workers(1)
+    run(backend, program("fedmf"))
+    running, names = pids(backend), segments(backend)
+    del backend
     assert gone(running)
     assert unlinked(names)
 
@@ -258,12 +259,12 @@ SCRIPT = textwrap.dedent("""
     from tests.contract.programs import program, work
 
     if __name__ == "__main__":
-        crew, local = Workers(1), program("fedmf", local_epochs=200)
+        backend, local = Workers(1), program("fedmf", local_epochs=200)
         private = local.init_private(0, torch.from_numpy(EVERYONE))
         for number in range(10**6):
-            for _ in crew.releases(work(local), PLAIN, local.init_shared(0), private, shards(1)):
+            for _ in backend.releases(work(local), PLAIN, local.init_shared(0), private, shards(1)):
                 if number == 0:
-                    print(*pids(crew), *segments(crew), flush=True)
+                    print(*pids(backend), *segments(backend), flush=True)
                     number = -1
 """)
 
@@ -311,7 +312,7 @@ def test_what_a_user_can_get_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"trains on the CPU, not on cuda; set engine.device=cpu"):
         run(Workers(1), program("fedmf"), device=torch.device("cuda"))
     if Path("/dev/shm").is_dir():
-        monkeypatch.setattr(parcels.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 0}))
+        monkeypatch.setattr(shared_memory.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 0}))
         with pytest.raises(InputError, match=r"0 MB are free: give /dev/shm more room .* or use executor inline"):
             run(Workers(1), program("fedmf"))
 
@@ -337,18 +338,18 @@ class Slow:
 @given(st.integers(0, 40), st.integers(1, 5), st.randoms(use_true_random=False))
 @limits(max_examples=100, deadline=None)
 def test_results_come_in_order_whoever_is_first_and_few_wait(shards: int, count: int, chance: random.Random) -> None:
-    crew = Workers(count)
+    backend = Workers(count)
     workers = [Slow() for _ in range(count)]
-    crew.started = workers  # type: ignore[assignment]
+    backend.started = workers  # type: ignore[assignment]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "wait", lambda pipes: [chance.choice([p for p in pipes if p.hands])])
-        for wanted, result in enumerate(crew._in_order(1, shards)):
+        for wanted, result in enumerate(backend._in_order(1, shards)):
             assert result == f"result {wanted}"
             handed = max([s for w in workers for s in w.hands], default=wanted)
             assert handed < wanted + (processes.AHEAD + 1) * count
             assert all(len(w.hands) <= 2 for w in workers)
     assert wanted == shards - 1 if shards else True
-    crew.started = []
+    backend.started = []
 
 
 # --- parcels ----------------------------------------------------------------------------------------------------------
@@ -359,10 +360,10 @@ def test_a_parcel_holds_what_was_packed_and_is_replaced_in_place() -> None:
     big = np.arange(4000, dtype=np.int32)
     table = torch.arange(6000.0).view(60, 100)
     things = {"big": big, "same": [big], "turned": table.T, "some": table[:, ::7], "empty": torch.empty(0, 3)}
-    parcel = shelf.put({**things, "small": np.arange(3), "none": None, "text": "é", "flags": torch.ones(9000) > 0})
-    assert len(parcel.stream) < 5000
-    assert all(first % 64 == 0 for first, _ in parcel.places)
-    found = reader.get(parcel)
+    segment = shelf.put({**things, "small": np.arange(3), "none": None, "text": "é", "flags": torch.ones(9000) > 0})
+    assert len(segment.stream) < 5000
+    assert all(first % 64 == 0 for first, _ in segment.places)
+    found = reader.get(segment)
     assert found["same"][0] is found["big"]
     assert found["small"].tolist() == [0, 1, 2]
     assert found["text"] == "é"
@@ -372,14 +373,14 @@ def test_a_parcel_holds_what_was_packed_and_is_replaced_in_place() -> None:
     assert found["big"].tolist() == big.tolist()
     del found
     smaller = shelf.put({"big": big + 1})
-    assert smaller.segment == parcel.segment
+    assert smaller.segment == segment.segment
     assert reader.get(smaller)["big"].tolist() == (big + 1).tolist()
     larger = shelf.put(np.zeros(10**6))
-    assert larger.segment != parcel.segment
+    assert larger.segment != segment.segment
     reader.keep([larger])
     assert not reader.open
     shelf.clear()
-    assert unlinked([larger.segment, parcel.segment])
+    assert unlinked([larger.segment, segment.segment])
 
 
 def test_a_segment_that_is_still_read_is_closed_later() -> None:
@@ -400,7 +401,8 @@ def test_alone_and_workers_say_the_same_of_updates(pool: Pool) -> None:
     todo: LocalWork = work(local, "final")
     with one_thread():  # as federations run them: two threads add up in another order
         both = [
-            list(one.updates(todo, local.init_shared(0), private, shards(7))) for one in (Alone(inline.run), pool.of(2))
+            list(one.updates(todo, local.init_shared(0), private, shards(7)))
+            for one in (InProcess(inline.run), pool.of(2))
         ]
     for expected, found in zip(*both, strict=True):
         assert all(torch.equal(found.private[n], value) for n, value in expected.private.items())

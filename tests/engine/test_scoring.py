@@ -9,7 +9,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from edge.ragged import Ragged
 from edgefr.engine.scoring import ModelScorer
-from edgefr.methods.program import One
+from export.batches import One
+from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, own_rows, program
 
 POOL = np.arange(0, ITEMS, 2)
@@ -50,12 +51,8 @@ def test_many_users_at_once_are_scored_like_one(variant: str, personal: bool, va
     assert every.shape == (len(users), len(POOL))
     for row, user in enumerate(users):
         chosen = items[row].astype(np.int64)
-        np.testing.assert_allclose(
-            some[row], literal(local, shared, private, context, user, chosen), atol=1e-5, rtol=1e-5
-        )
-        np.testing.assert_allclose(
-            every[row], literal(local, shared, private, context, user, POOL), atol=1e-5, rtol=1e-5
-        )
+        assert_same(some[row], literal(local, shared, private, context, user, chosen))
+        assert_same(every[row], literal(local, shared, private, context, user, POOL))
     assert some.std() > 1e-3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -17,19 +18,22 @@ from cloud.settings import AggregationSettings, KnowledgeSettings
 from edge.ragged import Ragged
 from edge.sessions import Draw, SessionSampler, Windows
 from edgefr.engine import inline, sequences
-from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.federation import Federation
 from edgefr.engine.processes import Workers
 from edgefr.engine.sequences import WindowScorer
 from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import Updates
-from edgefr.methods.program import One, Window
+from export.batches import One, Window
 from privacy.plan import plan
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
-from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, NEGATIVES, private_of, program, sampler, work
+from tests.closeness import after_training, assert_same
+from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, NEGATIVES, SMALL, private_of, program, sampler, work
 
 CPU, EVERYONE = torch.device("cpu"), np.arange(CLIENTS)
+FAR = 3 * SMALL["lr"]
+"""How far Adam takes a value in the three epochs of a round."""
 SHAPES = ("sasrec", "gru4rec", "tisasrec", "fcucr", "fcucr on gru4rec", "fcucr, trained prototypes")
 lists = st.lists(st.lists(st.integers(0, ITEMS // 2), min_size=2, max_size=7), min_size=1, max_size=4)
 
@@ -49,8 +53,14 @@ class Padded(SessionSampler):
         super().__init__(*columns_of(other))
         self.length, self.more, self.other = other.length + more, more, other
 
-    def draw(self, clients: np.ndarray, purpose: str, number: int, epochs: int) -> Draw:
-        draw, more = self.other.draw(clients, purpose, number, epochs), self.more
+    def draws(
+        self, clients: np.ndarray, epochs: Mapping[str, int], number: int, whole_catalogue: bool = False
+    ) -> dict[str, Draw]:
+        found = self.other.draws(clients, epochs, number, whole_catalogue)
+        return {purpose: self._padded(draw) for purpose, draw in found.items()}
+
+    def _padded(self, draw: Draw) -> Draw:
+        more = self.more
         inputs, positives = (np.pad(part, ((0, 0), (more, 0)), mode="edge") for part in (draw.inputs, draw.positives))
         negatives = np.pad(draw.negatives, ((0, 0), (0, 0), (more, 0), (0, 0)), mode="edge")
         real, times = (
@@ -66,7 +76,7 @@ def columns_of(draws: SessionSampler, current: np.ndarray | None = None) -> tupl
 
 
 def double(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Float64: Adam makes whole steps of what float32 rounds off where a gradient is nothing else."""
+    """In float64; `tests.closeness` says why."""
     return {name: value.double() for name, value in tensors.items()}
 
 
@@ -106,7 +116,7 @@ def test_a_longer_window_with_nothing_in_it_changes_nothing(variant: str, rows: 
     assert narrow.keys() == wide.keys()
     for name, value in narrow.items():
         rest = wide[name][:, : wide[name].shape[1] - value.shape[1]]
-        torch.testing.assert_close(wide[name][:, rest.shape[1] :], value, atol=1e-8, rtol=0, msg=name)
+        assert_same(wide[name][:, rest.shape[1] :], value, adam=FAR, name=name)
         assert "previous" in name or not rest.any(), f"padding moved {name}"
 
 
@@ -121,7 +131,7 @@ def test_clients_in_another_order_learn_the_same(variant: str, rows: list[list[i
         whole(inline.run(todo, shared, double(private_of(local, who)), who), len(rows)) for who in (clients, order)
     )
     for name, value in mixed.items():
-        torch.testing.assert_close(value, straight[name][order], atol=1e-9, rtol=0, msg=name)
+        assert_same(value, straight[name][order], adam=FAR, name=name)
 
 
 def test_a_client_without_a_session_moves_nothing_and_nobody() -> None:
@@ -131,13 +141,13 @@ def test_a_client_without_a_session_moves_nothing_and_nobody() -> None:
     draws = SessionSampler(*columns_of(draws, draws.current))
     for variant in SHAPES:
         local = program(variant)
-        shared, private = local.init_shared(3), private_of(local, EVERYONE)
+        shared, private = double(local.init_shared(3)), double(private_of(local, EVERYONE))
         found = whole(inline.run(work(local, draws), shared, private, EVERYONE), CLIENTS)
         others = np.delete(EVERYONE, 4)
         own = {name: value[torch.from_numpy(others)] for name, value in private.items()}
         alone = whole(inline.run(work(local, draws), shared, own, others), CLIENTS - 1)
         for name, value in found.items():
-            torch.testing.assert_close(value[others], alone[name], atol=1e-6, rtol=0, msg=name)
+            assert_same(value[others], alone[name], adam=FAR, name=name)
             assert name.startswith("private") or name == "message" or not value[4].any(), name
 
 
@@ -157,12 +167,12 @@ def test_scores_are_each_users_last_prediction_times_items(variant: str) -> None
         numbers, real, times = parts
         window = Window(numbers, numbers, real, real, times=times)
         last = local.predicted(own, local.features(own, window), real)[-1]
-        assert sampled[row] == pytest.approx((shared["item"][items[row]] @ last).numpy(), abs=1e-5)
-        assert full[row] == pytest.approx((shared["item"][pool] @ last).numpy(), abs=1e-5)
+        assert_same(sampled[row], shared["item"][items[row]] @ last)
+        assert_same(full[row], shared["item"][pool] @ last)
         vectors = local.vectors(own, One(numbers, numbers, real, real))
         user_vector = local.user(own, One(numbers, numbers, real, real, history=window), vectors, vectors)
         scores = local.score(own, window, shared["item"][items[row]], user_vector)
-        assert scores.numpy() == pytest.approx(sampled[row], abs=1e-5)
+        assert_same(scores, sampled[row])
 
 
 @pytest.mark.parametrize("variant", SHAPES)
@@ -172,19 +182,19 @@ def test_scores_depend_on_no_other_user_and_on_no_padding(variant: str) -> None:
     base = WindowScorer(local, shared, private, view, pool, CPU)(EVERYONE, items)
     noise = np.where(view.real > 0, view.items, 17), view.real, np.where(view.real > 0, view.times, 1e6)
     noisy = Windows(noise[0], noise[1], noise[2].astype(np.float32))
-    assert base == pytest.approx(WindowScorer(local, shared, private, noisy, pool, CPU)(EVERYONE, items), abs=1e-5)
+    assert_same(WindowScorer(local, shared, private, noisy, pool, CPU)(EVERYONE, items), base)
     for user in EVERYONE:
         own = {name: value.clone() * (1 if name in shared else 3) for name, value in private.items()}
         for name in own:
             own[name][user] = private[name][user]
         alone = WindowScorer(local, shared, own, view, pool, CPU)(np.array([user]), items[:1])
-        assert alone[0] == pytest.approx(base[user], abs=1e-5)
+        assert_same(alone[0], base[user])
 
 
-# --- a crew ----------------------------------------------------------------------------------------------------------
+# --- a backend --------------------------------------------------------------------------------------------------------
 
 
-def rounds(crew: Crew, variant: str) -> Federation:
+def rounds(backend: Backend, variant: str) -> Federation:
     """Two rounds with a knowledge base in shards of four."""
     local = program(variant)
     f = Federation(
@@ -195,7 +205,7 @@ def rounds(crew: Crew, variant: str) -> Federation:
         aggregation=AggregationSettings(weights="size"),
         plan=plan(PrivacySettings(), 2, CLIENTS, CLIENTS),
         device=CPU,
-        crew=crew,
+        backend=backend,
     )
     if local.settings.reply:
         base = KnowledgeBase(local.settings.reply, KnowledgeSettings(top_k=2))
@@ -206,10 +216,10 @@ def rounds(crew: Crew, variant: str) -> Federation:
 
 
 def test_worker_processes_give_the_same_bits() -> None:
-    crew = Workers(2)
+    backend = Workers(2)
     try:
         for variant in ("fcucr", "fcucr as released", "gru4rec"):
-            found, expected = rounds(crew, variant), rounds(Alone(inline.run), variant)
+            found, expected = rounds(backend, variant), rounds(InProcess(inline.run), variant)
             for kind in ("shared", "private"):
                 mine, theirs = getattr(found, kind), getattr(expected, kind)
                 assert mine.keys() == theirs.keys()
@@ -221,12 +231,12 @@ def test_worker_processes_give_the_same_bits() -> None:
                 assert found.private["prototype"].any()
             assert (found.shared["item"] != program(variant).init_shared(3)["item"]).any()
     finally:
-        crew.close()
+        backend.close()
 
 
 def test_a_round_is_the_mean_of_its_clients_weighed_by_targets() -> None:
     """A client's size is how many targets its window has: at most `length`, however long the session."""
-    f = rounds(Alone(inline.run), "sasrec")
+    f = rounds(InProcess(inline.run), "sasrec")
     local = program("sasrec")
     shared = local.init_shared(3)
     for number in (1, 2):
@@ -236,4 +246,4 @@ def test_a_round_is_the_mean_of_its_clients_weighed_by_targets() -> None:
         weight = weight / weight.sum()
         shared = {n: (v + torch.tensordot(weight, updates[n].double(), 1)).float() for n, v in shared.items()}
     for name, value in shared.items():
-        torch.testing.assert_close(f.shared[name], value, atol=1e-6, rtol=0)
+        assert_same(f.shared[name], value, **after_training(local.phases, 6, shared), name=name)

@@ -15,10 +15,10 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine import inline
+from edgefr.engine.aggregate import SHORT, Joint, Terms, release, released_values, restricted
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.engine.processes import Workers
-from edgefr.engine.release import SHORT, Joint, Terms, release, released_values, restricted
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
@@ -32,6 +32,7 @@ from privacy.errors import InputError
 from privacy.mechanism import noise_of_sum
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
+from tests.closeness import assert_same
 
 CLIENTS, ITEMS, DIM, K = 12, 30, 4, 40
 EVERYONE = np.arange(CLIENTS)
@@ -55,7 +56,7 @@ def program(kind: str = "rows") -> Any:
 
 
 def federation(
-    shard_size: int = 5, rule: str = "mean", crew: Any = None, kind: str = "rows", **privacy: Any
+    shard_size: int = 5, rule: str = "mean", backend: Any = None, kind: str = "rows", **privacy: Any
 ) -> Federation:
     settings = PrivacySettings.model_validate(privacy)
     made = restricted(program(kind), settings.tensors)
@@ -67,7 +68,7 @@ def federation(
         aggregation=AggregationSettings(rule=rule),  # type: ignore[arg-type]
         plan=plan(settings, 5, CLIENTS, CLIENTS, dimension=released_values(made, settings.project)),
         device=torch.device("cpu"),
-        crew=crew,
+        backend=backend,
     )
 
 
@@ -99,6 +100,11 @@ def flat(made: Federation, change: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([change[name].ravel() for name in made._shapes()])
 
 
+def largest(made: Federation) -> float:
+    """The largest shared value: a change of the model is the difference of two of them."""
+    return max(float(value.abs().max()) for value in made.shared.values())
+
+
 @pytest.mark.parametrize("kind", ["rows", "dense"])
 @pytest.mark.parametrize("clip", [None, 0.01])
 def test_a_projected_round_is_the_mean_of_clipped_projections_taken_back(kind: str, clip: float | None) -> None:
@@ -110,7 +116,7 @@ def test_a_projected_round_is_the_mean_of_clipped_projections_taken_back(kind: s
         assert (np.linalg.norm(short, axis=1) > clip).any()
         short *= np.minimum(1.0, clip / np.linalg.norm(short, axis=1))[:, None]
     expected = projection.back(short.mean(axis=0))
-    np.testing.assert_allclose(flat(made, moved(made)), expected, rtol=1e-4, atol=1e-6)
+    assert_same(flat(made, moved(made)), expected, size=largest(made), inputs=torch.float32)
     norms = np.sort(np.concatenate(made.counters.norms))
     np.testing.assert_allclose(norms, np.sort(np.linalg.norm(projection.forth(vectors), axis=1)), rtol=1e-5)
 
@@ -166,16 +172,16 @@ def test_every_round_has_a_projection_of_its_own() -> None:
 def test_shards_do_not_matter_to_a_projection(shard_size: int) -> None:
     one = federation(project=K, clip=0.3)
     other = federation(shard_size, project=K, clip=0.3)
-    np.testing.assert_allclose(flat(other, moved(other)), flat(one, moved(one)), atol=1e-6)
+    assert_same(flat(other, moved(other)), flat(one, moved(one)), size=largest(one), inputs=torch.float32)
 
 
 def test_workers_project_like_this_process() -> None:
-    crew = Workers(1)
+    backend = Workers(1)
     try:
-        one, other = (federation(project=K, clip=0.3, crew=crew), federation(project=K, clip=0.3))
+        one, other = (federation(project=K, clip=0.3, backend=backend), federation(project=K, clip=0.3))
         np.testing.assert_array_equal(flat(one, moved(one)), flat(other, moved(other)))
     finally:
-        crew.close()
+        backend.close()
 
 
 @pytest.mark.parametrize(("trust", "count"), [("local", CLIENTS), ("central", 1)])
@@ -192,7 +198,7 @@ def test_noise_is_drawn_for_the_projected_values(trust: str, count: int) -> None
     assert noise is not None
     draw = noise_of_sum("laplace", noise.scale, count, (K,), keyed.generator(0, "noise projected", 1))
     expected = Projection.of_round(0, 1, width, K).back(draw) / CLIENTS
-    np.testing.assert_allclose(difference, expected, rtol=1e-4, atol=1e-6)
+    assert_same(difference, expected, size=largest(loud), inputs=torch.float32)
 
 
 def test_only_the_named_tensors_move_and_only_they_are_released() -> None:

@@ -18,16 +18,17 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edgefr import checkpoint
 from edgefr.engine import debug, inline
-from edgefr.engine.crew import Alone, Crew
+from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.federation import Federation, Group
 from edgefr.engine.footprint import round_work
 from edgefr.engine.processes import Workers
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.tables import PrivateRows, tables_of, tensors_of
-from edgefr.methods.program import One
+from export.batches import One
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
+from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
 
 EVERYONE = np.arange(CLIENTS)
@@ -63,7 +64,7 @@ def test_a_copy_is_apart_from_what_it_was_made_of() -> None:
     assert (before.rows(one, one).item(), own.rows(one, one).item()) == (1.0, 2.0)
 
 
-def federation(crew: Crew, variant: str = "fedrap", rule: str = "mean") -> Federation:
+def federation(backend: Backend, variant: str = "fedrap", rule: str = "mean") -> Federation:
     return Federation(
         program(variant),
         clients=CLIENTS,
@@ -72,7 +73,7 @@ def federation(crew: Crew, variant: str = "fedrap", rule: str = "mean") -> Feder
         aggregation=AggregationSettings.model_validate({"rule": rule}),
         plan=plan(PrivacySettings(), 5, CLIENTS, CLIENTS, "uniform"),
         device=torch.device("cpu"),
-        crew=crew,
+        backend=backend,
     )
 
 
@@ -91,7 +92,7 @@ def same(first: Federation, second: Federation) -> None:
 
 
 def test_rounds_keep_rows_of_those_who_took_part_alone() -> None:
-    made = rounds(federation(Alone(inline.run)), 1)
+    made = rounds(federation(InProcess(inline.run)), 1)
     own = cast(PrivateRows, made.tables["personal"])
     held = own.rows(*pairs(CLIENTS, ITEMS)).view(CLIENTS, ITEMS, -1).abs().sum(2) > 0
     assert not held[[n for n in range(CLIENTS) if n not in EVERYONE[1::2]]].any()
@@ -106,23 +107,23 @@ KINDS = [("fedrap", "mean"), ("gpfedrec", "graph")]
 
 @pytest.mark.parametrize(("variant", "rule"), KINDS)
 def test_workers_and_the_loop_keep_the_same_rows(variant: str, rule: str) -> None:
-    alone = rounds(federation(Alone(inline.run), variant, rule), 1, 2, 3)
-    crew = Workers(2)
+    alone = rounds(federation(InProcess(inline.run), variant, rule), 1, 2, 3)
+    backend = Workers(2)
     try:
-        same(alone, rounds(federation(crew, variant, rule), 1, 2, 3))
+        same(alone, rounds(federation(backend, variant, rule), 1, 2, 3))
     finally:
-        crew.close()
-    slow = rounds(federation(Alone(debug.run), variant, rule), 1, 2, 3)
+        backend.close()
+    slow = rounds(federation(InProcess(debug.run), variant, rule), 1, 2, 3)
     for name, value in alone.shared.items():
-        torch.testing.assert_close(value, slow.shared[name], atol=1e-4, rtol=1e-3)
+        assert_same(value, slow.shared[name], name=name)
     for name, table in alone.tables.items():
         found, expected = (held.rows(*pairs(CLIENTS, ITEMS)) for held in (table, slow.tables[name]))
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+        assert_same(found, expected, name=name)
 
 
 @pytest.mark.parametrize(("variant", "rule"), KINDS)
 def test_a_federation_goes_on_from_its_checkpoint(variant: str, rule: str, tmp_path: Path) -> None:
-    whole, first, second = (federation(Alone(inline.run), variant, rule) for _ in range(3))
+    whole, first, second = (federation(InProcess(inline.run), variant, rule) for _ in range(3))
     rounds(whole, 1, 2, 3)
     rounds(first, 1, 2)
     checkpoint.write(tmp_path, 2, first.state(), "this")
@@ -134,7 +135,7 @@ def test_a_federation_goes_on_from_its_checkpoint(variant: str, rule: str, tmp_p
 
 @pytest.mark.parametrize("block", [1 << 24, 100])
 def test_scores_read_the_users_own_rows(block: int) -> None:
-    made = rounds(federation(Alone(inline.run)), 1, 2)
+    made = rounds(federation(InProcess(inline.run)), 1, 2)
     own, pool, users = cast(PrivateRows, made.tables["personal"]), np.arange(0, ITEMS, 2), np.array([5, 0, 17])
     context, cpu = Ragged.empty(CLIENTS), torch.device("cpu")
     score = ModelScorer(
@@ -158,7 +159,7 @@ def test_scores_read_the_users_own_rows(block: int) -> None:
             batch = One(items, items, items, items)
             vectors = made.program.vectors(tensors, batch)
             expected = made.program.score(tensors, batch, vectors, made.program.user(tensors, batch, None, vectors))
-            np.testing.assert_allclose(found[slot], expected.numpy(), atol=1e-5, rtol=1e-4)
+            assert_same(found[slot], expected)
     empty = {"personal": PrivateRows(own.items, own.width)}
     plain = ModelScorer(made.program, made.shared, made.private, context, pool, ITEMS, cpu, tables=empty)
     assert np.abs(plain(users, None) - score(users, None)).max() > 1e-3
@@ -176,7 +177,7 @@ def literal_graph(before: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tens
 
 def test_what_clients_get_and_the_broadcast_are_those_of_whole_tables() -> None:
     """Two rounds of half the clients each; nobody's table is laid out but here."""
-    made = federation(Alone(inline.run), "gpfedrec", rule="graph")
+    made = federation(InProcess(inline.run), "gpfedrec", rule="graph")
     for number in (1, 2):
         cohort = EVERYONE[number % 3 :: 2]
         before = made.shared["item"].clone()
@@ -188,35 +189,35 @@ def test_what_clients_get_and_the_broadcast_are_those_of_whole_tables() -> None:
         whole[changes.client, changes.rows] += changes.values
         personal, mean = literal_graph(before, whole)
         rounds(made, number)
-        torch.testing.assert_close(made.shared["item"].double(), mean, atol=1e-5, rtol=1e-4)
+        assert_same(made.shared["item"], mean)
         got = made.tables["received.item"].rows(*pairs(CLIENTS, ITEMS)).view(CLIENTS, ITEMS, -1)
-        torch.testing.assert_close(got[torch.from_numpy(cohort)].double(), personal, atol=1e-5, rtol=1e-4)
+        assert_same(got[torch.from_numpy(cohort)], personal)
         others = torch.from_numpy(np.setdiff1d(EVERYONE, cohort))
         assert torch.equal(got[others], made.shared["item"].expand(len(others), -1, -1))
         assert float((personal - mean).abs().max()) > 1e-2, "all clients got the same, so nothing was compared"
 
 
 def test_before_any_round_everybody_gets_the_first_broadcast() -> None:
-    made = federation(Alone(inline.run), "gpfedrec", rule="graph")
+    made = federation(InProcess(inline.run), "gpfedrec", rule="graph")
     got = made.tables["received.item"].rows(*pairs(CLIENTS, ITEMS)).view(CLIENTS, ITEMS, -1)
     assert torch.equal(got, made.shared["item"].expand(CLIENTS, -1, -1))
 
 
 def test_the_graph_wants_everybody_to_start_from_one_broadcast() -> None:
-    made = federation(Alone(inline.run), "gpfedrec", rule="graph")
+    made = federation(InProcess(inline.run), "gpfedrec", rule="graph")
     late = [Group(EVERYONE[:3], 1, made.shared), Group(EVERYONE[3:], 1, made.shared)]
     with pytest.raises(InputError, match="than async"):
         made.round(1, late, work(made.program).sampler, interactions())
 
 
 def test_whole_tables_and_single_rows_of_what_clients_get_are_the_same() -> None:
-    made = rounds(federation(Alone(inline.run), "gpfedrec", rule="graph"), 1)
+    made = rounds(federation(InProcess(inline.run), "gpfedrec", rule="graph"), 1)
     table = made.tables["received.item"]
     client, item = pairs(CLIENTS, ITEMS)
     whole = table.rows(client, item)
     single = torch.cat([table.rows(client[at::40], item[at::40]) for at in range(40)])
     back = np.argsort(np.concatenate([np.arange(len(client))[at::40] for at in range(40)]))
-    torch.testing.assert_close(single[torch.from_numpy(back)], whole, atol=1e-6, rtol=1e-5)
+    assert_same(single[torch.from_numpy(back)], whole)
 
 
 def test_a_table_of_ones_own_is_sent_down_and_private_rows_are_not() -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from edge import Recommender, open_bundle
-from edgefr.methods.program import One
-from export.bundle import export_bundles
+from export.batches import One
 from export.footprint import Footprint, Footprints
-from export.quality import HeldOut
+from export.model import HeldOut
 from export.variants import ClassLimits, Rules
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.export import worlds
 
 
@@ -49,7 +49,7 @@ def test_fp32_bundles_score_like_the_program(kind: str) -> None:
     out, rows = worlds.exported(kind)
     recommender = Recommender(out / "laptop")
     for name in recommender.users:
-        np.testing.assert_allclose(recommender.scores(name), literal(kind, int(name[1:])), atol=1e-5)
+        assert_same(recommender.scores(name), literal(kind, int(name[1:])), name=name)
     assert rows["laptop"]["parity_users"] == 3
     assert rows["laptop"]["max_score_error"] < 1e-5
     assert rows["laptop"]["top10_equal"] == 1.0
@@ -107,14 +107,14 @@ def times(folder: Path) -> dict[Path, int]:
 
 
 def test_exporting_again_gives_the_same_bundle_and_changes_nothing(tmp_path: Path) -> None:
-    first = export_bundles(**worlds.arguments("fedmf", tmp_path))
+    first = worlds.export(**worlds.arguments("fedmf", tmp_path))
     before = times(tmp_path)
-    second = export_bundles(**worlds.arguments("fedmf", tmp_path))
+    second = worlds.export(**worlds.arguments("fedmf", tmp_path))
     assert [row["bundle_id"] for row in second] == [row["bundle_id"] for row in first]
     assert [row["written"] for row in first + second] == [True] * 4 + [False] * 4
     assert times(tmp_path) == before
     with pytest.raises(InputError, match=r"laptop holds another bundle .*choose another folder"):
-        export_bundles(**worlds.arguments("fedmf", tmp_path) | {"created": "2027-01-01"})
+        worlds.export(**worlds.arguments("fedmf", tmp_path) | {"created": "2027-01-01"})
     assert times(tmp_path) == before
 
 
@@ -124,13 +124,13 @@ def test_bundles_expire_when_asked_to(tmp_path: Path) -> None:
         "users_of": {},
     }
     days = 36_000  # the world's run was made in 2026
-    export_bundles(**arguments, expires_days=days)
+    worlds.export(**arguments, expires_days=days)
     manifest = open_bundle(tmp_path / "a" / "laptop").manifest
     assert manifest.expires == "2125-06-15T10:00:00+00:00"
     assert "refused by devices from 2125-06-15" in (tmp_path / "a" / "laptop" / "MODEL_CARD.md").read_text()
     with pytest.raises(InputError, match="expired on 2125-06-15"):
         open_bundle(tmp_path / "a" / "laptop", now=datetime(2125, 6, 16))
-    assert export_bundles(**arguments, expires_days=days)[0]["written"] is False
+    assert worlds.export(**arguments, expires_days=days)[0]["written"] is False
 
 
 def test_a_client_without_a_head_is_exported_without_one(tmp_path: Path) -> None:
@@ -139,20 +139,20 @@ def test_a_client_without_a_head_is_exported_without_one(tmp_path: Path) -> None
         "classes": {"laptop": ClassLimits(8000, 20)},
     }
     arguments |= {"private": {"user": arguments["private"]["user"]}, "users_of": {"laptop": [0, 5]}}
-    export_bundles(**arguments)
+    worlds.export(**arguments)
     recommender = Recommender(tmp_path / "laptop")
     vectors = arguments["program"].vectors(arguments["shared"], One(*[torch.arange(worlds.ITEMS)] * 4))
     expected = vectors @ arguments["private"]["user"][5]
-    np.testing.assert_allclose(recommender.scores("u5"), expected.numpy(), atol=1e-5)
+    assert_same(recommender.scores("u5"), expected)
 
 
 def test_a_class_without_users_serves_new_devices(tmp_path: Path) -> None:
     arguments = worlds.arguments("fedmf", tmp_path)
-    rows = export_bundles(**arguments | {"classes": {"laptop": ClassLimits(8000, 20)}, "users_of": {}, "seed": 4})
+    rows = worlds.export(**arguments | {"classes": {"laptop": ClassLimits(8000, 20)}, "users_of": {}, "seed": 4})
     assert (rows[0]["parity_users"], rows[0]["max_score_error"], rows[0]["top10_equal"]) == (0, None, None)
     fresh = arguments["program"].init_private(4, torch.tensor([worlds.USERS]))["user"][0]
     expected = arguments["shared"]["item"] @ fresh
-    np.testing.assert_allclose(Recommender(tmp_path / "laptop").scores(), expected.numpy(), atol=1e-6)
+    assert_same(Recommender(tmp_path / "laptop").scores(), expected)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(privacy.files.os, "rename", full)
     with pytest.raises(InputError, match=r"cannot write .*laptop: No space left on device; nothing was changed"):
-        export_bundles(**worlds.arguments("fedmf", tmp_path))
+        worlds.export(**worlds.arguments("fedmf", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -201,20 +201,20 @@ def diverged(arguments: dict) -> dict:
 def test_parts_that_do_not_belong_together_are_refused(change, message: str, tmp_path: Path) -> None:
     arguments = worlds.arguments("fedmf", tmp_path / "out")
     with pytest.raises(InputError, match=message):
-        export_bundles(**arguments | change(arguments))
+        worlds.export(**arguments | change(arguments))
     assert not (tmp_path / "out").exists() or list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_history_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="transfr reads past positives: give history"):
-        export_bundles(**worlds.arguments("mean", tmp_path) | {"history": None})
+        worlds.export(**worlds.arguments("mean", tmp_path) | {"history": None})
 
 
 def test_a_folder_that_holds_something_else_is_refused_first(tmp_path: Path) -> None:
     (tmp_path / "phone").mkdir()
     (tmp_path / "phone" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match=r"phone is in the way: .*no manifest\.json"):
-        export_bundles(**worlds.arguments("fedmf", tmp_path))
+        worlds.export(**worlds.arguments("fedmf", tmp_path))
     assert [p.name for p in tmp_path.rglob("*")] == ["phone", "thesis.txt"]
 
 
@@ -233,15 +233,15 @@ def test_a_broken_encoder_folder_is_refused(change, message: str, tmp_path: Path
     broken = shutil.copytree(worlds.student(), tmp_path / "student")
     change(broken)
     with pytest.raises(InputError, match=message):
-        export_bundles(**worlds.arguments("transfr", tmp_path / "out") | {"encoder": broken})
+        worlds.export(**worlds.arguments("transfr", tmp_path / "out") | {"encoder": broken})
 
 
 def test_settings_the_encoder_cannot_take_are_refused(tmp_path: Path) -> None:
     arguments = worlds.arguments("transfr", tmp_path)
     with pytest.raises(InputError, match=r"max_tokens must be from 3 to 32.*got 33"):
-        export_bundles(**arguments | {"max_tokens": 33})
+        worlds.export(**arguments | {"max_tokens": 33})
     with pytest.raises(InputError, match="unknown pooling 'max'"):
-        export_bundles(**arguments | {"pooling": "max"})
+        worlds.export(**arguments | {"pooling": "max"})
 
 
 def test_an_encoder_that_gives_other_vectors_on_the_device_is_refused(
@@ -254,12 +254,12 @@ def test_an_encoder_that_gives_other_vectors_on_the_device_is_refused(
     monkeypatch.setattr(export.encoders, "encoder_graph", lambda *arguments: graph)
     monkeypatch.setattr(export.encoders, "torch_vectors", lambda *arguments: true(*arguments) + np.float32(2e-4))
     with pytest.raises(InputError, match=r"its tokenizer\.json and its tokenizer disagree"):
-        export_bundles(**worlds.arguments("transfr", tmp_path))
+        worlds.export(**worlds.arguments("transfr", tmp_path))
 
 
 def test_only_offered_items_are_recommended(tmp_path: Path) -> None:
     arguments = worlds.arguments("mean", tmp_path / "bundles")
-    export_bundles(**arguments, offered=[1, 4, 7])
+    worlds.export(**arguments, offered=[1, 4, 7])
     bundle = next(p for p in (tmp_path / "bundles").iterdir() if p.is_dir())
     allowed = {arguments["item_ids"][item] for item in (1, 4, 7)}
     recommender = Recommender(bundle)
@@ -274,7 +274,7 @@ HELD = HeldOut(np.arange(12), np.arange(12) + 20)
 def test_rows_say_what_a_variant_keeps_and_what_it_costs(tmp_path: Path) -> None:
     slow = ClassLimits(8000, 20, seconds=lambda work: work.flops / 1e9, watts=2.0)
     arguments = worlds.arguments("transfr", tmp_path) | {"classes": {"laptop": slow}, "users_of": {}}
-    (row,) = export_bundles(**arguments, held_out=HELD, footprints=Footprints(tmp_path / "kept.json", ten))
+    (row,) = worlds.export(**arguments, held_out=HELD, footprints=Footprints(tmp_path / "kept.json", ten))
     assert row["variant"] == "f16+encoder-f16"  # keeps all of f32's to the second place, at half the size
     assert 0.995 < row["overlap"] <= 1
     assert row["hr_kept"] == 1.0
@@ -295,12 +295,12 @@ def ten(bundle: Path) -> Footprint:
 def test_a_variant_that_loses_too_much_is_refused_and_said_so(tmp_path: Path) -> None:
     arguments = worlds.arguments("transfr", tmp_path) | {"users_of": {}, "held_out": HELD}
     arguments |= {"classes": {"phone": ClassLimits(8000, 20, storage_mb=0.075), "laptop": ClassLimits(8000, 20)}}
-    found = {row["class"]: row for row in export_bundles(**arguments, rules=Rules(max_loss=0.99, min_overlap=0.0))}
+    found = {row["class"]: row for row in worlds.export(**arguments, rules=Rules(max_loss=0.99, min_overlap=0.0))}
     assert found["phone"]["variant"] == "f16+encoder-i4"
     assert found["phone"]["overlap"] < 1
     shutil.rmtree(tmp_path)
     strict = Rules(max_loss=0.99, min_overlap=(1 + found["phone"]["overlap"]) / 2)
-    found = {row["class"]: row for row in export_bundles(**arguments, rules=strict)}
+    found = {row["class"]: row for row in worlds.export(**arguments, rules=strict)}
     assert found["phone"]["variant"] in ("f32", "f16", "i8")
     why = {passed["variant"]: passed["why"] for passed in found["phone"]["passed_over"]}
     assert "of the top 10, less than" in why["f16+encoder-i4"]
@@ -310,5 +310,5 @@ def test_a_class_whose_every_variant_loses_too_much_fails_the_export(tmp_path: P
     arguments = worlds.arguments("mean", tmp_path) | {"users_of": {}, "held_out": HELD}
     arguments |= {"classes": {"watch": ClassLimits(8000, 20, storage_mb=0.0135)}}
     with pytest.raises(InputError, match=r"device class watch: all that fits loses too much \(i8 keeps 0\.\d{3} of"):
-        export_bundles(**arguments, rules=Rules(min_overlap=1.0))
+        worlds.export(**arguments, rules=Rules(min_overlap=1.0))
     assert not (tmp_path / "watch").exists()

@@ -13,9 +13,10 @@ from safetensors.numpy import save_file
 
 from export.encoders import Form, Reading, encoder_of, stage_encoders, torch_vectors
 from export.graphs import load_encoder
-from export.stage import Stage
+from export.staging import Staging
 from export.trace import IR, OPSET
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.export import worlds
 
 TEXTS = [*worlds.titles(), ""]
@@ -25,13 +26,13 @@ def reading(vocabulary: int | None = None, max_tokens: int = 32) -> Reading:
     return Reading("mean", max_tokens, vocabulary, TEXTS)
 
 
-def staged(root: Path, how: Reading, **students: Path) -> tuple[Stage, dict[str, Form]]:
-    stage = Stage(root)
+def staged(root: Path, how: Reading, **students: Path) -> tuple[Staging, dict[str, Form]]:
+    stage = Staging(root)
     return stage, stage_encoders(stage, {"": worlds.student()} | {n[1:]: f for n, f in students.items()}, how)
 
 
 @cache
-def small() -> tuple[Stage, dict[str, Form]]:
+def small() -> tuple[Staging, dict[str, Form]]:
     """Forms of the world's encoder with 60 pieces and 16 tokens at most."""
     return staged(worlds.folder("encoders"), reading(60))
 
@@ -124,7 +125,7 @@ def test_a_narrow_student_gives_vectors_of_the_items_width(tmp_path: Path) -> No
     plain = torch_vectors(load_encoder(narrow(), "mean"), worlds.student(), worlds.titles(), 16)
     mapped = plain @ worlds.weights("projection", (24, worlds.WIDTH)).numpy()
     mapped += worlds.weights("bias", (worlds.WIDTH,)).numpy()
-    np.testing.assert_allclose(encoder_of(stage, record).encode(worlds.titles()), mapped, atol=1e-4)
+    assert_same(encoder_of(stage, record).encode(worlds.titles()), mapped)
     assert forms["1x24-f32"].cosine < 0.9  # another model altogether: the cosine is to the run's own encoder
 
 
@@ -144,7 +145,7 @@ def test_a_model_with_fewer_pieces_than_its_tokenizer_is_refused(tmp_path: Path)
     config = BertConfig(vocab_size=50, hidden_size=48, num_hidden_layers=1, num_attention_heads=4)
     BertModel(config).save_pretrained(folder)
     with pytest.raises(InputError, match="knows 50 pieces, the tokenizer has more"):
-        stage_encoders(Stage(tmp_path / "stage"), {"": folder}, reading())
+        stage_encoders(Staging(tmp_path / "stage"), {"": folder}, reading())
 
 
 def test_a_form_far_from_torch_is_named_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,31 +1,25 @@
 """The gate: graphs that do not do what torch does are refused."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
 
 from edgefr.methods.anchored import Anchored
-from edgefr.methods.program import TensorSpec
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
 from export.graphs import score_graph
 from export.trace import IR, OPSET
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.export import worlds
 
 
-def toy(score, needs_history: bool = False) -> SimpleNamespace:
+def toy(score) -> FedMF:
     """A program of one shared table and one private vector with this score function."""
-    return SimpleNamespace(
-        name="toy",
-        specs={"item": TensorSpec((9, 4), "shared", "rows"), "user": TensorSpec((4,), "private")},
-        frozen={},
-        needs_history=needs_history,
-        vectors=lambda tensors, batch: batch.rows(tensors["item"]),
-        user=lambda tensors, batch, history, vectors: batch.own(tensors["user"]),
-        score=score,
-    )
+    made = FedMF(FedMFSettings(dim=4), items=9, local_epochs=1)
+    made.name, made.score = "toy", score
+    return made
 
 
 def run(model, **inputs: np.ndarray) -> np.ndarray:
@@ -56,9 +50,9 @@ def test_a_clients_scorer_is_an_input_and_its_constant_joins_every_score(kind: s
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     given = {"items.item": shared["item"].numpy()} | {f"private.{n}": value.numpy() for n, value in mine.items()}
     expected = worlds.literal(program, shared | mine, np.arange(3))
-    np.testing.assert_allclose(session.run(None, given)[0], expected, atol=1e-5)
+    assert_same(session.run(None, given)[0], expected)
     more = given | {"private.scorer.bias": given["private.scorer.bias"] + 1}
-    np.testing.assert_allclose(session.run(None, more)[0], expected + 1, atol=1e-5)
+    assert_same(session.run(None, more)[0], expected + 1)
 
 
 def test_the_past_of_an_anchored_program_is_no_input() -> None:

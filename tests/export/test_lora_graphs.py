@@ -15,10 +15,11 @@ from edgefr.engine import optimisers
 from edgefr.methods.transfr.lora import LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.graphs import score_graph, vectors_graph
-from export.rehearsal import Rehearsal, first_values, rehearse
+from export.step_check import StepCheck, check_step, first_values
 from export.steps import Layout, Step, step_graph
 from export.trace import open_session
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.export.worlds import literal
 from tests.methods import berts
 
@@ -34,7 +35,7 @@ def program() -> LoRATransFR:
 
 
 @cache
-def federated() -> tuple[Any, Rehearsal]:
+def federated() -> tuple[Any, StepCheck]:
     return step_graph(program(), program().phases[0], MATHS)
 
 
@@ -52,7 +53,7 @@ def test_a_step_trains_like_torch_for_every_batch_size() -> None:
 
 
 def test_the_rehearsal_moves_every_matrix() -> None:
-    """B is away from zero where it starts, or A would have no gradient; and what is rehearsed does move."""
+    """B is away from zero where it starts, or A would have no gradient; and what is checked does move."""
     step = Step(program(), program().phases[0], MATHS, Layout.of(program(), program().phases[0]), program().frozen)
     start = first_values(step)
     parts = step.layout.split(start["theta"])
@@ -78,7 +79,7 @@ def test_a_weight_that_differs_is_found_by_the_gate() -> None:
     tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 1.01, name))
     step = Step(program(), program().phases[0], MATHS, Layout.of(program(), program().phases[0]), program().frozen)
     with pytest.raises(InputError, match=r"differs from torch by .* at step 1"):
-        rehearse("spoilt graph", graph, step)
+        check_step("spoilt graph", graph, step)
 
 
 def test_scores_from_tokens_are_those_of_the_simulation() -> None:
@@ -102,4 +103,4 @@ def test_scores_from_tokens_are_those_of_the_simulation() -> None:
         tokens = made.frozen["tokens"][part].numpy()
         (vectors,) = read.run(None, {n: v for n, v in (feeds | {"items.tokens": tokens}).items() if n in inputs})
         (got,) = score.run(None, {n: v for n, v in (feeds | {"items.vectors": vectors}).items() if n in wanted})
-        np.testing.assert_allclose(got, expected[part], atol=1e-5)
+        assert_same(got, expected[part])

@@ -36,6 +36,20 @@ def test_tables_that_cannot_be_stored_are_refused() -> None:
         table_fp16(np.array([[70000.0]], np.float32))
 
 
+@pytest.mark.parametrize("stored", [table_int8, table_fp16])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_model_that_diverged_is_called_that_in_every_precision(stored, value) -> None:
+    with pytest.raises(InputError, match="not finite: the model has diverged"):
+        stored(np.array([[1.0, value], [0.0, 2.0]], np.float32))
+
+
+def test_fp16_takes_what_it_can_hold_and_nothing_beyond() -> None:
+    largest = np.array([[65504.0, -65504.0]], np.float32)
+    np.testing.assert_array_equal(table_fp16(largest).astype(np.float32), largest)
+    with pytest.raises(InputError, match="65,504"):
+        table_fp16(np.array([[0.0, -65505.0]], np.float32))
+
+
 def test_cosine_of_paired_rows() -> None:
     a = np.array([[1, 0], [1, 1], [0, 0], [0, 0]], np.float32)
     b = np.array([[0, 2], [2, 2], [0, 0], [1, 0]], np.float32)

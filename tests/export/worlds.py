@@ -12,11 +12,14 @@ import numpy as np
 import torch
 
 from edgefr.methods import METHODS
-from edgefr.methods.program import One
+from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from export.bundle import export_bundles
+from export.batches import One
+from export.bundle import Provenance, Targets, export_bundles
+from export.encoders import TextEncoders
 from export.graphs import load_encoder
+from export.model import Names, TrainedModel
 from export.variants import ClassLimits
 from privacy import keyed
 
@@ -124,7 +127,7 @@ def program(kind: str) -> Any:
     """fedmf, fedncf, pfedrec; transfr (private user vector); mean (TransFR with the history as its user vector)."""
     if kind in ("fedmf", "fedncf", "pfedrec"):
         row = METHODS[kind]
-        return row.build(row.settings.model_validate({"dim": 8}), ITEMS, None, 1)
+        return row.build(row.settings.model_validate({"dim": 8}), Given(ITEMS, 1))
     encoder = "mean" if kind == "mean" else "vector"
     return TransFR(TransFRSettings(adapter=[16, 8], head=[8, 8], user_encoder=encoder), text(), 1)
 
@@ -153,8 +156,34 @@ def literal(program: Any, tensors: dict[str, torch.Tensor], past: np.ndarray) ->
         return program.score(tensors, items, vectors, program.user(tensors, items, own, vectors)).numpy()
 
 
+def export(
+    *,
+    out: Path,
+    users: list[str],
+    item_ids: list[str],
+    titles: list[str],
+    classes: dict[str, ClassLimits],
+    users_of: dict[str, list[int]],
+    created: str,
+    provenance: dict[str, Any],
+    encoder: Path | None = None,
+    pooling: Any = "mean",
+    max_tokens: int = 8,
+    seed: int = 0,
+    expires_days: int | None = None,
+    offered: list[int] | None = None,
+    **others: Any,
+) -> list[dict[str, Any]]:
+    """`export_bundles` of plain values by name, so that a test changes one of them."""
+    asked = {name: others.pop(name) for name in ("learning", "rules", "footprints", "progress") if name in others}
+    model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
+    text = None if encoder is None else TextEncoders(encoder, pooling, max_tokens)
+    origin = Provenance(created, provenance, seed, expires_days)
+    return export_bundles(out, model, Targets(classes, users_of), origin, text=text, **asked)
+
+
 def arguments(kind: str, out: Path) -> dict[str, Any]:
-    """Everything `export_bundles` takes."""
+    """Everything `export` takes."""
     made, shared, private = trained(kind)
     return {
         "out": out,
@@ -180,4 +209,4 @@ def arguments(kind: str, out: Path) -> dict[str, Any]:
 def exported(kind: str) -> tuple[Path, dict[str, dict[str, Any]]]:
     """Bundles of all classes, and their rows by class. Read only: copy before changing one."""
     out = folder(kind)
-    return out, {row["class"]: row for row in export_bundles(**arguments(kind, out))}
+    return out, {row["class"]: row for row in export(**arguments(kind, out))}

@@ -309,7 +309,7 @@ def test_a_large_buffer_is_quick_and_leaves_few_events():
 
 @pytest.mark.parametrize("name", ["buffer", "concurrency"])
 def test_what_only_async_knows_is_refused_elsewhere(name: str):
-    with pytest.raises(InputError, match=f"rounds.{name}: only policy async uses it; set policy: async, or leave"):
+    with pytest.raises(InputError, match=f"rounds.{name}: belongs to policy async, and policy is deadline: drop it"):
         shipped({}, {name: 5})
     assert getattr(shipped({}, {name: 5, **ASYNC}).rounds, name) == 5
 

@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 import torch
 
+from edgefr.engine.federation import Federation
 from edgefr.experiment import load_experiment
+from edgefr.fleet import Fleet, StepOutcome
 from edgefr.prepare import prepare
+from edgefr.training import Training
 from tests.cli.commands import ROOT, environment, refused
 from tests.cli.conftest import Cli, cli, inside
+from tests.closeness import assert_all_same
 from tests.durable import runs
 from tests.durable.test_checkpoint import same
 from tests.durable.test_state import begun, kept, untimed
@@ -53,9 +57,8 @@ def ran(*overrides: str, executor: str = "inline") -> tuple[Any, list[Any]]:
     simulation = begun(experiment, prepare(experiment, None, "cpu", None), log)
     try:
         simulation.train()
-        simulation.finish()
     finally:
-        simulation.federation.crew.close()
+        simulation.federation.backend.close()
     return simulation, log
 
 
@@ -68,11 +71,9 @@ def test_with_everybody_asked_and_nobody_late_it_is_the_server_that_waits(privac
     whole = [*SMALL, "clients_per_round=1.0", privacy]
     waits, _ = ran(*whole, CALM % (rules % "deadline"))
     buffered, log = ran(*whole, CALM % (rules % "async"))
-    for name, value in waits.federation.shared.items():
-        torch.testing.assert_close(buffered.federation.shared[name], value, atol=1e-6, rtol=0)
-        assert float(value.std()) > 0
-    for name, value in waits.federation.private.items():
-        torch.testing.assert_close(buffered.federation.private[name], value, atol=1e-6, rtol=0)
+    assert_all_same(buffered.federation.shared, waits.federation.shared)
+    assert all(float(value.std()) > 0 for value in waits.federation.shared.values())
+    assert_all_same(buffered.federation.private, waits.federation.private)
     assert buffered.measured.table() == waits.measured.table()
     assert buffered.fleet.now == pytest.approx(waits.fleet.now)
     assert buffered.fleet.summary()["staleness"]["max"] == 0
@@ -87,7 +88,36 @@ def test_stale_updates_are_what_makes_the_difference() -> None:
     item = [run.federation.shared["item"] for run in runs_]
     assert float((item[0] - item[1]).abs().max()) > 1e-4
     assert torch.equal(item[1], item[2])
-    assert runs_[0].cohorts.broadcasts == {}
+    assert runs_[0].participation.broadcasts == {}
+
+
+@pytest.mark.parametrize("power", [0.5, 2.0])
+def test_an_old_update_counts_less_and_starts_from_its_broadcast(power: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedBuff §5.1: an update that is t aggregates old weighs (1 + t)^-power, in the round that it started in."""
+    outs, participation, broadcasts = [], [], []
+    step, train = Fleet.step, Federation.round
+
+    def stepped(self: Fleet, *given: Any) -> StepOutcome:
+        outs.append(step(self, *given))
+        return outs[-1]
+
+    def trained(self: Federation, number: int, cohort: Any, *given: Any) -> None:
+        participation.append({client: (g.number, g.weight) for g in cohort for client in g.clients.tolist()})
+        broadcasts.append(dict(self.shared))  # every round makes an aggregate, so this is of as many as there were
+        versions = dict(zip(outs[-1].clients.tolist(), outs[-1].versions.tolist(), strict=True))
+        for group in cohort:
+            assert_all_same(group.shared, broadcasts[versions[int(group.clients[0])]])
+        train(self, number, cohort, *given)
+
+    monkeypatch.setattr(Fleet, "step", stepped)
+    monkeypatch.setattr(Federation, "round", trained)
+    ran(*SMALL, *ASYNC, f"fleet.rounds.staleness_power={power}")
+    assert len(outs) == len(participation) == 6
+    for out, cohort in zip(outs, participation, strict=True):
+        weights = ((1.0 + out.staleness) ** -power).tolist()
+        began = zip(out.rounds.tolist(), weights, strict=True)
+        assert cohort == dict(zip(out.clients.tolist(), began, strict=True))
+    assert max(out.staleness.max() for out in outs) > 0
 
 
 def test_only_broadcasts_in_use_are_kept_and_nobody_is_in_a_round_twice() -> None:
@@ -95,12 +125,12 @@ def test_only_broadcasts_in_use_are_kept_and_nobody_is_in_a_round_twice() -> Non
     simulation = begun(experiment, prepare(experiment, None, "cpu", None), [])
     sizes = []
 
-    def boundary(rounds: int) -> None:
-        sizes.append(len(simulation.cohorts.broadcasts))
-        assert set(simulation.cohorts.broadcasts) == simulation.fleet.versions
-        assert simulation.federation.counters.participation.max() <= rounds
+    def boundary(run: Training) -> None:
+        sizes.append(len(simulation.participation.broadcasts))
+        assert set(simulation.participation.broadcasts) == simulation.fleet.versions
+        assert simulation.federation.counters.participation.max() <= run.rounds
 
-    simulation.train(None, boundary)
+    simulation.train([boundary])
     assert 1 <= max(sizes) <= 12
     assert simulation.federation.counters.clients == 12 * 8
 
@@ -116,8 +146,7 @@ def test_worker_processes_come_to_the_same_bits() -> None:
 
 def test_one_client_at_a_time_comes_to_the_same_numbers() -> None:
     inline, alone = (ran(*SMALL, *ASYNC, executor=executor)[0] for executor in ("inline", "debug"))
-    for name, value in inline.federation.shared.items():
-        torch.testing.assert_close(alone.federation.shared[name], value, atol=1e-5, rtol=0)
+    assert_all_same(alone.federation.shared, inline.federation.shared)
 
 
 @pytest.mark.parametrize(
@@ -138,19 +167,17 @@ def test_every_round_can_be_the_last_before_a_stop(changes: tuple[str, ...], tmp
     states: dict[int, dict[str, Any]] = {}
     lengths: dict[int, int] = {}
 
-    def boundary(rounds: int) -> None:
-        states[rounds], lengths[rounds] = kept(whole, tmp_path), len(log)
+    def boundary(run: Training) -> None:
+        states[run.rounds], lengths[run.rounds] = kept(run, tmp_path), len(log)
 
-    whole.train(None, boundary)
-    whole.finish()
-    assert any(state["cohorts"]["broadcasts"] for state in states.values())
+    whole.train([boundary])
+    assert any(state["participation"]["broadcasts"] for state in states.values())
     expected = untimed(kept(whole, tmp_path))
     for rounds in sorted(states):
         again: list[Any] = log[: lengths[rounds]]
         resumed = begun(experiment, prepared, again)
         resumed.restore(states[rounds])
         resumed.train()
-        resumed.finish()
         assert again == log
         found = untimed(kept(resumed, tmp_path))
         assert [name for name in expected if not same(found[name], expected[name])] == []
@@ -187,7 +214,7 @@ def test_only_who_has_the_frozen_tables_need_not_fetch_them_again() -> None:
         more = ("clients_per_round=0.5", f"fleet.rounds={rounds}", "fleet.dropout=0.3")
         simulation, log = ran(*SMALL, *more)
         fine = {e["client"] for e in log if e["kind"] in ("downloaded", "uploaded")}
-        met = set(np.flatnonzero(simulation.cohorts.met).tolist())
+        met = set(np.flatnonzero(simulation.participation.met).tolist())
         assert fine <= met
         refused_ = {e["client"] for e in log if e["kind"] == "refused"}
         lost = {e["client"] for e in log if e["kind"] in ("lost", "dismissed")}
@@ -251,7 +278,7 @@ def test_the_policy_is_chosen_on_the_command_line(cli: Cli, tmp_path: Path) -> N
     options = [part for change in SMALL for part in ("--set", change)]
     options += ["--set", "clients_per_round=10", "--no-bundles", "--out", str(tmp_path / "run")]
     line = refused(*cli("simulate", *options, "--set", "fleet.rounds.buffer=5"))
-    assert "rounds.buffer: only policy async uses it; set policy: async" in line
+    assert "rounds.buffer: belongs to policy async, and policy is deadline: drop it, or set policy=async" in line
     code, out, err = cli("simulate", *options, "--set", "fleet.rounds.policy=async", "--set", "fleet.rounds.buffer=5")
     assert (code, err) == (0, "")
     assert "each to a full buffer" in out

@@ -32,6 +32,14 @@ def test_speed_follows_activity_as_much_as_asked(correlation):
     assert spearmanr(rates[device], activity).statistic == pytest.approx(correlation, abs=0.04)
 
 
+@pytest.mark.parametrize("correlation", [-0.5, 0.6])
+def test_the_correlation_is_spearmans_and_not_that_of_the_normals_behind_it(correlation):
+    clients = 60_000  # a class each: no ties, and few enough for 16 bits
+    rates, activity = np.arange(float(clients)), np.random.default_rng(0).permutation(clients).astype(float)
+    device = devices_by_activity(np.ones(clients, dtype=np.int64), rates, activity, correlation, seed=3)
+    assert spearmanr(rates[device], activity).statistic == pytest.approx(correlation, abs=0.01)
+
+
 def test_correlation_changes_who_has_a_device_but_not_how_many():
     alone, tied = (
         draw(spec, list(spec.fleet.share), ACTIVITY, seed=1)

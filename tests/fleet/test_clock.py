@@ -154,7 +154,7 @@ def test_clients_leave_when_their_spell_on_ends_in_later_rounds_too():
     spec = shipped({**CALM, "availability": rule}, {"deadline_s": 86400, "min_fraction": 0.0})
     fleet, everyone = Fleet(spec, np.ones(500), seed=0), np.arange(500)
     fleet.round(0, np.array([], dtype=int), work(steps=np.array([], dtype=int)))
-    until = fleet._devices.presence.online_until(everyone, fleet.now)
+    until = fleet._devices.availability.online_until(everyone, fleet.now)
     out = fleet.round(1, everyone, work(steps=400_000))
     lost = np.isin(out.failure, [Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD])
     assert lost.sum() > 50

@@ -113,7 +113,6 @@ def world(deadline: float, *more: str) -> tuple[Any, dict[str, Any]]:
     experiment = load_experiment(overrides=[*WORLD, fleet, *more])
     simulation = begun(experiment, prepare(experiment, None, "cpu", None), [])
     simulation.train()
-    simulation.finish()
     counts = np.diff(simulation.prepared.dataset.offsets)
     fast = simulation.fleet.device_of == simulation.fleet.classes.index("laptop_x86")
     assert counts[fast].mean() > 1.3 * counts[~fast].mean()
@@ -144,7 +143,7 @@ def test_blocks_are_measured_on_the_last_one() -> None:
     simulation, fleet = world(0.15, *blocks)
     share = {name: row["participation"] for name, row in fleet["classes"].items()}
     assert share["laptop_x86"] > 5 * share["speaker_512"]
-    last = simulation.measured.found("model", "D2", "D2")
+    last = simulation.measured.final(stage="federated", after="D2", on="D2", mask="as released")
     assert last.keys() == fleet["fairness"].keys()
     for metric, value in last.items():
         cells = [row["metrics"][metric] for row in fleet["classes"].values()]

@@ -44,6 +44,20 @@ def test_forward_and_backward_count_as_memory_where_the_host_is_bound_by_it():
     assert float(host_ratio_step(asked, (3.0, 0.0), host, 1.0, 4.0, BARE)) == pytest.approx(0.006)
 
 
+@pytest.mark.parametrize(("resident", "read"), [(200e6, 2e6), (1e6, 200e6)], ids=["a table", "a small model"])
+def test_weights_are_read_once_where_they_are_in_use(resident, read):
+    """Of a table only the rows that an example reads; of a model that is used again and again, what there is of it."""
+    asked = work(
+        examples_per_step=1,
+        flops_per_example=read,
+        resident_parameters=resident,
+        trained_parameters=0,
+        activation_bytes=0,
+    )
+    modelled = analytic_step(asked, 1e9, 8.0, BARE)  # 4 bytes of a million weights, 3 times, at 2 x 8 GB/s
+    assert (float(modelled.arithmetic), float(modelled.memory)) == pytest.approx((0.0, 0.75e-3))
+
+
 def test_dispatch_counts_as_arithmetic():
     asked = work(examples_per_step=0, trained_parameters=0, resident_parameters=0, activation_bytes=0)
     modelled = analytic_step(asked, 162.0, 8.0, Stack(0.5, 1.0))

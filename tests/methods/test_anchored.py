@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,8 @@ from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from edgefr.methods.program import Flat, One, TensorSpec
+from export.batches import Flat, One
+from export.program import TensorSpec
 from tests.contract.programs import ITEMS, program, work
 
 ITEM, PAST = [[1.0, 2.0], [0.0, 0.0], [3.0, 1.0], [5.0, 5.0]], [[1.0, 0.0], [2.0, 2.0], [0.0, 0.0], [9.0, 9.0]]
@@ -51,6 +54,15 @@ def test_the_term_written_out(known: float) -> None:
     user = (0.25 + 4.0) / 2
     expected = float(plain.loss(given_, examples, plain.phases[0])) + known * 0.3 * (rows + user)
     assert float(held.loss(given_, examples, phase)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_local_training_after_the_rounds_is_pulled_nowhere() -> None:
+    plain, given_, examples = fedmf(), tensors(1.0), batch([1 / 3] * 3)
+    final = replace(plain.phases[0], when="final")
+    plain.phases = (*plain.phases, final)
+    held = Anchored(plain, 0.3)
+    assert held.phases[1] == final
+    assert float(held.loss(given_, examples, held.phases[1])) == float(plain.loss(given_, examples, final))
 
 
 def test_clients_in_one_list_are_summed_and_new_ones_left_out() -> None:

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import edgefr
-from edgefr.methods.program import One
+from edgefr.methods.given import Given
 from edgefr.run import Run
+from export.batches import One
 from export.peft_format import read_peft
+from tests.closeness import assert_same
 from tests.export.worlds import student
 
 TINY = (
@@ -56,13 +58,13 @@ def test_peft_opens_what_a_run_saved(run: Run) -> None:
     from peft import PeftModel
     from transformers import AutoModel
 
-    from edgefr.shipping import _reader
+    from edgefr.trained import reader_of
 
     tensors = run.read_tensors("model")
-    reader = _reader(run, run.experiment, tensors)
+    reader = reader_of(run, run.experiment, tensors)
     row = run.experiment.row
     settings = row.settings.model_validate(run.experiment.model)
-    program = row.build(settings, len(reader.tokens), None, 1, lambda: reader)
+    program = row.build(settings, Given(len(reader.tokens), 1, reader=lambda: reader))
     shared = {n.removeprefix("shared."): v for n, v in tensors.items() if n.startswith("shared.")}
     items = torch.arange(len(reader.tokens))
     with torch.no_grad():
@@ -73,7 +75,7 @@ def test_peft_opens_what_a_run_saved(run: Run) -> None:
         states = model(input_ids=reader.tokens.long(), attention_mask=mask).last_hidden_state
     weight = mask.unsqueeze(-1).float()
     expected = (states * weight).sum(1) / weight.sum(1).clamp(min=1)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert_same(found, expected)
     kept = read_peft(run.path / "adapters" / "lora")
     assert (kept.rank, kept.alpha) == (2, 3.0)
     assert all(float(value.abs().max()) > 0 for name, value in kept.tensors.items() if name.endswith(".b")), "learned"

@@ -18,10 +18,13 @@ from edgefr.experiment import check_shippable, load_experiment
 from edgefr.methods import METHODS
 from edgefr.methods.fedrap.program import FedRAP
 from edgefr.methods.fedrap.settings import FedRAPSettings
+from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.program import GPFedRec
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.methods.program import Flat, One, TensorSpec
+from export.batches import Flat, One
+from export.program import TensorSpec
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.contract.programs import ITEMS, work
 
 DIM = 6
@@ -75,11 +78,11 @@ def test_scores_and_loss_are_those_of_a_plain_module_and_its_weights_grow(number
     batch = One(ITEMS_OF_BATCH, ITEMS_OF_BATCH, LABEL, torch.full((5,), 0.2))
     vectors = program.vectors(tensors, batch)
     found = program.score(tensors, batch, vectors, program.user(tensors, batch, None, vectors))
-    torch.testing.assert_close(found, plain(ITEMS_OF_BATCH), atol=1e-6, rtol=1e-5)
+    assert_same(found, plain(ITEMS_OF_BATCH))
     grown = math.tanh(number / 10)
     expected = plain.loss(ITEMS_OF_BATCH, LABEL, 0.3 * grown, 0.05 * grown)
     phase = replace(program.phases[0], number=number)
-    torch.testing.assert_close(program.loss(tensors, batch, phase), expected, atol=1e-6, rtol=1e-5)
+    assert_same(program.loss(tensors, batch, phase), expected)
 
 
 def test_without_a_curriculum_the_weights_are_whole_from_the_first_round() -> None:
@@ -111,9 +114,9 @@ def test_a_round_is_a_step_of_torch_optim_in_the_weights_of_that_round(executor)
     touched = items.unique()
     assert sorted(own.rows.tolist()) == touched.tolist()
     change = (plain.shared.weight - tensors["item"]).detach()
-    torch.testing.assert_close(item.values, change[item.rows], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(own.values, plain.own.weight.detach()[own.rows], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(found.private["scorer.weight"], plain.scorer.weight.detach(), atol=1e-5, rtol=1e-4)
+    assert_same(item.values, change[item.rows], size=1.0)
+    assert_same(own.values, plain.own.weight[own.rows])
+    assert_same(found.private["scorer.weight"], plain.scorer.weight)
 
 
 def test_the_items_of_a_batch_count_once_in_every_layout() -> None:
@@ -151,7 +154,7 @@ def test_gpfedrec_pulls_the_rows_of_the_batch_to_those_made_for_the_client() -> 
     table = item.clone()
     table[[n for n in range(ITEMS) if n not in few]] = made[[n for n in range(ITEMS) if n not in few]]
     expected = bce + 4.0 * nn.functional.mse_loss(table, made)  # over the whole table, as published
-    torch.testing.assert_close(program.loss(tensors, batch, program.phases[0]), expected, atol=1e-6, rtol=1e-5)
+    assert_same(program.loss(tensors, batch, program.phases[0]), expected)
 
 
 @pytest.mark.parametrize("recommends", ["graph", "global"])
@@ -162,7 +165,7 @@ def test_gpfedrec_recommends_from_either_table(recommends: str) -> None:
     vectors = program.vectors(tensors, batch)
     found = program.score(tensors, batch, vectors, program.user(tensors, batch, None, vectors))
     table = tensors["received.item" if recommends == "graph" else "item"]
-    torch.testing.assert_close(found, plain(table[ITEMS_OF_BATCH]).squeeze(1), atol=1e-6, rtol=1e-5)
+    assert_same(found, plain(table[ITEMS_OF_BATCH]).squeeze(1))
 
 
 @pytest.mark.parametrize("name", ["fedrap", "gpfedrec"])
@@ -183,7 +186,7 @@ def test_the_graph_is_gpfedrecs_and_gpfedrec_has_no_other_rule(overrides: list[s
 def test_the_table_knows_who_has_rows_of_its_own() -> None:
     for row in METHODS.values():
         if row.name in ("fedrap", "gpfedrec", "fedmf", "pfedrec"):
-            made = row.build(row.settings(), ITEMS, None, 1)
+            made = row.build(row.settings(), Given(ITEMS, 1))
             own = [n for n, spec in made.specs.items() if spec.place != "shared" and spec.kind == "rows"]
             assert row.own_rows == bool(own)
     assert fedrap().specs["personal"] == TensorSpec((ITEMS, DIM), "private", "rows")

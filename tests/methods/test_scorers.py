@@ -15,9 +15,12 @@ from edgefr.engine import debug, inline
 from edgefr.methods import METHODS
 from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
+from edgefr.methods.given import Given
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from edgefr.methods.program import Flat, LocalProgram, One, TensorSpec
+from export.batches import Flat, One
+from export.program import LocalProgram, TensorSpec
+from tests.closeness import assert_same
 from tests.contract.programs import ITEMS, work
 
 DIM = 6
@@ -72,10 +75,10 @@ def test_scores_and_loss_are_those_of_plain_modules(program: LocalProgram) -> No
     items, label = torch.tensor([5, 0, 33, 7]), torch.tensor([1.0, 0, 0, 1])
     plain = Plain(shared["item"], own)
     batch = One(items, items, label, torch.full((4,), 0.25))
-    torch.testing.assert_close(scores(program, {**shared, **own}, batch), plain(items), atol=1e-6, rtol=1e-5)
+    assert_same(scores(program, {**shared, **own}, batch), plain(items))
     for phase in program.phases:
         found = program.loss({**shared, **own}, batch, phase)
-        torch.testing.assert_close(found, bce(plain(items), label), atol=1e-6, rtol=1e-5)
+        assert_same(found, bce(plain(items), label))
 
 
 @pytest.mark.parametrize("program", [fedncf(), pfedrec()], ids=lambda p: p.name)
@@ -87,9 +90,9 @@ def test_a_list_of_clients_is_each_client_alone(program: LocalProgram) -> None:
     batch = Flat(items, items, label, weight, client=client, ends=torch.tensor([2, 3, 6]))
     tensors = {"item": shared["item"][items], **private}
     alone = [Plain(shared["item"], {n: v[c] for n, v in private.items()})(items[client == c]) for c in range(3)]
-    torch.testing.assert_close(scores(program, tensors, batch), torch.cat(alone), atol=1e-6, rtol=1e-5)
+    assert_same(scores(program, tensors, batch), torch.cat(alone))
     expected = sum(bce(logit, label[client == c]) for c, logit in enumerate(alone))
-    torch.testing.assert_close(program.loss(tensors, batch, program.phases[0]), expected, atol=1e-6, rtol=1e-5)
+    assert_same(program.loss(tensors, batch, program.phases[0]), expected)
 
 
 @pytest.mark.parametrize("executor", [debug.run, inline.run])
@@ -134,12 +137,12 @@ def same(found, plain: Plain, shared: dict[str, Tensor]) -> None:
     table[found.rows["item"].rows] = found.rows["item"].values
     change = (plain.item.weight - shared["item"]).detach()
     assert change.abs().max() > 0.01
-    torch.testing.assert_close(table, change, atol=1e-5, rtol=1e-4)
+    assert_same(table, change, size=1.0)
     own = {"scorer.weight": plain.scorer.weight[0], "scorer.bias": plain.scorer.bias}
     own |= {"user": plain.user} if plain.user is not None else {}
     assert found.private.keys() == own.keys()
     for name, value in own.items():
-        torch.testing.assert_close(found.private[name][0], value.detach(), atol=1e-5, rtol=1e-4)
+        assert_same(found.private[name][0], value, name=name)
 
 
 def test_each_phase_trains_what_it_says_and_nothing_else() -> None:
@@ -200,6 +203,6 @@ def test_clients_start_from_one_scorer_in_the_bounds_of_torch(program: LocalProg
 def test_only_the_item_table_leaves_a_device() -> None:
     for name in ("fedmf", "fedncf", "pfedrec"):
         row = METHODS[name]
-        program = row.build(row.settings(), ITEMS, None, 1)
+        program = row.build(row.settings(), Given(ITEMS, 1))
         assert [n for n, spec in program.specs.items() if spec.place == "shared"] == ["item"]
         assert (program.pointwise, row.needs_text) == (True, False)

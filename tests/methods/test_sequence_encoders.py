@@ -18,6 +18,7 @@ from edgefr.methods.fcucr.sasrec import SASRec
 from edgefr.methods.fcucr.tisasrec import TiSASRec, intervals
 from export.trace import open_session, trace
 from privacy.errors import InputError
+from tests.closeness import assert_same
 
 DIM, LENGTH = 6, 5
 Encoder = SASRec | GRU4Rec | TiSASRec
@@ -51,10 +52,6 @@ def windows(seed: int, lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     x = torch.from_numpy(random.normal(size=(n, LENGTH, DIM)).astype(np.float32))
     times = torch.from_numpy(np.cumsum(random.integers(0, 40, (n, LENGTH)), axis=1).astype(np.float32))
     return x, real, times
-
-
-def close(found: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
-    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
 # --- oracles --------------------------------------------------------------------------------------------------------
@@ -133,7 +130,7 @@ def test_sasrec_is_torchs_attention_on_the_real_items(name: str) -> None:
     tensors, (x, real, times) = drawn(encoder, 1), windows(2, [5, 3, 1])
     found = encoder.encode(tensors, x, real, times)
     for row in range(3):
-        close(found[row], sasrec_by_torch(encoder, tensors, x[row], real[row]).detach())
+        assert_same(found[row], sasrec_by_torch(encoder, tensors, x[row], real[row]).detach())
 
 
 def test_gru4rec_is_torchs_gru_on_the_real_items() -> None:
@@ -145,7 +142,7 @@ def test_gru4rec_is_torchs_gru_on_the_real_items() -> None:
     layer.bias_hh_l0.data = torch.cat([torch.zeros(2 * DIM), tensors["state.bias"]])
     found = encoder.encode(tensors, x, real, times)
     for row, n in enumerate([5, 3, 1]):
-        close(found[row, LENGTH - n :], layer(x[row : row + 1, LENGTH - n :])[0][0].detach())
+        assert_same(found[row, LENGTH - n :], layer(x[row : row + 1, LENGTH - n :])[0][0].detach())
 
 
 @pytest.mark.parametrize("name", [n for n in ENCODERS if n.startswith("tisasrec")])
@@ -156,7 +153,7 @@ def test_tisasrec_is_the_papers_pairs(name: str) -> None:
     assert {1, 9} <= set(intervals(times, real, 9).flatten().tolist())
     found = encoder.encode(tensors, x, real, times)
     for row in range(3):
-        close(found[row], tisasrec_by_loops(encoder, tensors, x[row], real[row], times[row]).detach())
+        assert_same(found[row], tisasrec_by_loops(encoder, tensors, x[row], real[row], times[row]).detach())
 
 
 def test_the_recurrences_gradient_is_the_numerical_one() -> None:
@@ -205,11 +202,10 @@ def test_a_shard_is_a_loop_over_its_clients(name: str) -> None:
         own = {n: v[c].clone().requires_grad_() for n, v in tensors.items()}
         alone = x[c].detach().clone().requires_grad_()
         one = encoder.encode(own, alone, real[c], times[c])
-        close(one, found[c], atol=1e-6)
+        assert_same(found[c], one)
         expected = torch.autograd.grad((one * weight[c]).sum(), [alone, *own.values()])
         for slope, own_slope in zip(slopes, expected, strict=True):
-            scale = max(1.0, float(own_slope.abs().max()))
-            close(slope[c] / scale, own_slope / scale, atol=2e-6)
+            assert_same(slope[c], own_slope, size=1.0)
 
 
 @every
@@ -219,12 +215,11 @@ def test_tensors_that_all_share_are_each_ones_own(name: str) -> None:
     own = {n: v.expand(3, *v.shape).clone().requires_grad_() for n, v in tensors.items()}
     shared = {n: v.clone().requires_grad_() for n, v in tensors.items()}
     found, expected = (encoder.encode(t, x, real, times) for t in (shared, own))
-    close(found, expected, atol=1e-6)
+    assert_same(found, expected)
     weight = torch.linspace(-1, 1, found.numel()).reshape(found.shape)
     slopes = torch.autograd.grad((found * weight).sum(), list(shared.values()))
     for slope, each in zip(slopes, torch.autograd.grad((expected * weight).sum(), list(own.values())), strict=True):
-        scale = max(1.0, float(slope.abs().max()))
-        close(slope / scale, each.sum(0) / scale, atol=2e-6)
+        assert_same(slope, each.sum(0), size=1.0)
 
 
 @given(
@@ -257,7 +252,7 @@ def test_nothing_looks_ahead(name: str, place: int, seed: int) -> None:
     later = x.clone()
     later[:, place:] += torch.linspace(-1, 1, DIM).square()  # a constant would be normalised away
     found, other = encoder.encode(tensors, x, real, times), encoder.encode(tensors, later, real, times)
-    close(found[:, :place], other[:, :place], atol=1e-6)
+    assert_same(other[:, :place], found[:, :place])
     assert not torch.equal(found[:, place], other[:, place]), "but it does look at its own item"
 
 

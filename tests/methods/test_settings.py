@@ -10,9 +10,10 @@ import edgefr
 from edgefr.methods import METHODS, method
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.methods.program import One, TensorSpec
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.batches import One
+from export.program import TensorSpec
 from privacy.errors import InputError
 
 WIDTH, ITEMS = 12, 20
@@ -122,7 +123,6 @@ def test_private_tensors_follow_the_client_and_not_its_company() -> None:
 def test_the_ablation_starts_with_random_and_pretrain() -> None:
     row = method("transfr")
     settings = TransFRSettings.model_validate(SMALL)
-    assert row.untrained is not None
     stages = row.untrained(settings, text(0), text(1), 5)
     assert [name for name, _, _ in stages] == ["random", "pretrain"]
     assert row.stages == ("finetune", "localtrain")

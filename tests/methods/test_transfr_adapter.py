@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.methods.program import One
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.batches import One
 from privacy.errors import InputError
 
 

@@ -13,12 +13,13 @@ from edge.sampling import Sampler
 from edgefr.engine.footprint import default_shard_size, frozen_bytes, reading_bytes, round_work
 from edgefr.experiment import load_experiment
 from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
-from edgefr.methods.program import One
 from edgefr.methods.transfr.bert import Bert, Reader
 from edgefr.methods.transfr.lora import LoRATransFR, init_lora, lora_shapes
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.batches import One
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.export.worlds import student
 from tests.methods import berts
 
@@ -55,7 +56,7 @@ def test_with_b_zero_it_is_the_model_of_transformers(pooling: str) -> None:
     found = made.read(made.init_shared(0), batch(torch.arange(ITEMS)))
     filled = torch.arange(ITEMS) != EMPTY
     expected = by_transformers(berts.model(), berts.titles(ITEMS)[filled], pooling)
-    torch.testing.assert_close(found[filled], expected, atol=1e-5, rtol=0)
+    assert_same(found[filled], expected)
     assert torch.equal(found[EMPTY], torch.zeros(berts.WIDTH)), "no title, no vector"
 
 
@@ -80,7 +81,7 @@ def test_activations_are_those_of_transformers(activation: str) -> None:
     tokens = berts.titles(5)
     with torch.no_grad():
         found = Bert.of(model, "mean")(tokens, {}, 1.0)
-    torch.testing.assert_close(found, by_transformers(model, tokens, "mean"), atol=1e-5, rtol=1e-5)
+    assert_same(found, by_transformers(model, tokens, "mean"))
 
 
 def test_an_activation_that_is_not_known_is_refused() -> None:
@@ -109,7 +110,7 @@ def test_each_client_has_matrices_of_its_own() -> None:
     assert together.shape == (3, 7, berts.WIDTH)
     for c in range(3):
         alone = made.read({name: value[c] for name, value in clients.items()}, batch(items[c]))
-        torch.testing.assert_close(together[c], alone, atol=1e-5, rtol=0)
+        assert_same(together[c], alone)
     assert float((together[0] - made.read(made.init_shared(0), batch(items[0]))).abs().max()) > 0.01
 
 
@@ -123,7 +124,7 @@ def test_padding_and_neighbours_change_nothing(more: int, seed: int, pooling: st
     longer = torch.nn.functional.pad(reader.tokens, (0, more))
     with torch.no_grad():
         whole, some = reader.bert(reader.tokens, lora, 1.5), reader.bert(longer[order], lora, 1.5)
-    torch.testing.assert_close(some, whole[order], atol=1e-5, rtol=0)
+    assert_same(some, whole[order])
 
 
 def test_gradients_are_those_of_peft() -> None:
@@ -155,8 +156,7 @@ def test_gradients_are_those_of_peft() -> None:
     share = mask.unsqueeze(-1).float()
     expected = torch.autograd.grad(((states * share).sum(1) / share.sum(1) * aim[filled]).sum(), theirs)
     for name, ours, other in zip(made.lora, found, expected, strict=True):
-        scale = max(1.0, float(other.abs().max()))
-        torch.testing.assert_close(ours, other.T, atol=1e-5 * scale, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+        assert_same(ours, other.T, name=name)
         assert float(ours.abs().max()) > 1e-4
 
 
@@ -166,7 +166,7 @@ def test_training_starts_from_what_mlp_starts_from() -> None:
     ours, theirs = made.init_shared(3), plain.init_shared(3)
     assert set(ours) - set(theirs) == set(made.lora)
     items = torch.arange(ITEMS)
-    torch.testing.assert_close(made.vectors(ours, batch(items)), plain.vectors(theirs, batch(items)), atol=1e-5, rtol=0)
+    assert_same(made.vectors(ours, batch(items)), plain.vectors(theirs, batch(items)))
     assert made.specs.keys() - plain.specs.keys() == set(made.lora)
     assert all(made.specs[name].place == "shared" for name in made.lora)
 
@@ -225,7 +225,7 @@ def test_titles_are_read_as_the_catalogue_is_encoded() -> None:
         with torch.no_grad():
             found = reader.bert(reader.tokens, {}, 1.0)
         expected = encode(student(), texts, EncodeSettings(pooling=pooling, max_tokens=16))
-        torch.testing.assert_close(found, torch.from_numpy(expected), atol=1e-5, rtol=0)
+        assert_same(found, expected)
     assert Reader.open(student(), texts, "mean", 4).tokens.shape == (4, 4)
     with pytest.raises(InputError, match="32 positions"):
         Reader.open(student(), texts, "mean", 33)

@@ -78,6 +78,45 @@ def test_the_last_item_and_what_shared_a_session_with_it(made):
     assert score(np.array([1]), np.array([[3, 1, 5]], np.int32)).tolist() == [expected[1, [3, 1, 5]].tolist()]
 
 
+@pytest.fixture(scope="module")
+def sparse():
+    """The sessions above in a catalogue of twice the items, of which every second one is in no session at all."""
+    rows = [
+        (u, 2 * i + 1, 6000 * n + 60 * at) for n, (u, session) in enumerate(SESSIONS) for at, i in enumerate(session)
+    ]
+    return SessionsProtocol(negatives=3, candidates="any").apply(dataset(rows, users=3, items=13), 0)
+
+
+def test_references_are_alike_for_candidates_and_for_a_pool_smaller_than_the_catalogue(made, sparse):
+    """Numbers of items are not columns of the pool: what is scored of some items is what the pool has of them."""
+    users = np.array([1, 0])
+    vectors = np.random.default_rng(0).normal(size=(13, 4)).astype(np.float32)
+    of_six = [[0, 3, 5], [4, 2, 1]]
+    asked = 2 * np.array(of_six, np.int32) + 1
+
+    def every(split, sessions):
+        popular, known = references.popularity(split), had(split, sessions, "test")
+        return {
+            "popularity": popular,
+            "seen": references.seen_then_popularity(split, known),
+            "history": references.with_history(popular, 0.5, known, split),
+            "weighed": references.with_popularity(references.text_mean(vectors, split), 0.3, split),
+            "ties": references.ties_by_chance(popular, 0, split),
+            "cooccurrence": references.last_item_cooccurrence(split, sessions, "test"),
+        }
+
+    few, all_of_them = every(*sparse), every(*made)
+    assert sparse[0].pool.tolist() == [1, 3, 5, 7, 9, 11]
+    for name, score in few.items():
+        whole = np.asarray(score(users, None))
+        chosen = np.take_along_axis(whole, np.array(of_six), axis=1)
+        if name == "seen":  # the lead of what was had is that among the items that are scored
+            chosen = all_of_them[name](users, np.array(of_six, np.int32))
+        np.testing.assert_allclose(score(users, asked), chosen, atol=1e-6, err_msg=name)
+    for name in ("popularity", "seen", "history", "cooccurrence"):
+        np.testing.assert_array_equal(few[name](users, None), all_of_them[name](users, None), err_msg=name)
+
+
 @given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=5), min_size=4, max_size=7), st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
 def test_cooccurrence_is_that_of_a_literal_count(lists, seed):
@@ -122,6 +161,20 @@ def test_holds_at_the_edges(made):
     none = references.holds(Ragged.empty(3), np.array([2, 0]), np.array([[1, 2], [0, 3]], np.int32), split)
     assert not none.any()
     assert references.holds(Ragged.from_lists([[9, 5]]), np.array([0]), None, split).tolist() == [[False] * 5 + [True]]
+
+
+def test_items_that_users_have_had_are_not_those_of_the_next_user():
+    """What is asked about has smaller numbers than what was had: nobody's items may run into another row."""
+    nothing = np.zeros((6, 2), np.int32) + np.array([0, 1], np.int32)
+    had_one = Ragged.from_lists([[9], [], [8], [], [], [1]])
+    found = references.holds(had_one, np.arange(6), nothing, None)
+    assert found.tolist() == [[False, False]] * 5 + [[False, True]]
+
+
+def test_a_score_that_is_the_same_for_every_item_leaves_popularity_alone(made):
+    split, _ = made
+    score = references.with_popularity(lambda users, items: np.full((len(users), 6), 3.0), 0.5, split)
+    assert score(np.array([0, 1]), None) == pytest.approx(np.tile(0.5 * np.log1p([1, 2, 2, 1, 1, 1]), (2, 1)))
 
 
 @pytest.fixture(scope="module")

@@ -51,3 +51,11 @@ def test_differences_that_are_all_the_same():
 def test_pairs_need_two_rows_of_one_length(second):
     with pytest.raises(ValueError, match="two rows of one length"):
         paired_t([0.1, 0.2], second)
+
+
+def test_differences_of_a_thousandth_are_differences():
+    from scipy.stats import ttest_rel
+
+    one, two = [0.301, 0.302, 0.304], [0.3, 0.3, 0.3]
+    assert paired_t(one, two) == pytest.approx(ttest_rel(one, two).pvalue)
+    assert paired_t([1e-4, 1e-4], [0.0, 0.0]) == 0.0

@@ -111,7 +111,7 @@ def settled(**values):
 
 def test_a_plan_with_a_grid_is_for_those_who_round():
     private = settled(sampler="grid", grid_exponent=-10)
-    with pytest.raises(InputError, match="sampler grid costs by the size of a release: say its dimension"):
+    with pytest.raises(InputError, match="rounding to the grid costs by the size of a release: say its dimension"):
         plan(private, 10, 5, 20)
     resolved = plan(private, 10, 5, 20, dimension=64)
     assert resolved.noise == Noise("discrete-laplace", 1 / 2**0.5, 2.0**-10, "grid")

@@ -82,7 +82,7 @@ def test_a_grid_too_fine_for_exact_sums_is_refused():
         plan(fine, 5, 943, 943, dimension=10)
     resolved = plan(PrivacySettings(**grid, grid_exponent=-30), 5, 943, 943, dimension=10)
     assert resolved.noise.step == 2.0**-30
-    with pytest.raises(InputError, match="sampler grid costs by the size of a release: say its dimension"):
+    with pytest.raises(InputError, match="rounding to the grid costs by the size of a release: say its dimension"):
         plan(fine, 5, 2, 943)
 
 

@@ -15,7 +15,7 @@ from privacy.settings import PrivacySettings
         ({"clip": 0.0}, "greater than 0"),
         ({"clip": math.nan}, "finite number"),
         ({"clip": math.inf}, "finite number"),
-        ({"mechanism": "gausian"}, "'none', 'paper-laplace', 'laplace', 'discrete-laplace' or 'gaussian'"),
+        ({"mechanism": "gausian"}, "unknown mechanism 'gausian'; did you mean 'gaussian'?"),
         ({"mechanism": "gaussian"}, "exactly one of sigma, epsilon, scale; got none of them"),
         ({"mechanism": "laplace", "clip": 1.0, "sigma": 1.0, "epsilon": 2.0}, "got sigma and epsilon"),
         ({"mechanism": "laplace", "sigma": 1.0}, "sigma needs a clip: set clip"),
@@ -24,8 +24,11 @@ from privacy.settings import PrivacySettings
         ({"mechanism": "gaussian", "clip": 1.0, "epsilon": 0.0}, "greater than 0"),
         ({"mechanism": "gaussian", "clip": 1.0, "sigma": math.inf}, "finite number"),
         ({"mechanism": "laplace", "scale": 0.0}, "greater than 0"),
-        ({"sigma": 1.0, "clip": 1.0}, "sigma needs a mechanism"),
-        ({"scale": 1.0}, "scale needs a mechanism"),
+        (
+            {"sigma": 1.0, "clip": 1.0},
+            "and mechanism is none: drop it",
+        ),
+        ({"scale": 1.0}, "scale belongs to paper-laplace, laplace, discrete-laplace, gaussian, and mechanism is none"),
         ({"delta": 0.0}, "greater than 0"),
         ({"delta": 1.0}, "less than 1"),
         ({"delta": math.nan}, "less than 1"),
@@ -34,7 +37,7 @@ from privacy.settings import PrivacySettings
         ({"mechanism": "gaussian", "clip": 1.0, "epsilon": math.inf, "budget": 1.0}, "a budget needs a clip and noise"),
         ({"clip": 1.0, "budget": 1.0}, "a budget needs a clip and noise"),
         ({"mechanism": "laplace", "scale": 1.0, "budget": 1.0}, "a budget needs a clip and noise"),
-        ({"noise": 1.0}, "Extra inputs are not permitted"),
+        ({"noise": 1.0}, "unknown key 'noise'"),
     ],
 )
 def test_refuses_with_a_reason(values, message):

@@ -12,15 +12,16 @@ import pytest
 
 from edge.bundle import open_bundle
 from edge.remote import Server, Task
-from edgefr.remote.book import Book
-from edgefr.remote.crew import Origin
-from edgefr.remote.exchange import Exchange
+from edgefr.remote.broker import RoundBroker
+from edgefr.remote.devices import Origin
+from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.remote.serving import plan_of, serve
 from edgefr.run import Run
-from edgefr.shipping import names_of
+from edgefr.trained import open_model
 from privacy.errors import InputError
 from privacy.ledger import Ledger
+from tests.closeness import assert_same
 from tests.contract import bundles
 from tests.remote import worlds
 from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, Twins, experiment_of, serving, take_part
@@ -36,9 +37,9 @@ def noisy(folder: Path, **more: float) -> Twins:
     return Twins(worlds.simulate(settings, ROUNDS, folder / "simulated"), begun)
 
 
-def book_of(run: Run, path: Path) -> Book:
-    users = names_of(run)["users"]
-    found = Book.of(run, plan_of(run, len(users), ROUNDS), len(users), path)
+def book_of(run: Run, path: Path) -> ServingLedger:
+    users = open_model(run).model.names.users
+    found = ServingLedger.of(run, plan_of(run, len(users), ROUNDS), len(users), path)
     assert found is not None
     return found
 
@@ -58,7 +59,7 @@ def test_devices_end_with_the_ledger_of_simulated_clients_and_sit_out_with_them(
     assert served["refused"].to_pylist() == [1] * len(twins.users)
     assert result.summary["uploads"] == 2 * len(twins.users)
     expected = twins.simulated.read_tensors("model")["shared.item"].numpy()
-    np.testing.assert_allclose(result.shared["item"].numpy(), expected, atol=1e-5, rtol=1e-5)
+    assert_same(result.shared["item"], expected)
     spent = result.summary["privacy"]
     assert spent["eps_guaranteed"] == twins.simulated.summary["privacy"]["eps_guaranteed"] <= 15.0
     assert (spent["clients_refused"], spent["refusals"]) == (len(twins.users), len(twins.users))
@@ -128,13 +129,13 @@ def test_a_run_whose_ledger_is_lost_or_of_another_is_refused(tmp_path: Path) -> 
 
 def test_who_rests_is_told_so_and_its_release_is_not_taken() -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
-    exchange = Exchange(origin.bundle, origin.learning, ["a", "b"], origin.items)
-    with listening(exchange, Access()) as server:
+    broker = RoundBroker(origin.bundle, origin.learning, ["a", "b"], origin.items)
+    with listening(broker, Access()) as server:
         device = Server(server.url)
-        exchange.open(4, b"update", ["b"], resting=["a"])
+        broker.open(4, b"update", ["b"], resting=["a"])
         assert device.task("a", 3, 1 << 20) == Task(4, b"", done=False, rest=True)
         assert device.task("b", 3, 1 << 20) == Task(4, b"update", done=False)
-        assert (exchange.started(4), exchange.started(3)) == ({"b"}, set())
-        exchange.finish(4, b"last", 0.0)
+        assert (broker.started(4), broker.started(3)) == ({"b"}, set())
+        broker.finish(4, b"last", 0.0)
         assert device.task("a", 4, 1 << 20) == Task(4, b"last", done=True)
-        assert exchange.started(4) == {"b"}
+        assert broker.started(4) == {"b"}

@@ -9,8 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from edge.bundle import open_bundle
-from edgefr.shipping import part
+from edgefr.model import part
 from privacy.errors import InputError
+from tests.closeness import assert_same
 from tests.remote import worlds
 from tests.remote.worlds import FEDMF, NOISE, Twins
 
@@ -25,7 +26,7 @@ def test_devices_that_project_end_where_the_simulator_does(tmp_path: Path) -> No
     worlds.served(twins, tmp_path)
     served = load_file(tmp_path / "served" / "shared.safetensors")["item"]
     simulated, first = (part(run.read_tensors("model"), "shared.")["item"] for run in (twins.simulated, twins.begun))
-    np.testing.assert_allclose(served, simulated.numpy(), atol=1e-5, rtol=1e-5)
+    assert_same(served, simulated)
     assert np.abs(served - first.numpy()).max() > 1e-2
 
 

@@ -12,8 +12,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from edge.device import Device
-from edgefr.shipping import part
+from edgefr.model import part
 from tests.cli.commands import COMMAND, ROOT
+from tests.closeness import assert_all_same, assert_same
 from tests.remote import worlds
 from tests.remote.worlds import CLASS, ROUNDS, TRANSFR, WIDE, Twins
 
@@ -65,13 +66,19 @@ def compare_shared(twins: Twins, got: dict[str, np.ndarray]) -> None:
     simulated = part(twins.simulated.read_tensors("model"), "shared.")
     first = part(twins.begun.read_tensors("model"), "shared.")
     assert got.keys() == simulated.keys()
-    for name, value in got.items():
-        np.testing.assert_allclose(value, simulated[name].numpy(), atol=1e-5, rtol=1e-5)
+    assert_all_same(got, simulated, **trained(twins))
     assert max(np.abs(value - first[name].numpy()).max() for name, value in got.items()) > 1e-2
 
 
+def trained(twins: Twins) -> dict[str, float]:
+    """What `assert_same` has to know of all rounds, local training included: three batches an epoch."""
+    rates = [rate for name, rate in TRANSFR.items() if name == "model.lr" and twins.begun.experiment.row.needs_text]
+    epochs = ROUNDS * TRANSFR["local_epochs"] + TRANSFR["model.local_training_epochs"]
+    return {"adam": 3 * epochs * max(rates, default=0.0)}
+
+
 def compare_scores(twins: Twins, scores: np.ndarray, private: str, stage: str) -> None:
-    np.testing.assert_allclose(scores, twins.simulated_scores(private), atol=1e-4, rtol=1e-4)
+    assert_same(scores, twins.simulated_scores(private), **trained(twins))
     found, simulated = twins.metrics(scores), twins.simulated_metrics(stage)
     assert found.keys() >= {"HR@10", "NDCG@10"}
     assert found == pytest.approx(simulated, abs=1e-4)

@@ -22,12 +22,12 @@ import torch
 from edge.bundle import open_bundle
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
-from edge.release import Release
 from edge.remote import ROUND, Patience, join, release_limit
 from edge.remote import Server as Remote
+from edge.update import ClientUpdate
 from edgefr.remote import server as counter
-from edgefr.remote.crew import Origin
-from edgefr.remote.exchange import Exchange
+from edgefr.remote.broker import RoundBroker
+from edgefr.remote.devices import Origin
 from edgefr.remote.server import Access, Server, listening
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -39,12 +39,12 @@ QUICK = Patience(tries=2, pause_s=0.01)
 
 
 @dataclass
-class Desk:
+class Broker:
     """A listening server of FedMF devices with one open round, and one release for it."""
 
-    exchange: Exchange
+    broker: RoundBroker
     server: Server
-    release: Release
+    release: ClientUpdate
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
         parts = urlsplit(self.server.url)
@@ -60,27 +60,27 @@ class Desk:
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.server.server_address[1]
 
-    def post(self, release: Release | bytes, user: str = USER, number: int = NUMBER) -> tuple[int, bytes]:
+    def post(self, release: ClientUpdate | bytes, user: str = USER, number: int = NUMBER) -> tuple[int, bytes]:
         content = release if isinstance(release, bytes) else release.to_bytes()
         return self.ask("POST", f"/release?device={user}&round={number}", content)
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    with opened(Access(token=TOKEN)) as (exchange, server):
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with opened(Access(token=TOKEN)) as (broker, server):
         device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
-        yield Desk(exchange, server, device.learn(interactions()[CLIENT]))
+        yield Broker(broker, server, device.learn(interactions()[CLIENT]))
 
 
 def opened(access: Access):  # type: ignore[no-untyped-def]
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
-    exchange = Exchange(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-    exchange.open(NUMBER, b"", [USER, bundles.user(0)])
+    broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
+    broker.open(NUMBER, b"", [USER, bundles.user(0)])
 
     class Both:
-        def __enter__(self) -> tuple[Exchange, Server]:
-            self.inner = listening(exchange, access)
-            return exchange, self.inner.__enter__()
+        def __enter__(self) -> tuple[RoundBroker, Server]:
+            self.inner = listening(broker, access)
+            return broker, self.inner.__enter__()
 
         def __exit__(self, *error: object) -> None:
             self.inner.__exit__(None, None, None)
@@ -94,77 +94,77 @@ def one_line(status: int, body: bytes, want: int, words: str) -> None:
     assert words in line, line
 
 
-def test_a_release_is_taken_once_and_may_be_sent_again(desk: Desk) -> None:
-    assert desk.post(desk.release) == (200, b"taken\n")
-    assert desk.post(desk.release) == (200, b"taken\n")
-    assert desk.exchange.counts.uploads == 1
-    other = replace(desk.release, update=desk.release.update, steps=desk.release.steps + 1)
-    one_line(*desk.post(other), 409, "another release")
-    (taken,) = desk.exchange.collect(0.01).values()
-    assert taken.steps == desk.release.steps
-    assert desk.post(desk.release) == (200, b"taken\n")  # its answer was lost, and the round has closed since
-    assert desk.exchange.counts.uploads == 1
+def test_a_release_is_taken_once_and_may_be_sent_again(broker: Broker) -> None:
+    assert broker.post(broker.release) == (200, b"taken\n")
+    assert broker.post(broker.release) == (200, b"taken\n")
+    assert broker.broker.counts.uploads == 1
+    other = replace(broker.release, update=broker.release.update, steps=broker.release.steps + 1)
+    one_line(*broker.post(other), 409, "another release")
+    (taken,) = broker.broker.collect(0.01).values()
+    assert taken.steps == broker.release.steps
+    assert broker.post(broker.release) == (200, b"taken\n")  # its answer was lost, and the round has closed since
+    assert broker.broker.counts.uploads == 1
 
 
-def test_many_that_send_the_same_at_once_are_one_upload(desk: Desk) -> None:
+def test_many_that_send_the_same_at_once_are_one_upload(broker: Broker) -> None:
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: desk.post(desk.release)[0], range(16)))
+        answers = list(pool.map(lambda _: broker.post(broker.release)[0], range(16)))
     assert answers == [200] * 16
-    assert desk.exchange.counts.uploads == 1
+    assert broker.broker.counts.uploads == 1
 
 
 @pytest.mark.parametrize("given", ["", "Bearer wrong", f"Bearer {TOKEN}x", f"bearer {TOKEN}", "Bearer \xe9"])
-def test_a_wrong_token_is_refused_before_anything_else(desk: Desk, given: str) -> None:
+def test_a_wrong_token_is_refused_before_anything_else(broker: Broker, given: str) -> None:
     path = f"/release?device={USER}&round={NUMBER}"
-    one_line(*desk.ask("POST", path, desk.release.to_bytes(), Authorization=given), 401, "token")
-    one_line(*desk.ask("GET", f"/task?device={USER}&after=0", Authorization=given), 401, "token")
-    assert desk.exchange.counts.uploads == 0
-    assert desk.exchange.counts.refused == 2
+    one_line(*broker.ask("POST", path, broker.release.to_bytes(), Authorization=given), 401, "token")
+    one_line(*broker.ask("GET", f"/task?device={USER}&after=0", Authorization=given), 401, "token")
+    assert broker.broker.counts.uploads == 0
+    assert broker.broker.counts.refused == 2
 
 
-def test_releases_that_no_device_of_this_bundle_makes_are_refused(desk: Desk) -> None:
-    items, values = desk.release.rows["item"]
+def test_releases_that_no_device_of_this_bundle_makes_are_refused(broker: Broker) -> None:
+    items, values = broker.release.rows["item"]
     not_finite = values.copy()
     not_finite[0, 0] = np.nan
-    bad: dict[str, Release | bytes] = {
-        "not finite": replace(desk.release, rows={"item": (items, not_finite)}),
-        "of bundle": replace(desk.release, bundle="0" * 64),
-        "release of round": replace(desk.release, round=NUMBER + 1),
-        "ascend": replace(desk.release, rows={"item": (items[::-1].copy(), values)}),
+    bad: dict[str, ClientUpdate | bytes] = {
+        "not finite": replace(broker.release, rows={"item": (items, not_finite)}),
+        "of bundle": replace(broker.release, bundle="0" * 64),
+        "release of round": replace(broker.release, round=NUMBER + 1),
+        "ascend": replace(broker.release, rows={"item": (items[::-1].copy(), values)}),
         "not a release": b"\xff" * 40,
         "header": b"",
     }
     for words, release in bad.items():
-        status, body = desk.post(release)
+        status, body = broker.post(release)
         assert status == 400, (words, body)
         assert len(body.splitlines()) == 1
         if words != "header":
             assert words.encode() in body, (words, body)
-    assert desk.exchange.counts.uploads == 0
-    assert desk.post(desk.release)[0] == 200
+    assert broker.broker.counts.uploads == 0
+    assert broker.post(broker.release)[0] == 200
 
 
-def test_strangers_and_wrong_questions_are_refused(desk: Desk) -> None:
-    one_line(*desk.post(desk.release, user="nobody"), 404, "no such device")
-    one_line(*desk.ask("GET", "/task?device=nobody&after=0"), 404, "no such device")
-    one_line(*desk.post(desk.release, user=bundles.user(3)), 409, "not open for this device")
-    one_line(*desk.post(replace(desk.release, round=1), number=1), 409, "round 1 is not open")
-    one_line(*desk.ask("GET", "/"), 404, "no such page")
-    one_line(*desk.ask("GET", "/../../etc/passwd"), 404, "no such page")
+def test_strangers_and_wrong_questions_are_refused(broker: Broker) -> None:
+    one_line(*broker.post(broker.release, user="nobody"), 404, "no such device")
+    one_line(*broker.ask("GET", "/task?device=nobody&after=0"), 404, "no such device")
+    one_line(*broker.post(broker.release, user=bundles.user(3)), 409, "not open for this device")
+    one_line(*broker.post(replace(broker.release, round=1), number=1), 409, "round 1 is not open")
+    one_line(*broker.ask("GET", "/"), 404, "no such page")
+    one_line(*broker.ask("GET", "/../../etc/passwd"), 404, "no such page")
     for query in ("", "device=u7", "after=0", "device=u7&after=-1", "device=u7&after=1e3", "device=u7&device=u8"):
-        status, body = desk.ask("GET", f"/task?{query}")
+        status, body = broker.ask("GET", f"/task?{query}")
         assert status == 400, (query, body)
-    one_line(*desk.ask("GET", f"/task?device={'x' * 300}&after=0"), 400, "whole number")
-    assert desk.ask("DELETE", "/task")[0] == 501
+    one_line(*broker.ask("GET", f"/task?device={'x' * 300}&after=0"), 400, "whole number")
+    assert broker.ask("DELETE", "/task")[0] == 501
 
 
-def test_a_body_over_the_limit_is_not_read(desk: Desk) -> None:
-    limit = release_limit(desk.exchange.learning)
-    one_line(*desk.post(b"x" * (limit + 1)), 413, "more than")
+def test_a_body_over_the_limit_is_not_read(broker: Broker) -> None:
+    limit = release_limit(broker.broker.learning)
+    one_line(*broker.post(b"x" * (limit + 1)), 413, "more than")
     claim = {"Content-Length": str(10**12)}
-    assert desk.ask("POST", f"/release?device={USER}&round={NUMBER}", b"x", **claim)[0] == 413
+    assert broker.ask("POST", f"/release?device={USER}&round={NUMBER}", b"x", **claim)[0] == 413
     for length in ("-1", "1e3", "٣", "9" * 40):
-        with socket.create_connection(desk.address, timeout=10) as plain:
+        with socket.create_connection(broker.address, timeout=10) as plain:
             head = f"POST /release HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n\r\n"
             plain.sendall(head.encode())
             plain.shutdown(socket.SHUT_WR)
@@ -176,29 +176,29 @@ def test_size_weights_are_bounded_by_the_catalogue(tmp_path: Path) -> None:
     device = Device(folder, tmp_path, user=USER)
     release = device.learn(interactions()[CLIENT])
     origin = Origin.of(open_bundle(folder))
-    exchange = Exchange(origin.bundle, origin.learning, [USER], origin.items)
-    exchange.open(NUMBER, b"", [USER])
+    broker = RoundBroker(origin.bundle, origin.learning, [USER], origin.items)
+    broker.open(NUMBER, b"", [USER])
     for count in (0, origin.items + 1, None):
         with pytest.raises(Exception, match="interactions"):
-            exchange.submit(USER, NUMBER, replace(release, examples=count).to_bytes())
-    exchange.submit(USER, NUMBER, release.to_bytes())
-    assert exchange.counts.uploads == 1
+            broker.submit(USER, NUMBER, replace(release, examples=count).to_bytes())
+    broker.submit(USER, NUMBER, release.to_bytes())
+    assert broker.counts.uploads == 1
 
 
-def test_a_silent_or_slow_connection_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_or_slow_connection_ends(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counter.Handler, "timeout", 0.2)
     monkeypatch.setattr(counter, "REQUEST_S", 0.5)
-    with socket.create_connection(desk.address, timeout=10) as silent:
+    with socket.create_connection(broker.address, timeout=10) as silent:
         assert silent.recv(10) == b""
     began = time.monotonic()
-    with socket.create_connection(desk.address, timeout=10) as slow:
+    with socket.create_connection(broker.address, timeout=10) as slow:
         slow.sendall(b"GET /task HTTP/1.1\r\n")
         with pytest.raises(OSError):  # noqa: PT012 - it drips until it is cut
             for number in range(200):
                 slow.sendall(f"X-{number}: 1\r\n".encode())
                 time.sleep(0.05)
     assert time.monotonic() - began < 5
-    assert desk.post(desk.release)[0] == 200
+    assert broker.post(broker.release)[0] == 200
 
 
 def test_connections_over_the_limit_are_closed_and_the_others_served() -> None:
@@ -217,19 +217,19 @@ def test_connections_over_the_limit_are_closed_and_the_others_served() -> None:
 
 
 def test_a_task_is_held_until_its_round_opens_and_no_longer_than_the_poll(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counter, "POLL_S", 0.3)
-    remote = Remote(desk.server.url, TOKEN, patience=QUICK)
+    remote = Remote(broker.server.url, TOKEN, patience=QUICK)
     assert remote.task(USER, NUMBER, 1 << 20) is None
     assert remote.task(bundles.user(3), 0, 1 << 20) is None  # not in the cohort
     monkeypatch.setattr(counter, "POLL_S", 10.0)
-    timer = threading.Timer(0.2, desk.exchange.open, (NUMBER + 1, b"new", [USER]))
+    timer = threading.Timer(0.2, broker.broker.open, (NUMBER + 1, b"new", [USER]))
     timer.start()
     task = remote.task(USER, NUMBER, 1 << 20)
     assert task is not None
     assert (task.round, task.content, task.done) == (NUMBER + 1, b"new", False)
-    desk.exchange.finish(NUMBER + 1, b"last", 0.0)
+    broker.broker.finish(NUMBER + 1, b"last", 0.0)
     ended = remote.task(USER, NUMBER + 1, 1 << 20)
     assert ended is not None
     assert (ended.content, ended.done) == (b"last", True)
@@ -364,7 +364,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 def test_tls_carries_a_round_and_only_to_who_trusts_the_certificate(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    with opened(Access(token=TOKEN, cert=cert, key=key)) as (exchange, server):
+    with opened(Access(token=TOKEN, cert=cert, key=key)) as (broker, server):
         assert server.url.startswith("https://")
         device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
         with pytest.raises(InputError, match="not trusted"):
@@ -376,7 +376,7 @@ def test_tls_carries_a_round_and_only_to_who_trusts_the_certificate(tmp_path: Pa
             task = remote.task(USER, 0, 1 << 20)
             assert task is not None
             assert remote.send(USER, task.round, device.learn(["i1", "i5"]).to_bytes())
-        assert exchange.counts.uploads == 1
+        assert broker.counts.uploads == 1
         context = ssl.create_default_context(cafile=str(cert))
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         host, port = server.server_address[:2]

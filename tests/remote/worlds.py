@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import edgefr
 from edge.device import Device
 from edge.ragged import Ragged
-from edge.remote import Patience, Tally, join
+from edge.remote import Patience, TrafficCounts, join
 from edgefr import Experiment
 from edgefr.engine.scoring import ModelScorer
 from edgefr.metrics import evaluate
@@ -29,10 +29,12 @@ from edgefr.prepare import prepare
 from edgefr.remote.serving import Served, serve
 from edgefr.reproduce.runs import IDEAL_FLEET
 from edgefr.run import Run
-from edgefr.shipping import lessons_of, names_of, part, program_of
-from export.bundle import export_bundles
+from edgefr.shipping import learning_of
+from edgefr.trained import open_model
+from export.program import read_by
 from export.variants import ClassLimits
 from tests.cli.commands import ROOT
+from tests.export import worlds
 
 CLASS, ROUNDS = "laptop_x86", 3
 WIDE = 50  # a cut-off that some of so few users reach
@@ -100,25 +102,23 @@ class Twins:
     @property
     def users(self) -> dict[str, int]:
         """Ids and numbers of the users with a device."""
-        ids, counts = names_of(self.begun)["users"], self.train.counts
+        ids, counts = open_model(self.begun).model.names.users, self.train.counts
         return {ids[u]: u for u in np.flatnonzero(counts).tolist()}
 
     def items(self, user: str) -> list[str]:
         """A user's own items by id, in the order of the simulation."""
-        ids = names_of(self.begun)["items"]
+        ids = open_model(self.begun).model.names.items
         return [ids[item] for item in self.train[self.users[user]]]
 
     def simulated_scores(self, private: str = "rounds") -> np.ndarray:
         """Scores of every user and item after the simulated rounds; `private` "personal": after local training."""
-        run, tensors = self.simulated, self.simulated.read_tensors("model")
-        program = program_of(run, run.experiment, tensors, len(names_of(run)["items"]))
-        used = {n for phase in program.phases if phase.when == "round" for n in phase.uses}
-        own = {n: v for n, v in part(tensors, "private.").items() if n in used or private == "personal"}
-        pool = tensors["pool"].numpy()
-        device = next(iter(tensors.values())).device
-        return ModelScorer(program, part(tensors, "shared."), own, self.train, pool, len(pool), device)(
-            np.array(list(self.users.values())), None
-        )
+        model = open_model(self.simulated).model
+        used = read_by(model.program.phases, "round")
+        own = {n: v for n, v in model.private.items() if n in used or private == "personal"}
+        pool = np.arange(len(model.names.items))
+        device = next(iter(model.shared.values())).device
+        score = ModelScorer(model.program, model.shared, own, self.train, pool, len(pool), device)
+        return score(np.array(list(self.users.values())), None)
 
     def metrics(self, scores: np.ndarray) -> dict[str, float]:
         """Metrics of scores [users, items] on the run's own test candidates."""
@@ -165,28 +165,28 @@ def ship(run: Run) -> None:
 
     A rounded vector, as the variants of a smaller class have it, is not what was simulated.
     """
-    experiment, tensors, names = run.experiment, run.read_tensors("model"), names_of(run)
-    own = Ragged(tensors["train.values"].numpy(), tensors["train.offsets"].numpy())
-    everyone = list(range(len(names["users"])))
-    export_bundles(
+    experiment, saved = run.experiment, open_model(run)
+    model, names = saved.model, saved.model.names
+    everyone = list(range(len(names.users)))
+    worlds.export(
         out=run.path / "bundles",
-        program=program_of(run, experiment, tensors, len(names["items"])),
-        shared=part(tensors, "shared."),
-        private=part(tensors, "private."),
-        users=names["users"],
+        program=model.program,
+        shared=model.shared,
+        private=model.private,
+        users=names.users,
         history=None,
-        seen=own,
-        item_ids=names["items"],
-        titles=names["titles"],
+        seen=model.own,
+        item_ids=names.items,
+        titles=names.titles,
         encoder=None,
         pooling="mean",
         max_tokens=8,
         classes={CLASS: ClassLimits(8000, 20)},
         users_of={CLASS: everyone},
-        created=names["created"],
+        created=saved.created,
         provenance={},
         seed=experiment.seed,
-        lessons=lessons_of(experiment, len(everyone)),
+        learning=learning_of(experiment, len(everyone)),
     )
 
 
@@ -203,11 +203,11 @@ def serving(run: Run, out: Path, rounds: int = ROUNDS, **options: Any) -> Iterat
         yield urls.get(), future
 
 
-def take_part(twins: Twins, url: str, states: Path, users: list[str], **options: Any) -> dict[str, Tally]:
+def take_part(twins: Twins, url: str, states: Path, users: list[str], **options: Any) -> dict[str, TrafficCounts]:
     """These users' devices work for a server, a thread each, to the end."""
     quick = {"patience": Patience(tries=3, pause_s=0.05), **options}
 
-    def one(user: str) -> Tally:
+    def one(user: str) -> TrafficCounts:
         return join(Device(twins.bundle, states / user, user=user), url, twins.items(user), **quick)
 
     with ThreadPoolExecutor(len(users)) as pool:

@@ -9,28 +9,50 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from edge.ragged import Ragged
+from edgefr.data.interactions import Dataset
+from edgefr.data.sessions import Sessions
+from edgefr.data.split import Split
+from edgefr.experiment import load_experiment
+from edgefr.measure import NOTHING, Asked, Measurements
 from edgefr.metrics.ranking import Ranking
-from edgefr.metrics.repeats import Repeats, apart
 from edgefr.report.sessions import group_table, summarise_sessions
-from edgefr.streaming import Streaming
+from edgefr.sections import EvaluationSection
+from edgefr.stages.sessions import Met
+from edgefr.training import Training
 
-RANKS = Ranking(np.array([0, 1]), np.array([1, 30]))
+OVER = ["method=fedmf", "protocol.name=sessions"]
+
+TASK = SimpleNamespace(name="main")
+
+
+class Unasked(Met):
+    """A stage whose model nobody asks for probabilities."""
+
+    def probabilities(self, run: Any, model: Any) -> dict[str, list[float]]:
+        return {}
 
 
 def summary(*seen: bool) -> dict[str, Any]:
     """The section of a run with two test users, one found first and one not among ten."""
-    of = Repeats(np.array([0, 1]), np.array(seen), np.zeros(2, np.bool_))
-    sim = SimpleNamespace(
-        measured=SimpleNamespace(rows=[]),
-        federation=SimpleNamespace(transfer=None),
-        sessions=SimpleNamespace(statistics=dict),
-        probabilities=dict,
-        groups={"federated": apart(RANKS, of, [10])},
-        stream="one-pass",
-        round=1,
-        best_round=1,
+    measured = Measurements(EvaluationSection(k=[10]), seed=0)
+    asked, users = Asked("federated", "main"), np.array([0, 1])
+    found = Ranking(users, np.array([1, 30])).per_user([10])
+    measured._add(asked, "main", "test", "sampled", NOTHING, users, found)
+    measured.groups(asked, cast(Split, TASK), {"seen": np.array(seen), "new": ~np.array(seen)})
+    nothing = Ragged.empty(2)
+    sessions = Sessions(nothing, nothing, *[np.zeros(0, np.int64)], nothing, *[np.full(2, -1)] * 2)
+    stage = Unasked(
+        cast(Split, TASK), 1, dataset=cast(Dataset, None), sessions=sessions, experiment=load_experiment(overrides=OVER)
     )
-    return {"sessions": summarise_sessions(cast(Streaming, sim))}
+    sim = SimpleNamespace(
+        measured=measured,
+        federation=SimpleNamespace(transfer=None),
+        schedule=(stage,),
+        done=[{"round": 1, "best_round": 1}],
+        final=object(),
+    )
+    return {"sessions": summarise_sessions(cast(Training, sim))}
 
 
 @pytest.mark.parametrize("nobody", ["seen", "new"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefr.measure_blocks import MASKS
+from edgefr.metrics.continual import MASKS
 
 POPULARITY = {"popularity": 0.25, "popularity, all blocks": 0.3, "chance": 0.01}
 

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from edgefr.measure_blocks import MASKS
+from edgefr.metrics.continual import MASKS
 from edgefr.reproduce.cells import Found, change, p_value
-from edgefr.reproduce.f3crec import ablations, comparison, improvement, published, shifts, sweeps
-from edgefr.reproduce.f3crec.found import average, average_group
+from edgefr.reproduce.f3crec import ablations, comparison, improvement, published, static_dynamic, sweeps
 from edgefr.reproduce.f3crec.recipes import Ask
-from edgefr.reproduce.f3crec.shifts import Loss, loss
+from edgefr.reproduce.f3crec.results import average, average_group
+from edgefr.reproduce.f3crec.static_dynamic import Loss, loss
 from tests.reproduce.summaries import summary
 
 ASK = Ask("released", [0, 1, 2])
@@ -162,10 +162,12 @@ def test_losses_are_of_groups():
 
 
 def test_tables_4_and_5_rows():
-    losses = {(m, mask, g): [] for m in shifts.METHODS for mask in shifts.MASKS for g in shifts.GROUPS}
+    losses = {
+        (m, mask, g): [] for m in static_dynamic.METHODS for mask in static_dynamic.MASKS for g in static_dynamic.GROUPS
+    }
     losses["spp", "as released", "dynamic"] = [Loss(0.2, 0.1, 7), Loss(0.2, 0.05, 9)]
     losses["f3crec", "as released", "dynamic"] = [Loss(0.2, 0.1, 7), Loss(0.2, 0.1, 9)]
-    sheet, _ = shifts._sheet("ml-100k", losses, "degradation", published.TABLE_4["ml-100k"])
+    sheet, _ = static_dynamic._sheet("ml-100k", losses, "degradation", published.TABLE_4["ml-100k"])
     assert [(row["users"], row["mask"]) for row in sheet.rows[:2]] == [
         ("static", "as released"),
         ("dynamic", "as released"),
@@ -174,5 +176,5 @@ def test_tables_4_and_5_rows():
     assert (row["SPP"], row["SPP\npaper"]) == ("0.6250 ± 0.1768", "0.7860")
     assert (row["users\nper seed"], row["seeds"]) == ("8", "2")
     assert sheet.rows[3]["SPP\npaper"] == "-"  # the other mask has no published number
-    sheet, _ = shifts._sheet("ml-100k", losses, "after", published.TABLE_5["ml-100k"])
+    sheet, _ = static_dynamic._sheet("ml-100k", losses, "after", published.TABLE_5["ml-100k"])
     assert (sheet.rows[1]["SPP"], sheet.rows[1]["SPP\npaper"]) == ("0.0750 ± 0.0354", "0.0536")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefr.sweep.found import Entry
 from edgefr.sweep.grid import Point
+from edgefr.sweep.results import Entry
 
 
 def summary(

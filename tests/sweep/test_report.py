@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgefr.sweep.found import results, validation
 from edgefr.sweep.report import table, tradeoff
+from edgefr.sweep.results import results, validation
 from edgefr.sweep.tradeoff import curve_of, draw, groups
 from tests.sweep.summaries import entry, summary
 
@@ -142,7 +142,7 @@ def test_only_failures_still_make_a_table():
 def test_the_board_says_how_far_a_sweep_is():
     from rich.console import Console
 
-    from edgefr.cli.board import drawn
+    from edgefr.cli.progress_table import drawn
     from edgefr.sweep.run import Standing
 
     entries = [entry({"rounds": 1}, 0, summary(0.1, 1.0)), entry({"rounds": 1}, 1, summary(0.3, 1.0))]

@@ -194,7 +194,7 @@ REFUSED = [
     (("--grid", "data=[demo, dmeo]"), "unknown data set 'dmeo'"),
     (("--grid", "data_options.users=[0]"), "option users of data set 'demo'"),
     (("--grid", "fleet.dropout=[0.1, 2]"), "dropout"),
-    (("--grid", "engine.workers=[1, 2]"), "are the same experiment"),
+    (("--grid", "engine.executor=[inline, debug]"), "are the same experiment"),
     (("--grid", "seed=[1, 2]"), "use --seeds"),
     (("--grid", "rounds=[1]", "--seed", "2147483647", "--seeds", "2"), "seeds end at"),
     (("--grid", "rounds=[1]", "--search-space", "model.lr=log(1,2)"), "add --search TRIALS"),

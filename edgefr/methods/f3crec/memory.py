@@ -1,4 +1,4 @@
-"""What clients remember of earlier blocks, and which of it they replay in a round.
+"""Clients remember this of earlier blocks, and replay some of it in a round.
 
 A memory is private state: `memory.items` int32 [clients, N] (-1: empty) and `memory.labels` float32 [clients, N], the
 predictions (or labels) that the items had. Owns: filling it at the end of a block and drawing from it. Does not own:
@@ -21,7 +21,7 @@ from edge.sampling import Sampler
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import MEMORY, Clients, without_memory
 from edgefr.methods.f3crec.settings import ContinualSettings
-from edgefr.methods.program import LocalProgram, Tensors
+from export.program import LocalProgram, Tensors
 
 ITEMS, LABELS = MEMORY + "items", MEMORY + "labels"
 Scores = Callable[[Clients], npt.NDArray[np.float32]]
@@ -31,7 +31,7 @@ _AT_ONCE = 1024
 
 
 def empty(clients: int, width: int) -> dict[str, Tensor]:
-    """The memory of clients that have nothing to remember."""
+    """Make the memory of clients that have nothing to remember."""
     return {ITEMS: torch.full((clients, width), -1, dtype=torch.int32), LABELS: torch.zeros(clients, width)}
 
 
@@ -61,7 +61,7 @@ class ReplayMemory:
 
     @property
     def rule(self) -> Rule:
-        """The draw as a function on arrays, the one that a device runs."""
+        """Return the draw as a function on arrays, the one that a device runs."""
         return rule_of(self.settings, self.picks, self.seed)
 
     def _chosen(
@@ -81,14 +81,14 @@ class ReplayMemory:
 
 
 def rule_of(settings: ContinualSettings, picks: Picks, seed: int) -> Rule:
-    """How an experiment's clients replay."""
+    """Return the rule by which an experiment's clients replay."""
     return Rule(picks, settings.list_size, settings.shift_scale, settings.kd_weight, settings.kd_reduction, seed)
 
 
 def remember_best(
     state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64], at: int, size: int
 ) -> None:
-    """Clients remember their `size` best items and the predictions for them (Eq. 1), from column `at` on; in place."""
+    """Let clients remember their `size` best items with the predictions (Eq. 1), from column `at` on; in place."""
     for first in range(0, len(clients), _AT_ONCE):
         some = clients[first : first + _AT_ONCE]
         columns, labels = best(scores(some), size)
@@ -104,7 +104,7 @@ def remember_errors(
     number: int,
     size: int,
 ) -> None:
-    """Clients remember the training examples they predict worst, with labels (Zhu et al. 2023); in place."""
+    """Let clients remember the training examples they predict worst, with labels (Zhu et al. 2023); in place."""
     for first in range(0, len(clients), _AT_ONCE):
         some = clients[first : first + _AT_ONCE]
         drawn = sampler.epoch(some, "errors", number)

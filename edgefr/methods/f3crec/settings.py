@@ -1,4 +1,4 @@
-"""Hyper-parameters of continual learning over blocks: what clients replay and what is carried from block to block."""
+"""These settings of learning over blocks say what clients replay and what is carried from block to block."""
 
 from typing import Literal
 
@@ -6,7 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ContinualSettings(BaseModel):
-    """How knowledge of earlier blocks is kept (F3CRec §4, §5.1). Which of them is used is the strategy's choice.
+    """These settings say how knowledge of earlier blocks is kept (F3CRec §4, §5.1).
+
+    The strategy chooses which are used.
 
     >>> ContinualSettings(kd_weight=0.01).list_size
     30

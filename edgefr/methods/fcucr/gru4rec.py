@@ -1,4 +1,4 @@
-"""GRU4Rec (Hidasi et al., 2016): a recurrent unit over a window of items.
+"""GRU4Rec (Hidasi et al., 2016) is a recurrent unit over a window of items.
 
 Owns: the encoder's tensors and its forward pass. Does not own: the item table, the loss.
 """
@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from edgefr.methods.fcucr.layers import Drop, dense, dense_shapes, dropped, init_xavier
-from edgefr.methods.program import Tensors
+from export.program import Tensors
 
 
 @dataclass(frozen=True)
 class GRU4Rec:
-    """One layer of gated recurrent units whose states are the features; padding leaves the state as it is, which is 0.
+    """This is one layer of gated recurrent units whose states are the features.
+
+    Padding leaves the state as it is, which is 0.
 
     The gates stand side by side in the order reset, update, candidate, as in torch's GRU, and have one bias each:
     only the candidate has a second one, inside its reset gate, since the others would add up.
@@ -31,20 +33,23 @@ class GRU4Rec:
     length: int = 15
 
     def specs(self) -> dict[str, tuple[int, ...]]:
-        """Tensors by name, without the item table."""
+        """Return the shapes of tensors by name, without the item table."""
         d = self.dim
         return dense_shapes("input", d, 3 * d) | {"state.weight": (d, 3 * d), "state.bias": (d,)}
 
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """Where values may be dropped, and the shape there (one client's)."""
+        """Return where values may be dropped, and the shape there (one client's)."""
         return {"embedding": (self.length, self.dim)}
 
     def init(self, seed: int) -> dict[str, Tensor]:
-        """Xavier-normal, gate by gate; biases 0."""
+        """Draw Xavier-normal values, gate by gate; biases 0."""
         return init_xavier(seed, self.specs(), dict.fromkeys(("input.weight", "state.weight"), 2 * self.dim))
 
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
-        """Item vectors x [..., L, d], left-padded; `real` [..., L] is 1 or 0 -> features [..., L, d]; no `times`."""
+        """Encode item vectors x [..., L, d], left-padded.
+
+        `real` [..., L] is 1 or 0 -> features [..., L, d]; no `times`.
+        """
         given = dense(tensors, "input", dropped(drop, "embedding", x))
         return cast(
             Tensor, _Recurrence.apply(given, tensors["state.weight"], tensors["state.bias"], real.unsqueeze(-1))
@@ -52,7 +57,7 @@ class GRU4Rec:
 
 
 class _Recurrence(torch.autograd.Function):
-    """States [..., L, d] from what the inputs add to the gates [..., L, 3d].
+    """This computes states [..., L, d] from what the inputs add to the gates [..., L, 3d].
 
     By hand, since the gradient of the weights is then one product over all positions; recorded step by step it would be
     a sum of L matrices per client.

@@ -1,4 +1,4 @@
-"""What the sequence encoders are made of: pure functions over the last dimensions, [..., L, d].
+"""The sequence encoders are made of these: pure functions over the last dimensions, [..., L, d].
 
 A client's tensors may have a leading client dimension ([C, d, e], every client its own) or none (one for all); the
 windows may have one as well. The same lines run a shard and are traced for a device.
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from edgefr.methods.losses import init_rows
-from edgefr.methods.program import Tensors
+from export.program import Tensors
 from privacy.errors import InputError
 
 Drop = Callable[[str, Tensor], Tensor]
@@ -41,17 +41,17 @@ def check_heads(dim: int, heads: int) -> None:
 
 
 def dense_shapes(name: str, wide: int, out: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a dense layer: weight [in, out] and bias [out]."""
+    """Return names and shapes of a dense layer: weight [in, out] and bias [out]."""
     return {f"{name}.weight": (wide, out), f"{name}.bias": (out,)}
 
 
 def norm_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a layer normalisation: scale and shift."""
+    """Return names and shapes of a layer normalisation: scale and shift."""
     return {f"{name}.scale": (dim,), f"{name}.shift": (dim,)}
 
 
 def feed_forward_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the two layers at every position, and of the normalisation before them."""
+    """Return names and shapes of the two layers at every position, and of the normalisation before them."""
     return {
         **norm_shapes(f"{name}.norm", dim),
         **dense_shapes(f"{name}.inner", dim, dim),
@@ -62,7 +62,7 @@ def feed_forward_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
 def init_xavier(
     seed: int, shapes: Mapping[str, tuple[int, ...]], fans: Mapping[str, int] | None = None
 ) -> dict[str, Tensor]:
-    """Keyed first values: matrices normal with variance 2 / (fan-in + fan-out), scales 1, shifts and biases 0.
+    """Draw keyed first values: matrices normal with variance 2 / (fan-in + fan-out), scales 1, shifts and biases 0.
 
     `fans` gives fan-in + fan-out of matrices that hold several layers side by side.
 
@@ -79,12 +79,14 @@ def init_xavier(
 
 
 def dense(tensors: Tensors, name: str, x: Tensor) -> Tensor:
-    """x [..., L, in] -> [..., L, out]."""
+    """Apply a dense layer: x [..., L, in] -> [..., L, out]."""
     return torch.matmul(x, tensors[f"{name}.weight"]) + tensors[f"{name}.bias"].unsqueeze(-2)
 
 
 def memory_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the layer that makes keys and values, side by side: weight [d, 2d], and the values' bias [d].
+    """Return names and shapes of the layer that makes keys and values, side by side.
+
+    Weight [d, 2d], and the values' bias [d].
 
     A bias of the keys adds the same to all scores of a query, so it changes nothing: its gradient is rounding, which
     Adam would blow up to whole steps.
@@ -93,51 +95,51 @@ def memory_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
 
 
 def memory(tensors: Tensors, name: str, x: Tensor) -> Tensor:
-    """Keys and values of x [..., L, d], side by side: [..., L, 2d]."""
+    """Return keys and values of x [..., L, d], side by side: [..., L, 2d]."""
     bias = tensors[f"{name}.bias"]
     return torch.matmul(x, tensors[f"{name}.weight"]) + F.pad(bias, (bias.shape[-1], 0)).unsqueeze(-2)
 
 
 def norm(tensors: Tensors, name: str, x: Tensor) -> Tensor:
-    """Layer normalisation over the width."""
+    """Apply layer normalisation over the width."""
     even = F.layer_norm(x, (x.shape[-1],), None, None, EPSILON)
     return even * tensors[f"{name}.scale"].unsqueeze(-2) + tensors[f"{name}.shift"].unsqueeze(-2)
 
 
 def dropped(drop: Drop | None, site: str, x: Tensor) -> Tensor:
-    """What `drop` makes of it; the tensor itself where nothing is dropped."""
+    """Return what `drop` makes of a tensor; the tensor itself where nothing is dropped."""
     return x if drop is None else drop(site, x)
 
 
 def feed_forward(tensors: Tensors, name: str, x: Tensor, drop: Drop | None) -> Tensor:
-    """SASRec Eq. 7 around a residual connection: y + W2 relu(W1 y), y = the normalised x."""
+    """Apply SASRec's Eq. 7 around a residual connection: y + W2 relu(W1 y), y = the normalised x."""
     x = norm(tensors, f"{name}.norm", x)
     inner = dropped(drop, f"{name}.inner", torch.relu(dense(tensors, f"{name}.inner", x)))
     return x + dropped(drop, f"{name}.outer", dense(tensors, f"{name}.outer", inner))
 
 
 def feed_forward_sites(name: str, length: int, dim: int) -> dict[str, tuple[int, ...]]:
-    """Where `feed_forward` drops values, and the shape there."""
+    """Return where `feed_forward` drops values, and the shape there."""
     return {f"{name}.inner": (length, dim), f"{name}.outer": (length, dim)}
 
 
 def split(x: Tensor, heads: int) -> Tensor:
-    """By head: [..., n, d] -> [..., heads, n, d / heads]; as it is for one head."""
+    """Split by head: [..., n, d] -> [..., heads, n, d / heads]; as it is for one head."""
     return x if heads == 1 else x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(-2, -3)
 
 
 def merge(x: Tensor, heads: int) -> Tensor:
-    """The opposite of `split`."""
+    """Undo `split`."""
     return x if heads == 1 else x.transpose(-2, -3).flatten(-2)
 
 
 def weights_shape(length: int, heads: int) -> tuple[int, ...]:
-    """Shape of one client's attention weights."""
+    """Return the shape of one client's attention weights."""
     return (length, length) if heads == 1 else (heads, length, length)
 
 
 def unseen(real: Tensor, heads: int, masked: bool) -> Tensor:
-    """What is added to attention scores: 0 where query i may see key j, else -1e9: [..., (1,) keys, queries].
+    """Return what is added to attention scores: 0 where query i may see key j, else -1e9: [..., (1,) keys, queries].
 
     A query sees itself and what came before; no one sees padding (`masked`). A padded query would see evenly, so its
     position must be set to zero afterwards.

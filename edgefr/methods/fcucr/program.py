@@ -1,4 +1,4 @@
-"""FCUCR: the local program of a client that learns from one session after another.
+"""FCUCR is the local program of a client that learns from one session after another.
 
     item rows → encoder → features h ┬→ [h, ρ] → the client's own MLP → inner products with items
                                      ├→ self-distillation from an earlier encoder (Eq. 3)
@@ -9,25 +9,26 @@ Shared: item table and encoder. Private: the MLP, the last reply ρ, the encoder
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from edgefr.methods.fcucr.gru4rec import GRU4Rec
+from edgefr import purposes
+from edgefr.methods.fcucr.parts import ENCODERS, LOSSES
 from edgefr.methods.fcucr.prediction import init_prediction, prediction, prediction_shapes
-from edgefr.methods.fcucr.sasrec import SASRec
 from edgefr.methods.fcucr.settings import FCUCRSettings
-from edgefr.methods.fcucr.tisasrec import TiSASRec
+from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows
-from edgefr.methods.program import One, Phase, Tensors, TensorSpec, Window
+from export.batches import Batch, Window
+from export.program import Phase, SessionProgram, Tensors, TensorSpec
 
 PREVIOUS = "previous."
 """Private tensors whose names start so are a client's own encoder as it last trained it."""
 
 
 class Encoder(Protocol):
-    """A backbone: pure functions over the last dimensions of one client's tensors."""
+    """A backbone has pure functions over the last dimensions of one client's tensors."""
 
     def specs(self) -> dict[str, tuple[int, ...]]: ...
 
@@ -37,16 +38,12 @@ class Encoder(Protocol):
 
 
 def encoder_of(settings: FCUCRSettings) -> Encoder:
-    """The backbone that the settings name."""
-    if settings.encoder == "gru4rec":
-        return GRU4Rec(settings.dim, settings.length)
-    if settings.encoder == "sasrec":
-        return SASRec(settings.dim, settings.length, settings.heads, settings.layers, masked=settings.masked)
-    return TiSASRec(settings.dim, settings.length, settings.heads, settings.layers, spans=settings.spans)
+    """Return the backbone that the settings name."""
+    return ENCODERS[settings.encoder].make(settings)
 
 
-class FCUCR:
-    """Predicts the next item of a session; see `FCUCRSettings` for the variants.
+class FCUCR(SessionProgram):
+    """FCUCR predicts the next item of a session; see `FCUCRSettings` for the variants.
 
     >>> program = FCUCR(FCUCRSettings(dim=4, length=3, hidden=5), items=10, local_epochs=4)
     >>> program.specs["item"].shape, program.specs["prediction.0.weight"].shape
@@ -54,11 +51,12 @@ class FCUCR:
     """
 
     name = "fcucr"
-    pointwise = False
-    needs_history = True
 
     def __init__(self, settings: FCUCRSettings, items: int, local_epochs: int):
         self.settings, self.encoder = settings, encoder_of(settings)
+        self.errors = LOSSES[settings.loss].load()
+        self.window, self.publishes = settings.length, settings.prototypes
+        self.reply = "prototype" if settings.reply else None
         self.frozen: dict[str, Tensor] = {}
         dense = {f"encoder.{name}": shape for name, shape in self.encoder.specs().items()}
         own = prediction_shapes(settings.dim, settings.hidden) if settings.personal else {}
@@ -72,17 +70,18 @@ class FCUCR:
             self.specs[PREVIOUS + "known"] = TensorSpec((1,), "private")
         trained = ("item", *dense, *own)
         lr = dict.fromkeys(trained, settings.lr)
-        self.phases = (Phase("round", tuple(self.specs), trained, local_epochs, "adam", lr, beta_2=settings.beta_2),)
-
-    @property
-    def window(self) -> int:
-        """Positions of the window that a device reads."""
-        return self.settings.length
-
-    @property
-    def publishes(self) -> str:
-        """Whose prototype is sent: "received", "trained" or "none"."""
-        return self.settings.prototypes
+        self.phases = (
+            Phase(
+                "round",
+                tuple(self.specs),
+                trained,
+                local_epochs,
+                "adam",
+                lr,
+                draws=purposes.ROUND,
+                beta_2=settings.beta_2,
+            ),
+        )
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         item = init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)
@@ -100,17 +99,17 @@ class FCUCR:
     # --- one client's session --------------------------------------------------------------------------------------
 
     def features(self, tensors: Tensors, batch: Window) -> Tensor:
-        """h of every position: [..., L, d], zeros at padding."""
+        """Return h of every position: [..., L, d], zeros at padding."""
         return self._encoded(tensors, batch.rows(tensors["item"]), batch)
 
     def _encoded(self, tensors: Tensors, rows: Tensor, window: Window) -> Tensor:
-        """Features [..., L, d] of a window whose items have these rows of the table."""
+        """Return the features [..., L, d] of a window whose items have these rows of the table."""
         own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
         x = rows[..., : self.settings.dim] * window.label.unsqueeze(-1)
         return self.encoder.encode(own, x, window.label, window.times)
 
     def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
-        """The teacher's features [..., L, d], fixed for the round (FCUCR Eq. 3); `tensors` as before training.
+        """Return the teacher's features [..., L, d], fixed for the round (FCUCR Eq. 3); `tensors` as before training.
 
         A client's previous encoder reads item vectors as received: a device does not keep a second table of them.
         """
@@ -125,7 +124,7 @@ class FCUCR:
         return {n.removeprefix(PREVIOUS): v for n, v in tensors.items() if n.startswith(PREVIOUS + "encoder.")}
 
     def remember(self, tensors: Tensors) -> dict[str, Tensor]:
-        """What a client keeps for its next round: the encoder it has now."""
+        """Return what a client keeps for its next round: the encoder it has now."""
         if self.settings.teacher != "previous_local":
             return {}
         own = [name for name in self.specs if name.startswith(PREVIOUS + "encoder.")]
@@ -133,20 +132,23 @@ class FCUCR:
         return kept | {PREVIOUS + "known": torch.ones_like(tensors[PREVIOUS + "known"])}
 
     def publish(self, tensors: Tensors, batch: Window) -> Tensor | None:
-        """The client's prototype (FCUCR Eq. 4), [..., P]: the mean of its features, or all of them."""
+        """Return the client's prototype (FCUCR Eq. 4), [..., P]: the mean of its features, or all of them."""
         if not self.settings.reply:
             return None
         return self.pooled(self.features(tensors, batch), batch.label)
 
     def pooled(self, features: Tensor, real: Tensor) -> Tensor:
-        """A window's features [..., L, d] as a prototype [..., P]."""
+        """Return a window's features [..., L, d] as a prototype [..., P]."""
         if self.settings.pooling == "map":
             return features.flatten(-2)
         weight = real / real.sum(-1, keepdim=True).clamp_min(1.0)
         return (features * weight.unsqueeze(-1)).sum(-2)
 
     def predicted(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
-        """What is compared with item rows: [..., L, d], and 1 for their bias (FCUCR Eq. 7, or the features alone)."""
+        """Return what is compared with item rows: [..., L, d], and 1 for their bias (FCUCR Eq.
+
+        7, or the features alone).
+        """
         out = self._personal(tensors, features, real) if self.settings.personal else features
         return torch.cat([out, torch.ones_like(out[..., :1])], dim=-1) if self.settings.item_bias else out
 
@@ -161,27 +163,28 @@ class FCUCR:
 
     # --- the contract ----------------------------------------------------------------------------------------------
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return batch.rows(tensors["item"])
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
-        """The last position's prediction, [..., 1, d]; `history` are the item vectors of the window."""
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        """Return the last position's prediction, [..., 1, d]; `history` are the item vectors of the window."""
         assert history is not None
-        window = cast(Window, batch.history)
+        window = batch.history
+        assert isinstance(window, Window)
         features = self._encoded(tensors, history, window)
         return self.predicted(tensors, features, window.label)[..., -1:, :]
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return torch.matmul(vectors, user.transpose(-1, -2)).squeeze(-1)
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
-        batch = cast(Window, batch)
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+        assert isinstance(batch, Window)
         features = self.features(tensors, batch)
         out = self.predicted(tensors, features, batch.label)
         rows = tensors["item"]
         positive = (out * torch.nn.functional.embedding(batch.positive, rows)).sum(-1)
         negative = torch.matmul(torch.nn.functional.embedding(batch.negative, rows), out.unsqueeze(-1)).squeeze(-1)
-        own = (self._errors(positive, negative) * batch.weight).sum(-1)  # [...], each client's
+        own = (self.errors(positive, negative) * batch.weight).sum(-1)  # [...], each client's
         if batch.taught is None:
             return own.sum()
         apart = ((features - batch.taught).square().mean(-1) * batch.weight).sum(-1)  # FCUCR Eq. 3
@@ -192,9 +195,7 @@ class FCUCR:
             weight = weight * tensors[PREVIOUS + "known"].squeeze(-1)
         return (own + weight * apart).sum()  # FCUCR Eq. 8
 
-    def _errors(self, positive: Tensor, negative: Tensor) -> Tensor:
-        """Each position's error, [..., L], from the scores of its target [..., L] and of negatives [..., L, n]."""
-        if self.settings.loss == "softmax":
-            return torch.logsumexp(torch.cat([positive.unsqueeze(-1), negative], dim=-1), dim=-1) - positive
-        each = torch.nn.functional.softplus(negative).sum(-1) / max(negative.shape[-1], 1)
-        return torch.nn.functional.softplus(-positive) + each
+
+def build(settings: FCUCRSettings, given: Given) -> FCUCR:
+    """Build the program by these settings."""
+    return FCUCR(settings, given.items, given.local_epochs)

@@ -1,4 +1,4 @@
-"""SASRec (Kang & McAuley, 2018): self-attention over a window of items.
+"""SASRec (Kang & McAuley, 2018) is self-attention over a window of items.
 
 Owns: the encoder's tensors and its forward pass. Does not own: the item table, the loss.
 """
@@ -30,13 +30,14 @@ from edgefr.methods.fcucr.layers import (
     unseen,
     weights_shape,
 )
-from edgefr.methods.program import Tensors
+from export.program import Tensors
 
 
 @dataclass(frozen=True)
 class SASRec:
-    """Blocks of attention and a feed-forward layer; queries are normalised, keys and values are not (as in the code
-    of the authors and of FCUCR).
+    """SASRec has blocks of attention and a feed-forward layer.
+
+    Queries are normalised, keys and values are not (as in the code of the authors and of FCUCR).
 
     `masked=False` is the encoder as FCUCR released it: padding is a zero vector without a position that is attended
     like any item, and has features of its own.
@@ -59,7 +60,7 @@ class SASRec:
         check_heads(self.dim, self.heads)
 
     def specs(self) -> dict[str, tuple[int, ...]]:
-        """Tensors by name, without the item table. Keys' and values' layers stand side by side in one matrix."""
+        """Return tensors by name, without the item table. Keys' and values' layers stand side by side in one matrix."""
         d = self.dim
         out: dict[str, tuple[int, ...]] = {"position": (self.length, d)}
         for k in range(self.layers):
@@ -71,7 +72,7 @@ class SASRec:
         return out | norm_shapes("norm", d)
 
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """Where values may be dropped, and the shape there (one client's)."""
+        """Return where values may be dropped, and the shape there (one client's)."""
         out: dict[str, tuple[int, ...]] = {"embedding": (self.length, self.dim)}
         for k in range(self.layers):
             out[f"{k}.attention"] = weights_shape(self.length, self.heads)
@@ -79,12 +80,18 @@ class SASRec:
         return out
 
     def init(self, seed: int) -> dict[str, Tensor]:
-        """Xavier-normal; queries, keys and values as the one matrix [d, 3d] that torch's attention makes of them."""
+        """Draw Xavier-normal values.
+
+        Queries, keys and values are as the one matrix [d, 3d] that torch's attention makes of them.
+        """
         parts = [f"{k}.attention.{part}.weight" for k in range(self.layers) for part in ("query", "memory")]
         return init_xavier(seed, self.specs(), dict.fromkeys(parts, 4 * self.dim))
 
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
-        """Item vectors x [..., L, d], left-padded; `real` [..., L] is 1 or 0 -> features [..., L, d]; no `times`."""
+        """Encode item vectors x [..., L, d], left-padded.
+
+        `real` [..., L] is 1 or 0 -> features [..., L, d]; no `times`.
+        """
         x = x * math.sqrt(self.dim) + tensors["position"]
         if not self.masked:
             x = x * real.unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""TiSASRec (Li, Wang & McAuley, 2020): self-attention that knows the time between any two items of a window.
+"""TiSASRec (Li, Wang & McAuley, 2020) is self-attention that knows the time between any two items of a window.
 
 Owns: the encoder's tensors and its forward pass. Does not own: the item table, the loss.
 """
@@ -30,14 +30,16 @@ from edgefr.methods.fcucr.layers import (
     unseen,
     weights_shape,
 )
-from edgefr.methods.program import Tensors
+from export.program import Tensors
 
 NEVER = 1e30
 """The smallest interval of a window in which all items have one time."""
 
 
 def intervals(times: Tensor, real: Tensor, spans: int) -> Tensor:
-    """Between every two items, in units of the window's smallest interval but 0, at most `spans`: int64 [..., L, L].
+    """Return the time between every two items, in units of the window's smallest interval but 0.
+
+    At most `spans`: int64 [..., L, L].
 
     `times` [..., L] are seconds in any float type; 0 where either of the two is padding. TiSASRec section 3.1; it takes
     the smallest interval of all a user's items, which a window of one session does not know.
@@ -53,7 +55,9 @@ def intervals(times: Tensor, real: Tensor, spans: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TiSASRec:
-    """SASRec's blocks; keys and values of an item have its position and its distance from the query in time added.
+    """These are SASRec's blocks.
+
+    Keys and values of an item have its position and its distance from the query in time added.
 
     Scores of intervals are products of queries with every row of the interval table, from which each pair takes its
     own; values of intervals are the attention that each row gets, times the table. So no [L, L, d] is made.
@@ -74,7 +78,7 @@ class TiSASRec:
         check_heads(self.dim, self.heads)
 
     def specs(self) -> dict[str, tuple[int, ...]]:
-        """Tensors by name, without the item table. Keys' and values' layers stand side by side in one matrix."""
+        """Return tensors by name, without the item table. Keys' and values' layers stand side by side in one matrix."""
         d = self.dim
         out: dict[str, tuple[int, ...]] = {f"position.{part}": (self.length, d) for part in ("key", "value")}
         out |= {f"interval.{part}": (self.spans + 1, d) for part in ("key", "value")}
@@ -86,7 +90,10 @@ class TiSASRec:
         return out | norm_shapes("norm", d)
 
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """Where values may be dropped, and the shape there (one client's). Not the intervals': they are no vectors."""
+        """Return where values may be dropped, and the shape there (one client's).
+
+        Not the intervals': they are no vectors.
+        """
         wide = (self.length, self.dim)
         out: dict[str, tuple[int, ...]] = {"embedding": wide, "position.key": wide, "position.value": wide}
         for k in range(self.layers):
@@ -95,13 +102,15 @@ class TiSASRec:
         return out
 
     def init(self, seed: int) -> dict[str, Tensor]:
-        """Xavier-normal, layer by layer; biases 0."""
+        """Draw Xavier-normal values, layer by layer; biases 0."""
         return init_xavier(
             seed, self.specs(), {f"{k}.attention.memory.weight": 2 * self.dim for k in range(self.layers)}
         )
 
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
-        """Item vectors x [..., L, d], left-padded; `real` [..., L] is 1 or 0, `times` [..., L] -> features [..., L, d].
+        """Encode item vectors x [..., L, d], left-padded.
+
+        `real` [..., L] is 1 or 0, `times` [..., L] -> features [..., L, d].
 
         `times` are seconds since the window's first item.
         """

@@ -1,16 +1,19 @@
-"""FedMF: the local program of federated matrix factorisation."""
+"""FedMF is the local program of federated matrix factorisation."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from edgefr import purposes
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows, init_vectors, pointwise_bce
-from edgefr.methods.program import One, Phase, Tensors, TensorSpec, inner
+from export.batches import Batch, inner
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 
-class FedMF:
-    """score(u, i) = <p_u, q_i>: p_u [dim] stays on the device, the item table [items, dim] is shared.
+class FedMF(LocalProgram):
+    """FedMF scores by score(u, i) = <p_u, q_i>. p_u [dim] stays on the device, the item table [items, dim] is shared.
 
     >>> program = FedMF(FedMFSettings(dim=4), items=10, local_epochs=1)
     >>> sorted(program.specs)
@@ -31,22 +34,27 @@ class FedMF:
         item_lr = settings.item_lr if settings.item_lr is not None else settings.lr * items
         both = ("item", "user")
         lr = {"item": item_lr, "user": settings.lr}
-        self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr),)
+        self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr, draws=purposes.FEDERATED),)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        return {"user": init_vectors(seed, "init user", clients, self.settings.dim, self.settings.init_scale)}
+        return {"user": init_vectors(seed, purposes.INIT_USER, clients, self.settings.dim, self.settings.init_scale)}
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return batch.rows(tensors["item"])
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         return batch.own(tensors["user"])
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return inner(user, vectors)
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         return pointwise_bce(self, tensors, batch, phase)
+
+
+def build(settings: FedMFSettings, given: Given) -> FedMF:
+    """Build the program by these settings."""
+    return FedMF(settings, given.items, given.local_epochs)

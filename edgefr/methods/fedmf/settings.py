@@ -1,10 +1,10 @@
-"""Hyper-parameters of federated matrix factorisation."""
+"""These are the hyper-parameters of federated matrix factorisation."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class FedMFSettings(BaseModel):
-    """FedMF: a private user vector and a shared item table, inner product (F3CRec §5.1; Chai et al. 2020)."""
+    """FedMF has a private user vector and a shared item table, inner product (F3CRec §5.1; Chai et al. 2020)."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -1,17 +1,22 @@
-"""FedNCF: the local program of federated neural collaborative filtering with a one-layer scorer."""
+"""FedNCF is the local program of federated neural collaborative filtering with a one-layer scorer."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from edgefr import purposes
 from edgefr.methods.fedncf.settings import FedNCFSettings
+from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows, init_vectors, pointwise_bce
-from edgefr.methods.program import One, Phase, Tensors, TensorSpec
 from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+from export.batches import Batch
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 
-class FedNCF:
-    """score(u, i) = w_u · [p_u; q_i] + b_u: vector p_u [dim] and scorer w_u [2 dim], b_u stay; the item table travels.
+class FedNCF(LocalProgram):
+    """FedNCF scores by score(u, i) = w_u · [p_u; q_i] + b_u.
+
+    Vector p_u [dim] and scorer w_u [2 dim], b_u stay; the item table travels.
 
     With the one linear layer of F3CRec §5.1 a client's own vector adds the same number to all of its scores: its
     RANKING does not depend on p_u. The vector still takes part in training, as a second bias.
@@ -41,26 +46,31 @@ class FedNCF:
             "scorer.bias": settings.lr,
         }
         every = tuple(self.specs)
-        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr),)
+        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED),)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        user = init_vectors(seed, "init user", clients, self.settings.dim, self.settings.init_scale)
+        user = init_vectors(seed, purposes.INIT_USER, clients, self.settings.dim, self.settings.init_scale)
         return {"user": user} | init_scorer(seed, 2 * self.settings.dim, len(clients))
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return batch.rows(tensors["item"])
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
-        """The item half of the scorer: all of the client that ranks items."""
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        """Return the item half of the scorer: all of the client that ranks items."""
         return batch.own(tensors["scorer.weight"][..., self.settings.dim :])
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         of_user = tensors["scorer.weight"][..., : self.settings.dim] * tensors["user"]
         constant = of_user.sum(-1, keepdim=True) + tensors["scorer.bias"]
         return linear_scores(batch, user, vectors, constant)
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         return pointwise_bce(self, tensors, batch, phase)
+
+
+def build(settings: FedNCFSettings, given: Given) -> FedNCF:
+    """Build the program by these settings."""
+    return FedNCF(settings, given.items, given.local_epochs)

@@ -1,10 +1,10 @@
-"""Hyper-parameters of federated neural collaborative filtering."""
+"""These are the hyper-parameters of federated neural collaborative filtering."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class FedNCFSettings(BaseModel):
-    """FedNCF: private user vector and scorer, shared item table (Perifanis & Efraimidis 2022; F3CRec §5.1)."""
+    """FedNCF has private user vectors and scorers, a shared item table (Perifanis & Efraimidis 2022; F3CRec §5.1)."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""FedRAP: the local program of additive personalisation."""
+"""FedRAP is the local program of additive personalisation."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import math
 
 from torch import Tensor
 
+from edgefr import purposes
 from edgefr.methods.fedrap.settings import FedRAPSettings
+from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows, pointwise_bce
-from edgefr.methods.program import One, Phase, Tensors, TensorSpec
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
+from export.batches import Batch
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 
-class FedRAP:
-    """score(u, i) = w_u · (c_i + d_ui) + b_u (Li, Long & Zhou, ICLR 2024).
+class FedRAP(LocalProgram):
+    """FedRAP scores by score(u, i) = w_u · (c_i + d_ui) + b_u (Li, Long & Zhou, ICLR 2024).
 
     c [items, dim] is shared. Everything else stays on the device: the scorer (w_u, b_u), which stands for the paper's
     user vector, and d_u, a row of the client's own for every item that its examples have touched. The loss adds
@@ -44,7 +47,7 @@ class FedRAP:
         item_lr = settings.item_lr or settings.lr * items * RATE_OF_ITEMS
         lr = dict.fromkeys(every, settings.lr) | {"item": item_lr}
         lr["personal"] = settings.own_lr
-        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr),)
+        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED),)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
@@ -52,16 +55,16 @@ class FedRAP:
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return init_scorer(seed, self.settings.dim, len(clients))
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return batch.rows(tensors["item"])
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         return batch.own(tensors["scorer.weight"])
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return linear_scores(batch, user, vectors + batch.rows(tensors["personal"]), tensors["scorer.bias"])
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         shared, own = batch.rows(tensors["item"]), batch.rows(tensors["personal"])
         grown = self.grown(phase.number)
         apart = batch.mean((own - shared).square().mean(-1))  # Eq. 4: -lambda(t) ||D - C||²
@@ -70,6 +73,11 @@ class FedRAP:
         return pointwise_bce(self, tensors, batch, phase) + regularised
 
     def grown(self, number: int) -> float:
-        """The share of both weights that counts in a round: 0 at the start, 1 in the end."""
+        """Return the share of both weights that counts in a round: 0 at the start, 1 in the end."""
         over = self.settings.curriculum
         return 1.0 if over is None else math.tanh(number / over)
+
+
+def build(settings: FedRAPSettings, given: Given) -> FedRAP:
+    """Build the program by these settings."""
+    return FedRAP(settings, given.items, given.local_epochs)

@@ -1,10 +1,12 @@
-"""Hyper-parameters of FedRAP."""
+"""These are the hyper-parameters of FedRAP."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from privacy.belongs import Settings
 
 
-class FedRAPSettings(BaseModel):
-    """FedRAP: a shared and a private item table that are added up (Li, Long & Zhou, ICLR 2024)."""
+class FedRAPSettings(Settings):
+    """FedRAP has a shared and a private item table that are added up (Li, Long & Zhou, ICLR 2024)."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

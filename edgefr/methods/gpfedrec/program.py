@@ -1,18 +1,23 @@
-"""GPFedRec: the local program of graph-guided personalisation. Its server rule is `cloud.graph`."""
+"""GPFedRec is the local program of graph-guided personalisation. Its server rule is `cloud.graph`."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from edgefr import purposes
+from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.losses import init_rows
-from edgefr.methods.program import One, Phase, Tensors, TensorSpec
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
+from export.batches import Batch
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 
-class GPFedRec:
-    """score(u, i) = w_u · t_ui + b_u (Zhang et al., KDD 2024), with PFedRec's private scorer (w_u, b_u).
+class GPFedRec(LocalProgram):
+    """GPFedRec scores by score(u, i) = w_u · t_ui + b_u (Zhang et al., KDD 2024).
+
+    Its private scorer (w_u, b_u) is PFedRec's.
 
     A round starts from the table that all clients share. Its loss adds the mean squared distance to the table that the
     server made for this client of the tables of those who are like it. The mean is over the whole table, but only rows
@@ -40,7 +45,9 @@ class GPFedRec:
         trained = tuple(name for name, spec in self.specs.items() if spec.place != "received")
         item_lr = settings.item_lr or settings.lr * (items * RATE_OF_ITEMS - 1)
         lr = dict.fromkeys(trained, settings.lr) | {"item": item_lr}
-        self.phases = (Phase("federated", tuple(self.specs), trained, local_epochs, "sgd", lr),)
+        self.phases = (
+            Phase("federated", tuple(self.specs), trained, local_epochs, "sgd", lr, draws=purposes.FEDERATED),
+        )
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
@@ -48,20 +55,25 @@ class GPFedRec:
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return init_scorer(seed, self.settings.dim, len(clients))
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return batch.rows(tensors["item"])
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         return batch.own(tensors["scorer.weight"])
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         if self.settings.recommends == "graph":
             vectors = batch.rows(tensors["received.item"])
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         rows, made = batch.rows(tensors["item"]), batch.rows(tensors["received.item"])
         user = batch.own(tensors["scorer.weight"])
         scores = linear_scores(batch, user, rows, tensors["scorer.bias"])
         bce = binary_cross_entropy_with_logits(scores, batch.label, batch.weight, reduction="sum")
         return bce + self.settings.pull * batch.over_items((rows - made).square().mean(-1)) / self.items
+
+
+def build(settings: GPFedRecSettings, given: Given) -> GPFedRec:
+    """Build the program by these settings."""
+    return GPFedRec(settings, given.items, given.local_epochs)

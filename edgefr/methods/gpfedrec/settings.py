@@ -1,4 +1,4 @@
-"""Hyper-parameters of GPFedRec."""
+"""These are the hyper-parameters of GPFedRec."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class GPFedRecSettings(BaseModel):
-    """GPFedRec: PFedRec whose item rows are held near those of similar clients (Zhang et al., KDD 2024)."""
+    """GPFedRec is PFedRec whose item rows are held near those of similar clients (Zhang et al., KDD 2024)."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -1,17 +1,22 @@
-"""PFedRec: the local program of dual personalisation, first the scorer, then the item vectors."""
+"""PFedRec is the local program of dual personalisation, first the scorer, then the item vectors."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from edgefr import purposes
+from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows, pointwise_bce
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from edgefr.methods.program import One, Phase, Tensors, TensorSpec
 from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+from export.batches import Batch
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 
-class PFedRec:
-    """score(u, i) = w_u · q_i + b_u: scorer w_u [dim], b_u stays on the device, the item table travels.
+class PFedRec(LocalProgram):
+    """PFedRec scores by score(u, i) = w_u · q_i + b_u.
+
+    Scorer w_u [dim], b_u stays on the device, the item table travels.
 
     A round has two phases on the same examples: "scorer" trains w_u and b_u with the items fixed, then "item" trains
     item rows with that scorer fixed. Each phase runs over all of the client's epochs before the next; the released code
@@ -37,8 +42,16 @@ class PFedRec:
         every, scorer = tuple(self.specs), ("scorer.weight", "scorer.bias")
         item_lr = settings.item_lr or settings.lr * items * RATE_OF_VECTORS
         self.phases = (
-            Phase("scorer", every, scorer, local_epochs, "sgd", dict.fromkeys(scorer, settings.lr), draws="examples"),
-            Phase("item", every, ("item",), local_epochs, "sgd", {"item": item_lr}, draws="examples"),
+            Phase(
+                "scorer",
+                every,
+                scorer,
+                local_epochs,
+                "sgd",
+                dict.fromkeys(scorer, settings.lr),
+                draws=purposes.EXAMPLES,
+            ),
+            Phase("item", every, ("item",), local_epochs, "sgd", {"item": item_lr}, draws=purposes.EXAMPLES),
         )
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
@@ -47,14 +60,19 @@ class PFedRec:
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return init_scorer(seed, self.settings.dim, len(clients))
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return batch.rows(tensors["item"])
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         return batch.own(tensors["scorer.weight"])
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         return pointwise_bce(self, tensors, batch, phase)
+
+
+def build(settings: PFedRecSettings, given: Given) -> PFedRec:
+    """Build the program by these settings."""
+    return PFedRec(settings, given.items, given.local_epochs)

@@ -1,10 +1,13 @@
-"""Hyper-parameters of PFedRec."""
+"""These are the hyper-parameters of PFedRec."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class PFedRecSettings(BaseModel):
-    """PFedRec: a private scorer in the place of a user vector, shared item table (Zhang et al. 2023; F3CRec §5.1)."""
+    """PFedRec has a private scorer in the place of a user vector, and a shared item table. Zhang et al.
+
+    2023; F3CRec §5.1.
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""TransFR's ablation (§4.2.2): what is there before anything federated is learned.
+"""TransFR's ablation (§4.2.2) shows what is there before anything federated is learned.
 
 Random: the encoder with random weights. Pretrain: the distilled encoder. Both score with an untrained adapter and
 p_u = mean of the user's item vectors, since an untrained user vector says nothing. Finetune (after the rounds) and
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgefr.methods.program import LocalProgram
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.program import LocalProgram
 
 
 def untrained_stages(
     settings: TransFRSettings, text: Tensor, random_text: Tensor | None, seed: int
 ) -> list[tuple[str, LocalProgram, dict[str, Tensor]]]:
-    """Stages of the ablation that need no training: (name, program, shared tensors)."""
+    """Return the stages of the ablation that need no training: (name, program, shared tensors)."""
     mean = settings.model_copy(update={"user_encoder": "mean"})
     out: list[tuple[str, LocalProgram, dict[str, Tensor]]] = []
     for name, table in (("random", random_text), ("pretrain", text)):

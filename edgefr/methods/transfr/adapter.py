@@ -1,4 +1,4 @@
-"""A first adapter that loses nothing: an MLP whose weights compute a linear projection exactly."""
+"""A first adapter loses nothing: it is an MLP whose weights compute a linear projection exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A BERT as a function of frozen weights and LoRA matrices, over the last dimensions of its tokens.
+"""A BERT is a function of frozen weights and LoRA matrices, over the last dimensions of its tokens.
 
 transformers' modules take one model and one batch; here every client of a shard has LoRA matrices of its own, which
 broadcast over a leading dimension, and the same lines are traced into a device's graph.
@@ -33,7 +33,7 @@ MASKED = -1e9
 
 @dataclass(frozen=True)
 class Bert:
-    """Frozen weights by the names that transformers gives them, and what else decides a forward pass.
+    """A BERT has frozen weights by the names that transformers gives them, and what else decides a forward pass.
 
     `pooling` "cls" takes the first token's state (TransFR Eq. 11), "mean" the mean over tokens that are not `pad`.
     """
@@ -48,14 +48,17 @@ class Bert:
 
     @classmethod
     def open(cls, folder: Path, pooling: Literal["cls", "mean"]) -> Bert:
-        """The encoder of a transformers folder in float32. Raises `InputError` for one that is no usable BERT."""
+        """Open the encoder of a transformers folder in float32. Raises `InputError` for one that is no usable BERT."""
         from cloud.folder import open_model
 
         return cls.of(open_model(folder), pooling)
 
     @classmethod
     def of(cls, model: torch.nn.Module, pooling: Literal["cls", "mean"]) -> Bert:
-        """The weights of an open `BertModel`. Raises `InputError` for an activation that this file does not know."""
+        """Return the weights of an open `BertModel`.
+
+        Raises `InputError` for an activation that this file does not know.
+        """
         config: Any = model.config
         if config.hidden_act not in ACTIVATIONS:
             raise unknown("hidden_act of the encoder", str(config.hidden_act), ACTIVATIONS)
@@ -72,12 +75,12 @@ class Bert:
 
     @property
     def hidden(self) -> int:
-        """Width of a token's state, and of an item's vector."""
+        """Return the width of a token's state, and of an item's vector."""
         return self.weights["embeddings.word_embeddings.weight"].shape[1]
 
     @property
     def feed_forward(self) -> int:
-        """Width inside the feed-forward layers."""
+        """Return the width inside the feed-forward layers."""
         return self.weights["encoder.layer.0.intermediate.dense.weight"].shape[0]
 
     @property
@@ -87,16 +90,18 @@ class Bert:
 
     @property
     def parameters(self) -> int:
-        """Number of frozen values."""
+        """Return the number of frozen values."""
         return sum(weight.numel() for weight in self.weights.values())
 
     def on(self, device: torch.device) -> Bert:
-        """The same encoder on `device`."""
+        """Return the same encoder on `device`."""
         at = next(iter(self.weights.values())).device
         return self if at == device else replace(self, weights={n: w.to(device) for n, w in self.weights.items()})
 
     def __call__(self, tokens: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
-        """Vectors of texts: `tokens` [..., n, L] -> [..., n, hidden]; a text of padding alone has the zero vector.
+        """Return vectors of texts:
+
+        `tokens` [..., n, L] -> [..., n, hidden]; a text of padding alone has the zero vector.
 
         `lora` holds `lora.<layer>.<module>.a` [..., hidden, r] and `.b` [..., r, hidden]: x W + scale x A B. Leading
         dimensions of `lora` and `tokens` broadcast. Where a layer has no pair, it is the frozen layer alone.
@@ -124,7 +129,7 @@ class Bert:
         return self._norm(f"{at}.output.LayerNorm", x + self._linear(f"{at}.output.dense", inner))
 
     def _project(self, k: int, module: str, x: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
-        """Queries, keys or values by head: [..., n, L, hidden] -> [..., n, heads, L, hidden / heads]."""
+        """Return queries, keys or values by head: [..., n, L, hidden] -> [..., n, heads, L, hidden / heads]."""
         out = self._linear(f"encoder.layer.{k}.attention.self.{module}", x)
         if f"lora.{k}.{module}.a" in lora:
             a, b = lora[f"lora.{k}.{module}.a"], lora[f"lora.{k}.{module}.b"]
@@ -145,14 +150,14 @@ class Bert:
 
 @dataclass(frozen=True)
 class Reader:
-    """What a client needs to read for itself: the titles as `tokens` int32 [items, L], and the encoder."""
+    """A client needs this to read for itself: the titles as `tokens` int32 [items, L], and the encoder."""
 
     tokens: Tensor
     bert: Bert
 
     @classmethod
     def open(cls, folder: Path, texts: Sequence[str], pooling: Literal["cls", "mean"], max_tokens: int) -> Reader:
-        """Titles through the tokenizer of `folder`, padded to the longest; an empty title is padding alone.
+        """Read the titles through the tokenizer of `folder`, padded to the longest; an empty title is padding alone.
 
         Raises `InputError` for a folder that is no usable BERT, and for `max_tokens` beyond its positions.
 

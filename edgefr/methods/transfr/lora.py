@@ -1,4 +1,4 @@
-"""TransFR with the language model on the device: LoRA inside the encoder's attention instead of frozen text vectors.
+"""TransFR has the language model on the device: LoRA inside the encoder's attention instead of frozen text vectors.
 
 Low-rank changes of the query and value projections (Hu et al., 2022) travel with the adapter; the encoder's weights
 stay frozen. Scoring is TransFR's own: adapter, head and user vector on top of the text's vector.
@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgefr.methods.program import One, Tensors, TensorSpec, Transformer
+from edgefr import purposes
 from edgefr.methods.transfr.bert import Bert, Reader
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.batches import Batch, One
+from export.program import Tensors, TensorSpec, Transformer
 from privacy import keyed
 
 CONSTANT = "encoder."
@@ -27,7 +29,7 @@ BLOCK = 128
 
 
 class LoRATransFR(TransFR):
-    """q_i = head_u(adapter(encoder_lora(title_i))), score = <p_u, q_i>; LoRA and adapter travel.
+    """This TransFR computes q_i = head_u(adapter(encoder_lora(title_i))), score = <p_u, q_i>; LoRA and adapter travel.
 
     `tokens` [items, L] are read with every example. `text` [items, f] are the plain encoder's vectors, from which
     `adapter_init: pca` starts (empty where a program is only scored).
@@ -59,15 +61,15 @@ class LoRATransFR(TransFR):
 
     @property
     def transformer(self) -> Transformer:
-        """What the language model costs per example."""
+        """Return what the language model costs per example."""
         tokens = self.frozen["tokens"].shape[1]
         b = self.bert
-        return Transformer(b.layers, b.hidden, b.heads, b.feed_forward, tokens, b.parameters, self.lora)
+        return Transformer(b.layers, b.hidden, b.heads, b.feed_forward, tokens, b.parameters, self.dim, self.lora)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return init_lora(seed, {name: self.specs[name].shape for name in self.lora}) | super().init_shared(seed)
 
-    def read(self, tensors: Tensors, batch: One) -> Tensor:
+    def read(self, tensors: Tensors, batch: Batch) -> Tensor:
         lora = {name: tensors[name] for name in self.lora}
         same = not any(matrix.requires_grad or matrix.ndim > 2 for matrix in lora.values())
         if same and isinstance(batch, One):  # one encoder for all of the clients: each title is read once
@@ -79,7 +81,10 @@ class LoRATransFR(TransFR):
 
     @property
     def constants(self) -> dict[str, Tensor]:
-        """Frozen tensors that belong to no item: a graph is traced with them among `tensors`, and then holds them."""
+        """Return frozen tensors that belong to no item:
+
+        a graph is traced with them among `tensors`, and then holds them.
+        """
         return {CONSTANT + name: weight for name, weight in self.bert.weights.items()}
 
     def _encoder(self) -> Bert:
@@ -87,7 +92,7 @@ class LoRATransFR(TransFR):
         return self.bert
 
     def _all(self, lora: Mapping[str, Tensor]) -> Tensor:
-        """Vectors of the whole catalogue [items, f]; kept until the matrices' values change."""
+        """Return the vectors of the whole catalogue [items, f]; they are kept until the matrices' values change."""
         if self._catalogue is None or not all(torch.equal(self._catalogue[0][n], lora[n]) for n in self.lora):
             with torch.inference_mode(False), torch.no_grad():
                 mine = {name: matrix.detach().clone() for name, matrix in lora.items()}
@@ -97,7 +102,7 @@ class LoRATransFR(TransFR):
 
 
 def lora_shapes(layers: int, hidden: int, rank: int, targets: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the matrices: `a` [in, r] and `b` [r, out] of each layer's `targets`, in order.
+    """Return the names and shapes of the matrices: `a` [in, r] and `b` [r, out] of each layer's `targets`, in order.
 
     >>> lora_shapes(1, 312, 8, ["value"])
     {'lora.0.value.a': (312, 8), 'lora.0.value.b': (8, 312)}
@@ -116,7 +121,7 @@ def init_lora(seed: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Ten
     for name, shape in shapes.items():
         values = np.zeros(shape, np.float32)
         if name.endswith(".a"):
-            draws = keyed.generator(seed, f"init {name}").random(shape, dtype=np.float32)
+            draws = keyed.generator(seed, purposes.init(name)).random(shape, dtype=np.float32)
             values = (2 * draws - 1) * np.float32(shape[0] ** -0.5)
         out[name] = torch.from_numpy(values)
     return out

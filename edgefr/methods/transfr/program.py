@@ -1,19 +1,22 @@
-"""TransFR: frozen text encoder, federated adapter, private head and user vector (Zhang et al., 2024)."""
+"""TransFR has a frozen text encoder, a federated adapter, a private head and user vector (Zhang et al., 2024)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from edgefr import purposes
+from edgefr.methods.given import Given
 from edgefr.methods.losses import init_mlp, init_vectors, mlp, mlp_shapes, pointwise_bce
-from edgefr.methods.program import One, Phase, Tensors, TensorSpec, inner
 from edgefr.methods.transfr.adapter import carry_main_directions
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.batches import Batch, inner
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
 from privacy.errors import InputError
 
 
-class TransFR:
-    """q_i = head_u(adapter(text_i)), score = <p_u, q_i> (Eq. 12, 13).
+class TransFR(LocalProgram):
+    """TransFR computes q_i = head_u(adapter(text_i)), score = <p_u, q_i> (Eq. 12, 13).
 
     `text` [items, f] holds the frozen encoder's vector of every item; it is encoded once and shared by all clients.
     The adapter travels; head and p_u stay on the device.
@@ -54,7 +57,15 @@ class TransFR:
             | dict.fromkeys(head, s.head_lr or s.lr)
             | dict.fromkeys(user, s.user_lr or s.lr)
         )
-        federated = Phase("federated fine-tuning", adapter + user, adapter + user, epochs, s.optimiser, lr)
+        federated = Phase(
+            "federated fine-tuning",
+            adapter + user,
+            adapter + user,
+            epochs,
+            s.optimiser,
+            lr,
+            draws=purposes.FINE_TUNING,
+        )
         local = head + (user if s.local_trains == "head and user" else ())
         final = Phase(
             "local training",
@@ -64,6 +75,7 @@ class TransFR:
             s.optimiser,
             lr,
             when="final",
+            draws=purposes.LOCAL_TRAINING,
         )
         return (federated, final)
 
@@ -80,24 +92,24 @@ class TransFR:
             head[last] = torch.zeros_like(head[last])
         private = {name: value.expand(len(clients), *value.shape).contiguous() for name, value in head.items()}
         if not self.needs_history:
-            private["user"] = init_vectors(seed, "init user", clients, self.dim, self.settings.init_scale)
+            private["user"] = init_vectors(seed, purposes.INIT_USER, clients, self.dim, self.settings.init_scale)
         return private
 
-    def read(self, tensors: Tensors, batch: One) -> Tensor:
-        """The items' text vectors: [..., n, f]."""
+    def read(self, tensors: Tensors, batch: Batch) -> Tensor:
+        """Return the items' text vectors: [..., n, f]."""
         return batch.frozen(self.frozen["text"])
 
-    def vectors(self, tensors: Tensors, batch: One) -> Tensor:
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         return mlp(tensors, "adapter", len(self.adapter_widths) - 1, self.read(tensors, batch), batch)
 
-    def personal(self, tensors: Tensors, batch: One, vectors: Tensor) -> Tensor:
-        """The local head on top of the shared vectors, where the client has one (§3.2.3)."""
+    def personal(self, tensors: Tensors, batch: Batch, vectors: Tensor) -> Tensor:
+        """Apply the local head on top of the shared vectors, where the client has one (§3.2.3)."""
         if "head.0.weight" not in tensors:
             return vectors
         out = mlp(tensors, "head", len(self.head_widths) - 1, vectors, batch)
         return vectors + out if self.settings.head_form == "residual" else out
 
-    def user(self, tensors: Tensors, batch: One, history: Tensor | None, vectors: Tensor) -> Tensor:
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         if history is None or batch.history is None:
             return batch.own(tensors["user"])
         real = batch.history.label
@@ -108,8 +120,19 @@ class TransFR:
         positive = batch.label.unsqueeze(-1)  # an example's own item does not vouch for itself
         return (total - positive * self.personal(tensors, batch, vectors)) / (count - positive).clamp(min=1)
 
-    def score(self, tensors: Tensors, batch: One, vectors: Tensor, user: Tensor) -> Tensor:
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return inner(user, self.personal(tensors, batch, vectors))
 
-    def loss(self, tensors: Tensors, batch: One, phase: Phase) -> Tensor:
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         return pointwise_bce(self, tensors, batch, phase)
+
+
+def build(settings: TransFRSettings, given: Given) -> TransFR:
+    """Build the program by these settings. Clients read an item's vector from a table, or the titles themselves."""
+    if settings.client == "lora":
+        from edgefr.methods.transfr.lora import LoRATransFR
+
+        assert given.reader is not None
+        return LoRATransFR(settings, given.reader(), given.text, given.local_epochs)
+    assert given.text is not None
+    return TransFR(settings, given.text, given.local_epochs)

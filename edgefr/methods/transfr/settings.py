@@ -1,14 +1,19 @@
-"""Hyper-parameters of TransFR."""
+"""These are the hyper-parameters of TransFR."""
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
+
+from privacy.belongs import ReadWith, ReadWithout, Settings
 
 Width = Annotated[int, Field(ge=1, le=65536)]
+LORA = ReadWith("client", "lora")
+VECTOR = ReadWith("user_encoder", "vector")
+LOCAL = ReadWithout("local_training_epochs", 0)
 
 
-class TransFRSettings(BaseModel):
-    """TransFR (Zhang et al., 2024), §3.2 and §4.1.4."""
+class TransFRSettings(Settings):
+    """These are the settings of TransFR (Zhang et al., 2024), §3.2 and §4.1.4."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -17,12 +22,14 @@ class TransFRSettings(BaseModel):
         description="mlp: the text's frozen vector is read from a table; lora: the device runs the encoder itself and "
         "trains low-rank matrices in its attention, with the adapter on top",
     )
-    lora_rank: int = Field(8, ge=1, le=1024, description="lora: rank r of the matrices")
-    lora_alpha: float = Field(16.0, gt=0, description="lora: their product is scaled by lora_alpha / lora_rank")
-    lora_targets: list[Literal["query", "key", "value"]] = Field(
+    lora_rank: Annotated[int, LORA] = Field(8, ge=1, le=1024, description="lora: rank r of the matrices")
+    lora_alpha: Annotated[float, LORA] = Field(
+        16.0, gt=0, description="lora: their product is scaled by lora_alpha / lora_rank"
+    )
+    lora_targets: Annotated[list[Literal["query", "key", "value"]], LORA] = Field(
         ["query", "value"], min_length=1, description="lora: projections of every layer that get a pair of matrices"
     )
-    lora_lr: float = Field(1e-3, gt=0, description="lora: learning rate of the matrices")
+    lora_lr: Annotated[float, LORA] = Field(1e-3, gt=0, description="lora: learning rate of the matrices")
     adapter: list[Width] = Field(
         [128, 64, 32], min_length=1, description="widths of the federated adapter after the text"
     )
@@ -39,26 +46,30 @@ class TransFRSettings(BaseModel):
         description="pca: the untrained adapter is the projection of the item texts on their main directions, so that "
         "training starts from what the texts say; random: He-normal weights. The paper does not say",
     )
-    adapter_norm: float = Field(2.0, gt=0, description="pca: root mean square length of the first item vectors")
+    adapter_norm: Annotated[float, ReadWith("adapter_init", "pca")] = Field(
+        2.0, gt=0, description="pca: root mean square length of the first item vectors"
+    )
     user_encoder: Literal["vector", "mean"] = Field(
         "vector",
         description="vector: an independent p_u per user (the paper's choice); mean: p_u = mean of the vectors of the "
         "user's items (§3.2.3), an example's own item left out while training",
     )
-    local_trains: Literal["head", "head and user"] = Field(
+    local_trains: Annotated[Literal["head", "head and user"], VECTOR, LOCAL] = Field(
         "head", description="what local training changes (Algorithm 1: head)"
     )
     local_training_epochs: int = Field(6, ge=0, le=1000, description="epochs of local training after the last round")
     optimiser: Literal["adam", "sgd"] = Field("adam", description="optimiser on the device, fresh every round")
     lr: float = Field(1e-3, gt=0, description="learning rate on the device (the paper's eta_c)")
-    user_lr: float | None = Field(
+    user_lr: Annotated[float | None, VECTOR] = Field(
         0.03,
         gt=0,
         description="learning rate of the user vector; none: the same lr, as in the paper, with which a vector that "
         "trains in about two rounds hardly moves",
     )
-    head_lr: float | None = Field(None, gt=0, description="learning rate of the head; none: the same lr")
-    init_scale: float = Field(0.1, gt=0, description="standard deviation of the first user vectors")
+    head_lr: Annotated[float | None, LOCAL] = Field(
+        None, gt=0, description="learning rate of the head; none: the same lr"
+    )
+    init_scale: Annotated[float, VECTOR] = Field(0.1, gt=0, description="standard deviation of the first user vectors")
 
     @field_validator("lora_targets")
     @classmethod

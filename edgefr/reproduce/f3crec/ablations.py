@@ -1,4 +1,4 @@
-"""Tables 3 and 6: F3CRec without its client part, without its server part, and with simpler ones; FedMF."""
+"""Tables 3 and 6 show F3CRec without its client part, without its server part, and with simpler ones; FedMF."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from edgefr.report.pages import Page, Record, number
 from edgefr.reproduce.cells import Found, change, p_value
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.comparison import MASK_NOTE, P_NOTE
-from edgefr.reproduce.f3crec.found import LABELS, average, average_history
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
+from edgefr.reproduce.f3crec.results import LABELS, average, average_history
 
 CLIENT = ("f3crec", "f3crec-no-client", "f3crec-no-adaptive", "ft")
 SERVER = ("f3crec", "f3crec-no-server", "f3crec-no-itemwise", "ft")
@@ -20,23 +20,23 @@ Printed = Mapping[str, tuple[float | None, ...]]
 
 
 def needed_3(ask: Ask, data: str) -> list[Cell]:
-    """The client part's ablations."""
+    """Return the client part's ablations."""
     return list(ask.cells(data, "fedmf", CLIENT).values())
 
 
 def needed_6(ask: Ask, data: str) -> list[Cell]:
-    """The server part's ablations."""
+    """Return the server part's ablations."""
     return list(ask.cells(data, "fedmf", SERVER).values())
 
 
 def table_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """w/o c.c: no client part; w/o a.r.m: the whole list is replayed."""
+    """Make Table 3. w/o c.c: no client part; w/o a.r.m: the whole list is replayed."""
     made = [sheet(found, ask.cells(name, "fedmf", CLIENT), published.TABLE_3.get(name, {})) for name in data]
     return _page("table-3", "F3CRec Table 3: ablations of the client part (FedMF)", made)
 
 
 def table_6(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """w/o s.c: no server part; w/o i.t.m: one weight for all items."""
+    """Make Table 6. w/o s.c: no server part; w/o i.t.m: one weight for all items."""
     made = [sheet(found, ask.cells(name, "fedmf", SERVER), published.TABLE_6.get(name, {})) for name in data]
     return _page("table-6", "F3CRec Table 6: ablations of the server part (FedMF)", made)
 
@@ -51,7 +51,7 @@ def _page(name: str, title: str, made: Sequence[tuple[Sheet, list[Record]]]) -> 
 
 
 def sheet(found: Found, cells: Mapping[str, Cell], printed: Printed) -> tuple[Sheet, list[Record]]:
-    """One data set: a row per variant; `printed[strategy]` is N@20, decrease, R@20, decrease."""
+    """Make one data set: a row per variant; `printed[strategy]` is N@20, decrease, R@20, decrease."""
     rows, records = [], []
     for name, cell in cells.items():
         row = {"method": LABELS[name]}

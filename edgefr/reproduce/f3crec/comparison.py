@@ -1,18 +1,18 @@
-"""Table 2: six methods on each data set and backbone, beside the published numbers and what needs no learning."""
+"""Table 2 shows six methods on each data set and backbone, beside the published numbers and what needs no learning."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from edgefr.measure_blocks import MASKS
+from edgefr.metrics.continual import MASKS
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, Spread, number
 from edgefr.reproduce.cells import BySeed, Found, Pick, change, p_value
 from edgefr.reproduce.f3crec import published
-from edgefr.reproduce.f3crec.found import LABELS, average, average_group, average_history, kept, on_block, reference
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
+from edgefr.reproduce.f3crec.results import LABELS, average, average_group, average_history, kept, on_block, reference
 
 REFERENCES = ("popularity", "popularity, all blocks", "chance")
 INCREMENTS = (1, 2, 3)
@@ -31,12 +31,12 @@ MASK_NOTE = (
 
 
 def needed(ask: Ask, data: str) -> list[Cell]:
-    """All methods on all backbones."""
+    """Return all methods on all backbones."""
     return [c for b in published.BACKBONES for c in ask.cells(data, b, published.METHODS).values()]
 
 
 def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A sheet per data set, backbone and metric."""
+    """Make a sheet per data set, backbone and metric."""
     sheets, records = [], []
     for name in data:
         for backbone in published.BACKBONES:
@@ -60,7 +60,10 @@ def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | No
 
 
 def sheet(found: Found, cells: Cells, metric: str) -> tuple[Sheet, list[Record]]:
-    """One data set, backbone and metric: a row per method, then the references. Also the records for the CSV."""
+    """Make one data set, backbone and metric: a row per method, then the references.
+
+    Return the records for the CSV, too.
+    """
     first = next(iter(cells.values()))
     printed = published.TABLE_2.get((first.data, first.backbone, metric), {})
     rows, records = [], list[Record]()
@@ -81,7 +84,7 @@ def sheet(found: Found, cells: Cells, metric: str) -> tuple[Sheet, list[Record]]
 
 
 def kept_sheet(found: Found, cells: Cells) -> tuple[Sheet, list[Record]]:
-    """What the last model still knows of every block, which the paper's own table does not ask: a row per method."""
+    """Show what the last model still knows of every block, a row per method, which the paper's table does not ask."""
     first, rows, records = next(iter(cells.values())), [], list[Record]()
     for name, cell in cells.items():
         row = {"method": LABELS[name]}
@@ -132,7 +135,7 @@ def _method(
 
 
 def _reference(found: Found, cell: Cell, name: str, metric: str) -> tuple[dict[str, str], list[Record]]:
-    """Measured beside the first method; the same for all of them."""
+    """Show a reference, which was measured beside the first method; it is the same for all of them."""
     row, records = {"method": name}, []
     for on, block in {**{f"D{t}": t for t in INCREMENTS}, "mean": None}.items():
         spread = found.spread(cell, reference(name, metric, MASKS[0], block))
@@ -159,7 +162,7 @@ def _record(cell: Cell, method: str, metric: str, on: str, mask: str, spread: Sp
 
 
 def best_baseline(found: Found, cells: Cells, metric: str) -> tuple[str, BySeed] | None:
-    """The method other than F3CRec with the highest mean, and its values; None where no run is finished."""
+    """Return the method other than F3CRec with the highest mean, and its values; None where no run is finished."""
     values = {name: found.by_seed(cell, average(metric)) for name, cell in cells.items() if name != "f3crec"}
     means = {name: Spread.of(list(v.values())).mean for name, v in values.items() if v}
     means = {name: mean for name, mean in means.items() if not math.isnan(mean)}
@@ -170,7 +173,7 @@ def best_baseline(found: Found, cells: Cells, metric: str) -> tuple[str, BySeed]
 
 
 def _caption(found: Found, cells: Cells, metric: str) -> str:
-    """F3CRec against the best baseline, and who does not beat popularity."""
+    """Compare F3CRec with the best baseline, and say who does not beat popularity."""
     parts = []
     best, own = best_baseline(found, cells, metric), found.by_seed(cells["f3crec"], average(metric))
     if best is not None and own:

@@ -12,15 +12,15 @@ from edgefr.report.pages import Page, Record, number
 from edgefr.reproduce.cells import Found, change, p_value
 from edgefr.reproduce.f3crec import published
 from edgefr.reproduce.f3crec.comparison import P_NOTE, best_baseline, misprints
-from edgefr.reproduce.f3crec.found import LABELS, average
 from edgefr.reproduce.f3crec.recipes import Ask
+from edgefr.reproduce.f3crec.results import LABELS, average
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A sheet per metric; bars per data set and backbone, beside the improvement of the published averages."""
+    """Make a sheet per metric; bars per data set and backbone, beside the improvement of the published averages."""
     records = [_record(ask, found, n, b, m) for m in published.METRICS for n in data for b in published.BACKBONES]
     sheets = [
         Sheet(f"F3CRec above the second best, {metric}", rows, ["data set, backbone"])

@@ -1,4 +1,4 @@
-"""Published numbers of "F3CRec: Federated Continual Recommendation" (CIKM 2025), as printed, by table.
+"""These are the published numbers of "F3CRec: Federated Continual Recommendation" (CIKM 2025), as printed, by table.
 
 Data sets carry this program's names. NDCG@20 and Recall@20 are shares in [0, 1]; improvements and decreases are %.
 """
@@ -14,7 +14,10 @@ METHODS = ("ft", "reg", "kd", "rlp2", "spp", "f3crec")
 
 
 class Row(NamedTuple):
-    """A method's cells of Table 2: the increments, their average as printed, and "Improv." over fine-tuning in %."""
+    """A row has a method's cells of Table 2:
+
+    the increments, their average as printed, and "Improv." over fine-tuning in %.
+    """
 
     d1: float
     d2: float

@@ -10,8 +10,8 @@ from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, number
 from edgefr.reproduce.cells import Found
 from edgefr.reproduce.f3crec import published
-from edgefr.reproduce.f3crec.found import average, average_history
 from edgefr.reproduce.f3crec.recipes import Ask, Cell
+from edgefr.reproduce.f3crec.results import average, average_history
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ _POINTS: dict[str, Sequence[float]] = {
 
 
 def noisy(ask: Ask, data: str) -> dict[float, Cell]:
-    """F3CRec by the scale of the Laplace noise; 0 is the run without noise."""
+    """Return F3CRec by the scale of the Laplace noise; 0 is the run without noise."""
     noise = {"privacy.mechanism": "laplace", "privacy.trust": "local"}
     cells = {0.0: ask.cell(data, "fedmf", "f3crec")}
     return cells | {
@@ -36,12 +36,12 @@ def noisy(ask: Ask, data: str) -> dict[float, Cell]:
 
 
 def needed_noise(ask: Ask, data: str) -> list[Cell]:
-    """Six scales of noise."""
+    """Return the cells of six scales of noise."""
     return list(noisy(ask, data).values())
 
 
 def table_8(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A row per scale of the noise."""
+    """Make a row per scale of the noise."""
     sheets, records = [], list[Record]()
     for name in data:
         rows = []
@@ -64,7 +64,7 @@ def table_8(ask: Ask, found: Found, data: Sequence[str], progress: Progress | No
 
 
 def turned(ask: Ask, data: str, knob: str) -> dict[float, Cell]:
-    """F3CRec by the value of one knob; beta 0 is F3CRec without its server part (Eq. 10)."""
+    """Return F3CRec by the value of one knob; beta 0 is F3CRec without its server part (Eq. 10)."""
     scale = _SCALES[data] if knob == EPSILON else 1.0
     values = [float(f"{point * scale:.6g}") for point in _POINTS[knob]]  # 0.003, not 3 * 1e-3
     return {
@@ -76,12 +76,12 @@ def turned(ask: Ask, data: str, knob: str) -> dict[float, Cell]:
 
 
 def needed_knobs(ask: Ask, data: str) -> list[Cell]:
-    """Every point of every knob."""
+    """Return every point of every knob."""
     return [cell for knob in KNOBS for cell in turned(ask, data, knob).values()]
 
 
 def figure_4(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A sheet and a curve per data set and knob."""
+    """Make a sheet and a curve per data set and knob."""
     sheets, records = [], list[Record]()
     for name in data:
         for knob, label in KNOBS.items():

@@ -1,4 +1,4 @@
-"""Tables 2 and 3: backbones with and without FCUCR beside federated baselines, and FCUCR without its parts."""
+"""Tables 2 and 3 show backbones with and without FCUCR beside federated baselines, and FCUCR without its parts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record
 from edgefr.reproduce.cells import Found
 from edgefr.reproduce.fcucr import published
-from edgefr.reproduce.fcucr.found import LABELS, NOTES, P_NOTE, Line, beaten, compared, levels, survives
 from edgefr.reproduce.fcucr.recipes import BACKBONES, BASELINES, Ask, Cell
+from edgefr.reproduce.fcucr.results import LABELS, NOTES, P_NOTE, Line, beaten, compared, levels, survives
 
 OURS = ("history",)
 TABLE_2 = (*BASELINES, *(name for b in BACKBONES for name in (b, f"fcucr-{b}")), *OURS)
@@ -18,23 +18,23 @@ TABLE_3 = ("fcucr-sasrec", "no-tasd", "no-iupr", "no-both", "sasrec")
 
 
 def needed_2(ask: Ask, data: str) -> list[Cell]:
-    """Baselines, backbones alone and with FCUCR, and our variant."""
+    """Return baselines, backbones alone and with FCUCR, and our variant."""
     return list(ask.cells(data, TABLE_2).values())
 
 
 def needed_3(ask: Ask, data: str) -> list[Cell]:
-    """FCUCR on SASRec, whole and without its parts."""
+    """Return FCUCR on SASRec, whole and without its parts."""
     return list(ask.cells(data, TABLE_3).values())
 
 
 def lines(ask: Ask, data: str, rows: Sequence[str]) -> dict[str, Line]:
-    """The rows of a table, by name, with what the paper prints for them."""
+    """Return the rows of a table, by name, with what the paper prints for them."""
     printed = published.TABLE_2[data] | published.TABLE_3[data]
     return {row: Line(LABELS[row], cell, printed.get(row)) for row, cell in ask.cells(data, rows).items()}
 
 
 def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A sheet of levels per data set, then one per backbone: what FCUCR adds to it."""
+    """Make a sheet of levels per data set, then one per backbone: what FCUCR adds to it."""
     sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     for name in data:
         of = lines(ask, name, TABLE_2)
@@ -61,7 +61,10 @@ def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | No
 
 
 def table_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """w/o TASD: no self-distillation; w/o IUPR: no prototypes; the last two rows take both away, then the MLP too."""
+    """Make Table 3.
+
+    w/o TASD: no self-distillation; w/o IUPR: no prototypes; the last two rows take both away, then the MLP too.
+    """
     sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     for name in data:
         of = lines(ask, name, TABLE_3)

@@ -1,4 +1,4 @@
-"""The table of FCUCR's tables and figures: which cells each needs, and its page once they are run."""
+"""This lists FCUCR's tables and figures: which cells each needs, and its page once they are run."""
 
 from __future__ import annotations
 

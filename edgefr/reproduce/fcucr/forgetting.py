@@ -1,4 +1,4 @@
-"""Figure 2: what is still known of first sessions after every round, and which probabilities test items get."""
+"""Figure 2 shows what is still known of first sessions after every round, and which probabilities test items get."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, number
 from edgefr.reproduce.cells import Cell, Found, Summary
 from edgefr.reproduce.fcucr import recipes
-from edgefr.reproduce.fcucr.found import LABELS
 from edgefr.reproduce.fcucr.recipes import Ask
+from edgefr.reproduce.fcucr.results import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,12 +27,15 @@ Curve = list[float]
 
 
 def needed(ask: Ask, data: str) -> list[recipes.Cell]:
-    """Backbones alone and FCUCR on SASRec: runs of Table 2."""
+    """Return backbones alone and FCUCR on SASRec: runs of Table 2."""
     return list(ask.cells(data, recipes.FIRST_SESSION).values())
 
 
 def curve(found: Found, cell: Cell) -> Curve:
-    """Mean over seeds of the first sessions' HR@10 after each round, as long as the shortest run; empty without one."""
+    """Return the mean over seeds of the first sessions' HR@10 after each round.
+
+    It is as long as the shortest run; empty without one.
+    """
     summaries = found.summaries.get(cell, {}).values()
     kept = [summary["sessions"]["first_session"].get(METRIC, []) for summary in summaries]
     length = min(map(len, kept), default=0)
@@ -40,7 +43,7 @@ def curve(found: Found, cell: Cell) -> Curve:
 
 
 def shares(found: Found, cell: Cell, of: str) -> list[float]:
-    """Mean over seeds of the share of `of` (targets, negatives) in each bin of probability; empty without a run."""
+    """Return the mean over seeds of the share of `of` (targets, negatives) per bin; empty without a run."""
     kept = [summary["sessions"]["probabilities"][of] for summary in found.summaries.get(cell, {}).values()]
     return list(np.mean(kept, axis=0)) if kept else []
 
@@ -98,7 +101,7 @@ def _probabilities(found: Found, name: str, cells: Mapping[str, Cell]) -> Sheet:
 
 
 def _above(summary: Summary, of: str, least: float) -> float:
-    """The share of `of` in bins that begin at `least` or later."""
+    """Return the share of `of` in bins that begin at `least` or later."""
     found = summary["sessions"]["probabilities"]
     return sum(v for edge, v in zip(found["edges"][:-1], found[of], strict=True) if edge >= least - 1e-9)
 

@@ -1,4 +1,4 @@
-"""Published numbers of "Learning Evolving Preferences" (FCUCR, WWW 2026), as printed, by table and data set.
+"""These are the published numbers of "Learning Evolving Preferences" (FCUCR, WWW 2026), by table and data set.
 
 Data sets carry this program's names. A pair is HR@10 and NDCG@10 over the target and 100 sampled items, mean of 5 runs.
 """

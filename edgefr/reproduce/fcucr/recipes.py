@@ -1,4 +1,4 @@
-"""The rows of FCUCR's tables as experiments.
+"""The rows of FCUCR's tables are experiments.
 
 Owns: which values an experiment has, and the name that tells runs apart. Does not own: the schema (edgefr.experiment),
 what methods start from (edgefr.methods).
@@ -43,7 +43,7 @@ FIRST_SESSION = ("gru4rec", "sasrec", "tisasrec", "fcucr-sasrec")
 
 @dataclass(frozen=True)
 class Cell(cells.Cell):
-    """One experiment without its seed. `extra`: values that differ from the row's.
+    """A cell is one experiment without its seed. `extra`: values that differ from the row's.
 
     >>> Cell("xing", "fcucr-sasrec", "released", (("knowledge.window", 2),)).label
     'xing_released_fcucr-sasrec_window=2'
@@ -56,30 +56,35 @@ class Cell(cells.Cell):
 
     @property
     def values(self) -> Values:
-        """What differs from the defaults of schema and method, by dotted name as for `--set`."""
+        """Return what differs from the defaults of schema and method, by dotted name as for `--set`."""
         return recipe(self.row, self.fidelity) | dict(self.extra)
 
     @property
     def label(self) -> str:
-        """Data set, fidelity, row and what differs from the row."""
+        """Name data set, fidelity, row and what differs from the row."""
         changed = [f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.extra]
         return "_".join([self.data, self.fidelity, self.row, *changed])
 
     def experiment(self, seed: int) -> Experiment:
-        """The experiment to be run."""
-        named = {"name": "fcucr", "fidelity": self.fidelity} | self.values
+        """Return the experiment to be run."""
+        released = {} if self.row in BASELINES else {"fidelity": self.fidelity}  # of a baseline the stream alone is
+        named = {"name": "fcucr", **released} | self.values
         return load_experiment(overrides=[f"{k}={as_yaml(v)}" for k, v in named.items()], data=self.data, seed=seed)
 
 
 @dataclass(frozen=True)
 class Ask(cells.Ask):
-    """What is asked for, and the cells under this request. `stream`: one-pass or cyclic; None: that of the fidelity."""
+    """This is what is asked for, and the cells under this request.
+
+    `stream`: one-pass or cyclic; None: that of the fidelity.
+    """
 
     stream: str | None = None
 
     def cell(self, data: str, row: str, extra: Mapping[str, Any] | None = None) -> Cell:
-        """A cell under this request; the request's own values go over `extra`. What the row says anyway is left out,
-        so that tables share the run.
+        """Make a cell under this request; the request's own values go over `extra`.
+
+        What the row says anyway is left out, so that tables share the run.
 
         >>> Ask("released", [0], {"rounds": 3}, stream="cyclic").cell("xing", "sasrec").extra
         (('rounds', 3),)
@@ -90,12 +95,12 @@ class Ask(cells.Ask):
         return Cell(data, row, self.fidelity, tuple(sorted(changed.items())))
 
     def cells(self, data: str, rows: Sequence[str]) -> dict[str, Cell]:
-        """Several rows, by name."""
+        """Return several rows, by name."""
         return {row: self.cell(data, row) for row in rows}
 
 
 def recipe(row: str, fidelity: str) -> Values:
-    """The values of a row. Raises `InputError` for a row that does not exist.
+    """Return the values of a row. Raises `InputError` for a row that does not exist.
 
     The paper stops after 5 rounds without a better validation (A.1) and weights clients by their data (Alg. 1); the
     released code does neither.

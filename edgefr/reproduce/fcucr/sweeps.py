@@ -1,4 +1,4 @@
-"""Tables 4 and 5, Figures 3 and 7: one knob of FCUCR (SASRec) at a time."""
+"""Tables 4 and 5, Figures 3 and 7 turn one knob of FCUCR (SASRec) at a time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, number
 from edgefr.reproduce.cells import Found
 from edgefr.reproduce.fcucr import published
-from edgefr.reproduce.fcucr.found import NOTES, Line, beaten, levels, measure, seconds_per_round
 from edgefr.reproduce.fcucr.recipes import Ask, Cell
+from edgefr.reproduce.fcucr.results import NOTES, Line, beaten, levels, measure, seconds_per_round
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,24 +37,24 @@ UPLOADS, REPLIES = "noise on uploads", "noise on received prototypes"
 
 
 def turned(ask: Ask, data: str, knob: str) -> dict[Any, Cell]:
-    """FCUCR by the value of one knob."""
+    """Return FCUCR by the value of one knob."""
     return {v: ask.cell(data, ROW, {} if v == USUAL[knob] else {knob: v}) for v in POINTS[knob]}
 
 
 def needed(*knobs: str) -> Any:
-    """The cells of every point of these knobs, as a function of request and data set."""
+    """Return the cells of every point of these knobs, as a function of request and data set."""
     return lambda ask, data: [cell for knob in knobs for cell in turned(ask, data, knob).values()]
 
 
 def table_4(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A row per number of rounds whose prototypes are kept."""
+    """Make a row per number of rounds whose prototypes are kept."""
     words = {v: "all rounds" if v is None else f"last {v}" if v > 1 else "this round" for v in published.WINDOWS}
     title = "FCUCR Table 4: rounds whose prototypes are kept (SASRec)"
     return _table("table-4", title, ask, found, data, WINDOW, words, (published.TABLE_4, published.SECONDS_4))
 
 
 def table_5(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A row per number of rounds from one transfer of prototypes to the next."""
+    """Make a row per number of rounds from one transfer of prototypes to the next."""
     words = {v: str(v) for v in published.INTERVALS}
     title = "FCUCR Table 5: rounds between transfers of prototypes (SASRec)"
     return _table("table-5", title, ask, found, data, INTERVAL, words, (published.TABLE_5, published.SECONDS_5))
@@ -88,7 +88,7 @@ def _table(
 
 
 def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A sheet and a curve per data set and knob."""
+    """Make a sheet and a curve per data set and knob."""
     sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     curves: dict[str, dict[float, Cell]] = {}
     for name in data:
@@ -111,7 +111,7 @@ def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | N
 
 
 def noisy(ask: Ask, data: str) -> dict[str, dict[float, Cell]]:
-    """FCUCR by the standard deviation of noise, on uploads (the paper) and on replies (its code); 0: none."""
+    """Return FCUCR by the standard deviation of noise, on uploads (the paper) and on replies (its code); 0: none."""
     plain = (
         {"aggregation.weights": "uniform"} if ask.fidelity == "paper" else {}
     )  # sizes would leave devices unprotected
@@ -125,12 +125,12 @@ def noisy(ask: Ask, data: str) -> dict[str, dict[float, Cell]]:
 
 
 def needed_noise(ask: Ask, data: str) -> list[Cell]:
-    """Six levels of either noise, and none."""
+    """Return six levels of either noise, and none."""
     return list(dict.fromkeys(cell for cells in noisy(ask, data).values() for cell in cells.values()))
 
 
 def figure_7(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """A sheet and a curve per data set and kind of noise."""
+    """Make a sheet and a curve per data set and kind of noise."""
     sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     curves: dict[str, dict[float, Cell]] = {}
     for name in data:

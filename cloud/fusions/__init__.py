@@ -1,0 +1,10 @@
+"""These are the fusions that ship: one file each, one line here. A plug-in registers its own in the same way."""
+
+from cloud.fusion import FUSIONS
+from cloud.fusions.mean import Mean
+from cloud.fusions.pca import PCA
+from cloud.fusions.softmax import Softmax
+
+FUSIONS.register(Mean())
+FUSIONS.register(Softmax())
+FUSIONS.register(PCA())

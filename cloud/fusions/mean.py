@@ -1,0 +1,30 @@
+"""The plain mean: every prototype counts the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from cloud.fusion import Fusion, weighted_mean
+from cloud.settings import KnowledgeSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class MeanSettings(KnowledgeSettings):
+    """These settings are those of the plain mean."""
+
+    fusion: Literal["mean"] = "mean"
+
+
+class Mean(Fusion):
+    """This fusion takes the plain mean."""
+
+    name = "mean"
+    settings = MeanSettings
+    citation = "FCUCR Eq. 6"
+
+    def fused(
+        self, settings: KnowledgeSettings, sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor
+    ) -> Tensor:
+        return weighted_mean(sets, present, present.double())

@@ -1,0 +1,113 @@
+"""A server rule is what the server makes of a cohort's updates, and everything else its name means.
+
+A rule is one entry of `RULES`, in a file of its own under `cloud/rules`. This module is light: an experiment is checked
+against its rule without torch, which a rule imports when it works. Owns: the contract. Does not own: the rules.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from privacy.table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cloud.adaptive import ServerAdam
+    from cloud.aggregate import Accumulator
+    from cloud.settings import AggregationSettings
+    from cloud.uploads import Uploads
+
+
+@dataclass(frozen=True)
+class Received:
+    """A round brought this to the server.
+
+    `before`: the tensors that it trains, as they were broadcast. `total`: the sum of the cohort's updates. `uploads`:
+    every one of them (None where a sum is enough). `tables`: which tensors have a row per item. `previous`: tables at
+    the end of the previous block and which rows they had then, bool [rows]. `adam`: the server's own optimiser.
+    """
+
+    before: dict[str, Tensor]
+    total: Accumulator
+    uploads: Uploads | None = None
+    tables: Sequence[str] = ()
+    previous: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    adam: ServerAdam | None = None
+
+    def by_mean(self, settings: AggregationSettings) -> dict[str, Tensor]:
+        """Return the next broadcast by the mean of the updates."""
+        return self.total.apply(self.before, settings)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The server sends this next.
+
+    `after`, to everybody; where `mix` is given, client u of the cohort gets its own table, the broadcast plus Σ_v
+    mix[u, v] times client v's change: float64 [clients, clients].
+    """
+
+    after: dict[str, Tensor]
+    mix: Tensor | None = None
+
+
+class Rule(ABC):
+    """A rule is everything that its name means.
+
+    `is_sum`: it needs only the sum of clipped updates, which is what noise and guarantees are made for. `looks_back`:
+    it reads the previous block's tables. `personal`: every client gets an answer of its own, so a cohort starts from
+    one broadcast. `citation`: where it is from.
+    """
+
+    name: str
+    settings: type[AggregationSettings]
+    citation: str
+    is_sum: ClassVar[bool]
+    looks_back: ClassVar[bool] = False
+    personal: ClassVar[bool] = False
+
+    @abstractmethod
+    def answer(self, settings: AggregationSettings, received: Received) -> Answer:
+        """Return the next broadcast after a round. An empty cohort changes nothing."""
+
+    def bound(self, settings: AggregationSettings) -> float | None:
+        """Return a fixed bound on the L2 norm of an update; None: there is none.
+
+        A device can keep it as one more clip, so that a sum is enough.
+        """
+        return None
+
+    def optimiser(self, settings: AggregationSettings) -> ServerAdam | None:
+        """Return the server's own optimiser, whose moments a checkpoint keeps; None: it has none."""
+        return None
+
+
+class Robust(Rule):
+    """This is a rule that sees every upload of the cohort, and makes one update of them."""
+
+    is_sum = False
+
+    @abstractmethod
+    def combine(
+        self, settings: AggregationSettings, uploads: Uploads, shared: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the cohort's update: one float64 tensor per tensor of `shared`, in its shape and place."""
+
+    def answer(self, settings: AggregationSettings, received: Received) -> Answer:
+        """Return the broadcast moved by the cohort's update."""
+        from cloud.aggregate import moved
+
+        uploads = received.uploads
+        if uploads is None:
+            raise ValueError(f"rule {self.name} needs every upload")
+        if not uploads.clients:
+            return Answer(received.before)
+        update = self.combine(settings, uploads, received.before)
+        return Answer(moved(received.before, update, uploads.clients, settings))
+
+
+RULES: Table[Rule] = Table("rule", Rule, home="cloud.rules")

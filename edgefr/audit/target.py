@@ -1,0 +1,225 @@
+"""A finished run as its attackers meet it: one more round of it, in which one client uploads.
+
+What an attacker sees is what `Federation.round` lets through: trained, clipped and noised by the run's own code. Under
+local trust that is the server's view of an upload; under central trust the view of somebody who knows all the other
+uploads, and so takes them off the sum. A replay memory is not rebuilt: the client trains on its own items alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cloud.settings import AggregationSettings
+from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edgefr import purposes
+from edgefr.data.blocks import Blocks
+from edgefr.engine import inline
+from edgefr.engine.aggregate import ShardAggregate, Terms, release, released_values
+from edgefr.engine.backend import Backend, InProcess
+from edgefr.engine.examples import DPSGD, plan_for
+from edgefr.engine.federation import Federation
+from edgefr.engine.work import Clients, Executor, LocalWork, Updates
+from edgefr.experiment import Experiment
+from edgefr.run import Run
+from edgefr.trained import open_model
+from export.program import LocalProgram, Phase, Tensors, TensorSpec, read_by
+from privacy import keyed
+from privacy.errors import InputError
+from privacy.plan import Plan, plan
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+PLAIN = AggregationSettings(rule="mean", server_lr=1.0, weights="uniform")
+"""The rule under which the server's tensors move by exactly what one client uploaded."""
+
+
+@dataclass
+class AttackTarget:
+    """A run's model after its last round, its clients' items, and what the next round would do to an upload.
+
+    `shared`, `private` [clients, ...]: the final tensors. `own`: every client's training items, of its last block if
+    there are blocks. `pool`: those of all `items` that negatives are drawn from. `rounds`: of the run. `p90`: 90th
+    percentile of the run's update norms (None: not measured).
+    """
+
+    experiment: Experiment
+    program: LocalProgram
+    shared: dict[str, Tensor]
+    private: dict[str, Tensor]
+    own: Ragged
+    pool: Ints
+    items: int
+    plan: Plan
+    rounds: int
+    p90: float | None
+
+    @classmethod
+    def open(cls, run: Run) -> AttackTarget:
+        """Read a finished run back. Raises `InputError` for one that is not whole or reads sessions."""
+        experiment = run.experiment
+        if experiment.row.reads == "sessions":
+            raise InputError(f"audits know sets of items, and {experiment.row.name} reads sessions: audit another run")
+        model = open_model(run).model
+        program, own = model.program, model.own
+        assert isinstance(own, Ragged)
+        used = read_by(program.phases, "round")
+        clients = len(own)
+        private = program.init_private(experiment.seed, torch.arange(clients))
+        private |= {n: v for n, v in model.private.items() if n in program.specs}
+        blocks = experiment.protocol.increments + 1 if isinstance(experiment.protocol, Blocks) else 1
+        rounds = max(experiment.rounds * blocks, 1)
+        population = int((own.counts > 0).sum())
+        # an audit spends nobody's budget, and its rounds have one client
+        settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})
+        values = released_values(program, settings.project)
+        norm = run.summary.get("privacy", {}).get("clip", {}).get("p90_norm")
+        return cls(
+            experiment=experiment,
+            program=program,
+            shared={n: v for n, v in model.shared.items() if n in program.specs},
+            private={n: v for n, v in private.items() if n in used},
+            own=own,
+            pool=np.arange(len(model.names.items)) if model.pool is None else np.array(model.pool, np.int64),
+            items=len(model.names.items),
+            plan=plan(settings, rounds, experiment.cohort_size(population), population, dimension=values),
+            rounds=rounds,
+            p90=norm if isinstance(norm, float) and norm > 0 else None,
+        )
+
+    @property
+    def sent(self) -> list[str]:
+        """Name the shared tensors that leave a device, in the program's order."""
+        trained = {n for phase in self._phases for n in phase.trains}
+        return [n for n, spec in self.program.specs.items() if spec.place == "shared" and n in trained]
+
+    @property
+    def table(self) -> str | None:
+        """The table whose rows are items and whose changes leave a device; None where a method has none."""
+        rows = [n for n in self.sent if self.program.specs[n].kind == "rows"]
+        return rows[0] if rows else None
+
+    @cached_property
+    def _loud(self) -> Federation:
+        return self._federation(self.plan)
+
+    @cached_property
+    def _quiet(self) -> Federation:
+        """Clips as the run clips, and adds no noise; nothing is projected, which is what a projection is on average."""
+        return self._federation(replace(self.plan, noise=None, where="nowhere", project=None))
+
+    def _federation(self, plan: Plan) -> Federation:
+        """Return a server with one client; tensors and seed are put in before each round."""
+        cpu = torch.device("cpu")
+        examples = plan_for(self.experiment.privacy, self.program, self.rounds)
+        executor: Executor = inline.run
+        if examples is not None:
+            executor = DPSGD(examples.clip, examples.sigma if plan is self.plan else 0.0)
+        return Federation(
+            self.program,
+            clients=1,
+            seed=0,
+            shard_size=1,
+            aggregation=PLAIN,
+            plan=plan,
+            device=cpu,
+            executor=executor,
+        )
+
+    @property
+    def _phases(self) -> list[Phase]:
+        return [phase for phase in self.program.phases if phase.when == "round" and phase.epochs > 0]
+
+    def chosen(self, number: int, least: int = 2) -> Ints:
+        """`number` clients with at least `least` training items, keyed."""
+        able = np.flatnonzero((self.own.counts >= least) & (self.own.counts < len(self.pool)))
+        return keyed.choose(keyed.key(self.experiment.seed, purposes.AUDITED), able, number)
+
+    def upload(self, client: int, items: Ints, draw: int, *, noise: bool = True) -> dict[str, Floats]:
+        """Return what an attacker sees if `client` trains on `items` [n]:
+
+        each shared tensor's change, float64 of its shape.
+
+        `draw` keys the client's draws and the noise: another number is another round as far as chance goes.
+        """
+        seed = keyed.key(self.experiment.seed, purposes.AUDIT, client, draw)
+        federation = self._loud if noise else self._quiet
+        federation.seed, federation.shared = seed, dict(self.shared)
+        one = slice(client, client + 1)
+        federation.private = {n: v[one].clone() for n, v in self.private.items()}  # a round writes there
+        rows = Ragged(np.asarray(items, np.int32), np.array([0, len(items)], np.int64))
+        e, ids = self.experiment, np.array([client])
+        sampler = Sampler(rows, self.pool, self.items, e.negatives, e.batch_size, seed, ids)
+        federation.round(self.rounds + 1, np.zeros(1, np.int64), sampler, rows)
+        return {n: (federation.shared[n].double() - self.shared[n].double()).numpy() for n in self.sent}
+
+
+class Bare:
+    """This is a program of one shared vector that nobody trains: what goes through the mechanism is planted."""
+
+    name = "planted"
+    pointwise, needs_history = True, False
+
+    def __init__(self, width: int):
+        self.frozen: dict[str, Tensor] = {}
+        self.specs = {"vector": TensorSpec((width,), "shared")}
+        self.phases = (Phase("planted", ("vector",), ("vector",), 1, "sgd", {"vector": 1.0}),)
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        return {"vector": torch.zeros(self.specs["vector"].shape)}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return {}
+
+
+class Planted(InProcess):
+    """These are clients that upload what they were given, through the release of every run: `updates` [C, width]."""
+
+    def __init__(self, updates: Floats):
+        self.planted = torch.from_numpy(updates.astype(np.float32))
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        for shard in shards:
+            updates = Updates({"vector": self.planted[torch.from_numpy(shard)]}, {}, {})
+            yield release(updates, np.ones(len(shard), np.int64), terms)
+
+
+def through(plan: Plan, updates: Floats, seed: int, numbers: Sequence[int]) -> Floats:
+    """Return what comes of uploads [C, width] in rounds `numbers`:
+
+    the sum as the server's rule gets it, [rounds, width].
+
+    Clipped, summed and noised by `Federation.round` under `plan`. Where the run projects, these are projected already:
+    the projection is public and comes before the clip.
+    """
+    plan = replace(plan, project=None)
+    clients, width = updates.shape
+    backend: Backend = Planted(updates)
+    federation = Federation(
+        Bare(width),  # type: ignore[arg-type]  # nothing of it is trained or scored
+        clients=clients,
+        seed=seed,
+        shard_size=clients,
+        aggregation=PLAIN,
+        plan=plan,
+        device=torch.device("cpu"),
+        backend=backend,
+    )
+    start, everyone = federation.shared, np.arange(clients)
+    rows = Ragged(np.zeros(clients, np.int32), np.arange(clients + 1))
+    sampler = Sampler(rows, np.arange(2), 2, 0, 1, seed)
+    out = np.empty((len(numbers), width))
+    for place, number in enumerate(numbers):
+        federation.shared = start
+        federation.round(number, everyone, sampler, rows)
+        out[place] = federation.shared["vector"].double().numpy() * clients
+    return out

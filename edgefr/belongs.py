@@ -1,0 +1,185 @@
+"""A setting belongs to what reads it: where nothing does it is refused, and no run writes it down.
+
+A setting that another one of its own section decides about says so beside its type (`privacy.belongs`). This table
+holds the others, which a choice elsewhere in the experiment decides about: protocol, method, strategy, prototypes. A
+value that is no other than the default is let through: it changes nothing, and older files name every setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from edgefr.methods.f3crec.settings import ContinualSettings
+from edgefr.methods.f3crec.strategies import readers
+from privacy.belongs import default_of, unread_fields
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row says of settings (a section stands for all in it) whose they are and whether an experiment reads them.
+
+    `here` says what the experiment has in the owner's place, and `mend` what to set to have the owner.
+    """
+
+    names: tuple[str, ...]
+    owner: str
+    reads: Callable[[Experiment], bool]
+    here: Callable[[Experiment], str]
+    mend: str = ""
+
+
+def _protocol(e: Experiment) -> str:
+    return f"protocol is {e.protocol.name}"
+
+
+def _method(e: Experiment) -> str:
+    return f"{'method' if e.backbone is None else 'backbone'} is {e.row.name}"
+
+
+def _strategy_row(name: str) -> Row:
+    return Row(
+        (f"continual.{name}",),
+        f"strategy {' or '.join(readers(name))}",
+        lambda e: e.strategy in readers(name),
+        lambda e: f"strategy is {e.strategy}",
+    )
+
+
+def _of_blocks(e: Experiment) -> bool:
+    return e.protocol.name == "blocks"
+
+
+def _has_released_code(e: Experiment) -> bool:
+    """Say whether any value follows from `fidelity`."""
+    if _of_blocks(e):
+        return e.protocol.increment_split is None or bool(e.row.between_blocks)  # type: ignore[union-attr]
+    return bool(e.own.released)
+
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        ("sessions",), "protocol sessions", lambda e: e.protocol.name == "sessions", _protocol, "protocol.name=sessions"
+    ),
+    Row(("continual", "evaluation.keep_blocks"), "protocol blocks", _of_blocks, _protocol, "protocol.name=blocks"),
+    *(_strategy_row(name) for name in ContinualSettings.model_fields if readers(name)),
+    Row(
+        ("knowledge",),
+        "methods that send prototypes",
+        lambda e: e.prototypes is not None,
+        lambda e: "none are sent",
+        "model.prototypes",
+    ),
+    Row(
+        ("knowledge.replace",),
+        "protocol.stream cyclic",
+        lambda e: getattr(e.protocol, "stream", None) == "cyclic",
+        lambda e: "no session comes back",
+        "protocol.stream=cyclic",
+    ),
+    Row(
+        ("encoder", "export.vocabulary", "export.students"),
+        "methods that read text",
+        lambda e: e.row.needs_text,
+        _method,
+    ),
+    Row(("batch_size",), "methods that learn from sets of items", lambda e: e.row.reads == "items", _method),
+    Row(("export",), "methods that have bundles", lambda e: not e.row.own_rows, _method),
+    Row(
+        ("privacy.trust",),
+        "runs that clip or add noise",
+        lambda e: e.privacy.clip is not None or e.privacy.mechanism != "none",
+        lambda e: "this one does neither",
+    ),
+    Row(("privacy.norm",), "runs that clip", lambda e: e.privacy.clip is not None, lambda e: "privacy.clip is null"),
+    Row(
+        ("privacy.delta",),
+        "runs with noise",
+        lambda e: e.privacy.mechanism != "none" or e.privacy.examples is not None,
+        lambda e: "privacy.mechanism is none",
+        "privacy.mechanism",
+    ),
+    Row(("fidelity",), "methods whose released code differs", _has_released_code, _method),
+)
+"""In the order in which they are asked: the first that does not read a setting says why."""
+
+
+def unread(experiment: Experiment) -> dict[Path, str]:
+    """Return the settings that nothing reads in this experiment, as far as a section at a time, and why.
+
+    Example: ``unread(load_experiment(overrides=["method=fedmf"]))["encoder",]``
+    """
+    out: dict[Path, str] = {}
+    for row in ROWS:
+        if not row.reads(experiment):
+            mend = f", or set {row.mend}" if row.mend else ""
+            for name in row.names:
+                why = f"belongs to {row.owner}, and {row.here(experiment)}: drop it{mend}"
+                out.setdefault(tuple(name.split(".")), why)
+    for path, model in _sections(experiment):
+        out |= {(*path, name): why for name, why in unread_fields(model).items()}
+    return out
+
+
+def first_refused(experiment: Experiment) -> tuple[Path, str] | None:
+    """Return the first setting that was set and that nothing reads, and why; None where there is none."""
+    for path, why in unread(experiment).items():
+        value, default = _at(experiment, path)
+        for changed in _differences(value, default):
+            return (*path, *changed), why
+    return None
+
+
+def read_values(experiment: Experiment) -> dict[str, Any]:
+    """Return the experiment as plain values, without the settings that nothing reads: what a run writes down."""
+    values = experiment.model_dump()
+    for path in unread(experiment):
+        at: Any = values
+        for name in path[:-1]:
+            at = at.get(name) if isinstance(at, dict) else None
+        if isinstance(at, dict):
+            at.pop(path[-1], None)
+    return values
+
+
+def _sections(experiment: Experiment) -> Iterator[tuple[Path, BaseModel]]:
+    """Yield every section of an experiment and its place; the model's settings among them."""
+    yield ("model",), experiment.settings
+    waiting: list[tuple[Path, BaseModel]] = [((), experiment)]
+    while waiting:
+        path, model = waiting.pop(0)
+        if path:
+            yield path, model
+        for name in type(model).model_fields:
+            value = getattr(model, name)
+            if isinstance(value, BaseModel):
+                waiting.append(((*path, name), value))
+
+
+def _at(experiment: Experiment, path: Path) -> tuple[Any, Any]:
+    """Return a setting, or a section of them, and what it is by default."""
+    if path[0] == "model":
+        settings = experiment.settings
+        return getattr(settings, path[1]), default_of(type(settings).model_fields[path[1]])
+    value: Any = experiment
+    for name in path[:-1]:
+        value = getattr(value, name)
+    return getattr(value, path[-1]), default_of(type(value).model_fields[path[-1]])
+
+
+def _differences(value: Any, default: Any) -> Iterator[Path]:
+    """Yield where a setting, or a section of them, is not what it is by default."""
+    if isinstance(value, BaseModel) and isinstance(default, type(value)):
+        for name in type(value).model_fields:
+            for at in _differences(getattr(value, name), getattr(default, name)):
+                yield (name, *at)
+    elif value != default:
+        yield ()

@@ -1,0 +1,86 @@
+"""A sweep is shown on a terminal while it runs: a line per point, and when it may be done.
+
+In a pipe nothing is printed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from edgefr.sweep.results import Entry
+from edgefr.sweep.run import Standing, Watch
+from edgefr.sweep.tradeoff import main_metric
+
+
+@contextmanager
+def progress_table(console: Console | None = None) -> Iterator[Watch]:
+    """Yield a `watch(standing)` that draws the sweep while the block runs.
+
+    Example: ``with progress_table() as watch: Sweep(plan, folder, watch=watch).run()``
+    """
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda standing: None
+        return
+    began, last = time.monotonic(), Standing(0, 1)
+
+    def watch(standing: Standing) -> None:
+        nonlocal last
+        last = standing
+
+    def now() -> Group:
+        return drawn(last, time.monotonic() - began, console.height - 6)
+
+    with Live(get_renderable=now, console=console, refresh_per_second=2, transient=True):
+        yield watch
+
+
+def drawn(standing: Standing, seconds: float, lines: int) -> Group:
+    """The state of a sweep after so many `seconds`, the latest points first where there are more than `lines`."""
+    rows: dict[str, list[Entry]] = {}
+    for entry in reversed(standing.entries):
+        rows.setdefault(entry.point.title(), []).append(entry)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("point", overflow="ellipsis", no_wrap=True)
+    for name in ("done", "failed", "utility", "best"):
+        table.add_column(name, justify="right")
+    for title, entries in list(rows.items())[: max(lines, 1)]:
+        found = [value for value in map(_utility, entries) if not math.isnan(value)]
+        cells = [f"{sum(found) / len(found):.4f}", f"{max(found):.4f}"] if found else ["-", "-"]
+        lost = sum(entry.summary is None for entry in entries)
+        table.add_row(Text(title), str(len(entries) - lost), str(lost or "-"), *cells)
+    left = standing.seconds_left
+    when = "" if left is None else f", about {duration(left)} left"
+    failed = f", {standing.failed} failed" if standing.failed else ""
+    head = f"{len(standing.entries)} of {standing.total} runs{failed}, {duration(seconds)} so far{when}"
+    over = Table.grid(padding=(0, 2))
+    over.add_row(ProgressBar(standing.total, len(standing.entries), width=20), Text(head))
+    return Group(over, table)
+
+
+def _utility(entry: Entry) -> float:
+    if entry.summary is None:
+        return math.nan
+    metrics = entry.summary["metrics"]
+    return float(metrics[main_metric(list(metrics))])
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in words.
+
+    >>> duration(42), duration(200), duration(7300)
+    ('42 s', '3 min', '2 h 2 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,270 @@
+"""This leaves the devices of a shard: sound updates, clipped jointly, weighted, and summed where a sum is enough.
+
+Owns: which tensors are released, which clients count, the joint vector and the partial sum of a shard. Does not own:
+training, noise, the server's rule, how a vector is made shorter (`privacy.compress`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from edge.update import LARGEST
+from edgefr.engine.work import RowUpdates, Updates, trained
+from export.program import LocalProgram
+from privacy.clip import clip_factors
+from privacy.compress import Projection
+from privacy.errors import InputError
+
+RUN = 32
+"""Clients' values of a row that are added in float32 before the sum goes on in float64."""
+
+
+PIECE = 1 << 20
+"""Numbers of one working piece of a projection (8 MB of float64)."""
+
+SHORT = "projected"
+"""Name of a projected update among tensors: a vector that stands for all of them."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """This is the joint vector of the shared tensors that a round trains, with the public map that makes it shorter.
+
+    `shapes`: of those tensors, in the program's order.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    projection: Projection
+
+    def short(self, updates: Updates, clients: int) -> Tensor:
+        """Return each client's projected update, float64 [clients, k]. Only what a client changed is visited."""
+        buckets, signs = self._parts(_device(updates))
+        out = torch.zeros(clients, self.projection.kept, dtype=torch.float64, device=_device(updates))
+        everyone = torch.arange(clients, device=out.device)
+        for name, shape in self.shapes.items():
+            if name in updates.dense:  # as a table of one row that everybody changed
+                whole = buckets[name].view(1, -1), signs[name].view(1, -1)
+                _add_short(out, *whole, torch.zeros_like(everyone), everyone, updates.dense[name].flatten(1))
+            else:
+                u, table = updates.rows[name], (shape[0], -1)
+                _add_short(out, buckets[name].view(table), signs[name].view(table), u.rows, u.client, u.values)
+        return out
+
+    def whole(self, total: Tensor) -> dict[str, Tensor]:
+        """Return what the server makes of a sum [k]: float64 tensors by name."""
+        buckets, signs = self._parts(total.device)
+        return {name: (total[buckets[name]] * signs[name]).view(shape) for name, shape in self.shapes.items()}
+
+    def _parts(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return buckets and signs of each tensor's values, flat."""
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        both = (torch.from_numpy(a).to(device).split(sizes) for a in (self.projection.buckets, self.projection.signs))
+        buckets, signs = (dict(zip(self.shapes, parts, strict=True)) for parts in both)
+        return buckets, signs
+
+
+def _add_short(out: Tensor, buckets: Tensor, signs: Tensor, rows: Tensor, client: Tensor, values: Tensor) -> None:
+    """Add changed rows of a table to their clients' projections `out` [C, k], in their order on every device.
+
+    `buckets`, `signs` [items, w]; `rows`, `client` [R]; `values` [R, w].
+    """
+    flat, k = out.view(-1), out.shape[1]
+    for some in torch.arange(len(rows), device=out.device).split(max(1, PIECE // buckets.shape[1])):
+        row = rows[some]
+        places = (client[some].unsqueeze(1) * k + buckets[row]).flatten()
+        signed = (values[some] * signs[row]).flatten()
+        if out.device.type == "cpu":
+            flat.index_add_(0, places, signed)
+        else:
+            flat.index_put_((places,), signed, accumulate=True)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """These terms say how updates are released.
+
+    `joint`: projected (None: as they are); `clip` in `norm`; `step`: of the grid that the clipped update is rounded to
+    (None: none); `by_size`: weighted by the client's number of interactions; `count_everyone`: the weight may not
+    depend on who was dropped; `each`: the server's rule needs every update.
+    """
+
+    clip: float | None
+    norm: str
+    by_size: bool
+    count_everyone: bool
+    each: bool = False
+    joint: Joint | None = None
+    step: float | None = None
+
+
+@dataclass(frozen=True)
+class ShardAggregate:
+    """This is the partial sum of a shard.
+
+    `dense`: float64 sums of weighted updates by name (of projected ones: `SHORT` alone). `rows`: for `rows` tensors the
+    distinct rows [k], ascending, and their float64 sums [k, w]. `weight` and `clients` count what was summed. `norms`
+    [C] are joint norms of what is clipped, before that, of clients that were kept; `dropped` and `clipped` count
+    clients. `private` are new private tensors [C, *shape], `tables` new values of private rows.
+    `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's prototype, as
+    it is (None: none is sent). `kept` are the slots of the clients that were kept.
+    """
+
+    dense: dict[str, Tensor]
+    rows: dict[str, tuple[Tensor, Tensor]]
+    weight: float
+    clients: int
+    norms: npt.NDArray[np.float64]
+    dropped: int
+    clipped: int
+    private: dict[str, Tensor]
+    each: Updates | None = None
+    tables: dict[str, RowUpdates] = field(default_factory=dict)
+    message: Tensor | None = None
+    kept: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> ShardAggregate:
+    """Sum a shard's updates under `terms`; `sizes` [C] are its clients' numbers of training interactions."""
+    order, own, message = 1 if terms.norm == "l1" else 2, updates.tables, updates.message
+    norms = updates.norms(len(sizes), order).cpu().numpy()
+    kept = norms <= LARGEST  # false for NaN
+    updates = updates if kept.all() else _without(updates, kept)
+    if terms.joint is not None:
+        updates = replace(updates, dense={SHORT: terms.joint.short(updates, len(sizes))}, rows={})
+        norms = np.where(kept, updates.norms(len(sizes), order).cpu().numpy(), norms)
+    factors = kept.astype(np.float64) if terms.clip is None else clip_factors(norms, terms.clip)
+    weights = np.where(kept, sizes if terms.by_size else 1.0, 0.0)
+    if terms.step is not None:
+        updates, factors = _rounded(updates, factors, terms.step), np.ones(len(sizes))
+    scale = factors * weights
+    dense, rows = _sums(updates, scale)
+    counted = np.ones(len(sizes)) if terms.count_everyone else weights  # a guarantee may not depend on who failed
+    return ShardAggregate(
+        dense=dense,
+        rows=rows,
+        weight=float(counted.sum()),
+        clients=int(kept.sum()),
+        norms=norms[kept],
+        dropped=int((~kept).sum()),
+        clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
+        private=updates.private,
+        each=_scaled(updates, factors, kept) if terms.each else None,
+        tables=own,
+        message=message,
+        kept=np.flatnonzero(kept),
+    )
+
+
+def restricted(program: LocalProgram, tensors: Sequence[str] | None) -> LocalProgram:
+    """`program` with rounds that train and release these of its shared tensors alone (None: all); private ones as ever.
+
+    Phases that have nothing left to train are gone. Raises `InputError` for names that rounds do not train.
+    """
+    if tensors is None:
+        return program
+    known = trained(program, [phase for phase in program.phases if phase.when == "round"], "shared")
+    for name in tensors:
+        if name not in known:
+            raise InputError(f"privacy.tensors: {program.name} trains no shared tensor {name!r} in rounds: {known}")
+    left = {name for name, spec in program.specs.items() if spec.place == "private"} | set(tensors)
+    phases = [
+        replace(phase, trains=tuple(name for name in phase.trains if name in left)) if phase.when == "round" else phase
+        for phase in program.phases
+    ]
+    program.phases = tuple(phase for phase in phases if phase.trains)  # type: ignore[misc]  # it is the caller's own
+    return program
+
+
+def released_values(program: LocalProgram, project: int | None) -> int:
+    """Count the values that a client uploads in a round: all of the shared tensors it changes, or a projection's."""
+    phases = [phase for phase in program.phases if phase.when == "round" and phase.epochs]
+    whole = sum(program.specs[name].size for name in trained(program, phases, "shared"))
+    return whole if project is None else project
+
+
+def _without(updates: Updates, kept: npt.NDArray[np.bool_]) -> Updates:
+    """The same updates with zeros in place of those of dropped clients; their private tensors stay as trained."""
+    alive = torch.from_numpy(kept).to(_device(updates))
+    dense = {n: torch.where(alive.view(-1, *[1] * (v.ndim - 1)), v, 0.0) for n, v in updates.dense.items()}
+    rows = {
+        n: type(u)(u.rows, u.client, torch.where(alive[u.client].unsqueeze(1), u.values, 0.0))
+        for n, u in updates.rows.items()
+    }
+    return replace(updates, dense=dense, rows=rows)
+
+
+def _rounded(updates: Updates, factors: npt.NDArray[np.float64], step: float) -> Updates:
+    """Clipped updates on the grid, in float64, so that no sum of them is rounded again."""
+    factor = torch.from_numpy(factors).to(_device(updates))
+    dense = {
+        n: torch.round(v.double() * (factor / step).view(-1, *[1] * (v.ndim - 1))) * step
+        for n, v in updates.dense.items()
+    }
+    rows = {
+        n: type(u)(u.rows, u.client, torch.round(u.values.double() * (factor / step)[u.client].unsqueeze(1)) * step)
+        for n, u in updates.rows.items()
+    }
+    return replace(updates, dense=dense, rows=rows)
+
+
+def _sums(
+    updates: Updates, scale: npt.NDArray[np.float64]
+) -> tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]]:
+    factor = torch.from_numpy(scale).to(_device(updates))
+    dense = {n: torch.tensordot(factor, v.double(), dims=1) for n, v in updates.dense.items()}
+    all_whole = bool((scale == 1).all())
+    rows = {
+        n: _sums_of_rows(u.rows, u.values, None if all_whole else factor[u.client]) for n, u in updates.rows.items()
+    }
+    return dense, rows
+
+
+def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Distinct rows, ascending, and their weighted sums: float32 over up to `RUN` values in order, float64 over those.
+
+    A float64 scatter of single values takes ten times longer and is no closer: the values have 24 bits.
+    """
+    order = _stable_order(rows)
+    found, counts = rows[order].unique_consecutive(return_counts=True)
+    runs = (counts + RUN - 1) // RUN  # per row
+    row = torch.repeat_interleave(torch.arange(len(found), device=rows.device), runs)
+    within = torch.arange(len(row), device=rows.device) - (runs.cumsum(0) - runs)[row]
+    starts = (counts.cumsum(0) - counts)[row] + within * RUN
+    weight = None if factor is None else factor[order].to(values.dtype)
+    sums = torch.nn.functional.embedding_bag(order, values, starts, mode="sum", per_sample_weights=weight)
+    total = torch.zeros(len(found), values.shape[1], dtype=torch.float64, device=rows.device)
+    return found, total.index_put_((row,), sums.double(), accumulate=True)
+
+
+def _stable_order(rows: Tensor) -> Tensor:
+    """Return the stable order that sorts `rows`. On the host by numpy, which sorts 16-bit numbers by radix."""
+    if rows.device.type != "cpu" or not len(rows):
+        return rows.sort(stable=True).indices
+    numbers = rows.numpy()
+    return torch.from_numpy(np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable"))
+
+
+def _scaled(updates: Updates, factors: npt.NDArray[np.float64], kept: npt.NDArray[np.bool_]) -> Updates:
+    """Return the updates of the kept clients alone, clipped; slots are numbered anew."""
+    factor = torch.from_numpy(factors).float().to(_device(updates))
+    alive = torch.from_numpy(kept).to(factor.device)
+    slot = torch.cumsum(alive, 0) - 1
+    dense = {n: (v * factor.view(-1, *[1] * (v.ndim - 1)))[alive] for n, v in updates.dense.items()}
+    rows = {}
+    for name, update in updates.rows.items():
+        mine = alive[update.client]
+        client = update.client[mine]
+        rows[name] = type(update)(update.rows[mine], slot[client], update.values[mine] * factor[client].unsqueeze(1))
+    return Updates(dense, rows, {})
+
+
+def _device(updates: Updates) -> torch.device:
+    values = [*updates.dense.values(), *(u.values for u in updates.rows.values())]
+    return values[0].device if values else torch.device("cpu")

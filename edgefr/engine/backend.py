@@ -1,0 +1,72 @@
+"""A backend runs the shards of a round: here this process does, shard after shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+
+from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
+from export.program import Tensors, read_by
+
+BLOCK = 16
+"""Consecutive shards of a block, whose sum is made by itself before it is added to that of the blocks before it. It
+decides the order of sums, and with it the last bits of every result: whoever hands back sums hands back one a block."""
+
+
+class Backend(Protocol):
+    """Runs shards and hands back their releases in the shards' order, whoever did the work."""
+
+    def start(self) -> None:
+        """Get ready, if that takes time; work that comes without it starts the backend itself."""
+        ...
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        """Yield one release per shard, in order. `private` are the tensors of all clients, on the host."""
+        ...
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        """Yield the updates themselves (local training: nothing is released)."""
+        ...
+
+    def close(self) -> None:
+        """Let go of workers, if there are any."""
+        ...
+
+
+class InProcess:
+    """This backend runs every shard in this process with `executor`."""
+
+    def __init__(self, executor: Executor):
+        self.executor = executor
+
+    def start(self) -> None:
+        pass
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        for shard, updates in zip(shards, self.updates(work, shared, private, shards), strict=True):
+            yield release(updates, work.sampler.train.counts[shard], terms)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        for shard in shards:
+            yield self.executor(work, shared, own(work, private, shard), shard)
+
+    def close(self) -> None:
+        pass
+
+
+def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Tensor]:
+    """Return the private tensors of a shard's clients that the work reads, memory included."""
+    used = read_by(work.phases)
+    index = torch.from_numpy(shard)
+    return {n: v[index] for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}

@@ -1,0 +1,106 @@
+"""The server and its clients are made before round 1: the local program, the backend, and the privacy of all rounds."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from cloud.prototypes import KnowledgeBase
+from edgefr.engine.aggregate import released_values, restricted
+from edgefr.engine.backend import Backend, InProcess
+from edgefr.engine.backends import BACKENDS
+from edgefr.engine.examples import DPSGD, plan_for, start_up_probe
+from edgefr.engine.federation import Federation
+from edgefr.engine.transfer import Transfer
+from edgefr.experiment import EngineSection, Experiment
+from edgefr.fleet import FleetFile
+from edgefr.methods.fcucr.settings import FCUCRSettings
+from edgefr.methods.given import Given
+from edgefr.prepare import Prepared
+from export.program import LocalProgram
+from privacy.errors import InputError
+from privacy.example_plan import ExamplePlan
+from privacy.plan import plan
+
+if TYPE_CHECKING:
+    from edgefr.methods.transfr.bert import Reader
+
+
+def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
+    """Build the experiment's local program on the prepared catalogue."""
+    row = experiment.row
+    text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
+    items = len(prepared.dataset.catalogue.ids)
+    reader = None if prepared.text is None else partial(read_on_device, experiment, prepared)
+    made = row.build(row.settings.model_validate(experiment.model), Given(items, experiment.local_epochs, text, reader))
+    return restricted(made, experiment.privacy.tensors)
+
+
+def read_on_device(experiment: Experiment, prepared: Prepared) -> Reader:
+    """Return titles and encoder for clients that read for themselves."""
+    from edgefr.methods.transfr.bert import Reader
+
+    assert prepared.text is not None
+    how = experiment.encoder.encode
+    return Reader.open(prepared.text.folder, prepared.dataset.catalogue.text, how.pooling, how.max_tokens)
+
+
+def backend_of(engine: EngineSection, examples: ExamplePlan | None = None) -> Backend:
+    """Return the backend that runs the shards of a run.
+
+    With DP-SGD on the device that is always this process, client after client.
+    """
+    if examples is not None:
+        return InProcess(DPSGD(examples.clip, examples.sigma))
+    return BACKENDS[engine.executor].make(engine)
+
+
+def federate(
+    experiment: Experiment, prepared: Prepared, devices: FleetFile, population: int, rounds: int, device: torch.device
+) -> Federation:
+    """Return the server and its clients before round 1; privacy is planned for `rounds` rounds of a `population`.
+
+    That holds for asynchronous rounds too: a client uploads once per round at most, an old update weighs no more than
+    a new one, and the broadcast it started from was public before.
+    """
+    assert experiment.engine.shard_size is not None
+    cohort = min(devices.rounds.buffer or experiment.cohort_size(population), population)
+    program = build_program(experiment, prepared)
+    if devices.rounds.policy == "async" and (experiment.privacy.project or experiment.privacy.step):
+        field = "project" if experiment.privacy.project else "sampler"
+        raise InputError(f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than async")
+    examples = plan_for(experiment.privacy, program, rounds)
+    if examples is not None:
+        start_up_probe(program, experiment.seed, experiment.negatives, torch.device("cpu"))
+    federation = Federation(
+        program,
+        clients=len(prepared.dataset.users),
+        seed=experiment.seed,
+        backend=backend_of(experiment.engine, examples),
+        shard_size=experiment.engine.shard_size,
+        aggregation=experiment.aggregation,
+        plan=plan(
+            experiment.privacy,
+            max(rounds, 1),
+            cohort,
+            population,
+            experiment.aggregation.weights,
+            released_values(program, experiment.privacy.project),
+            prototypes=experiment.prototypes,
+        ),
+        device=device,
+    )
+    federation.transfer = _transfer(experiment, federation)
+    return federation
+
+
+def _transfer(experiment: Experiment, federation: Federation) -> Transfer | None:
+    """Return what handles the prototypes that clients send beside their updates; None where they send none."""
+    model, terms = experiment.row.settings.model_validate(experiment.model), federation.plan.prototypes
+    if not isinstance(model, FCUCRSettings) or model.prototypes == "none":
+        return None
+    assert terms is not None
+    base = KnowledgeBase(model.reply, experiment.knowledge, federation.device)
+    return Transfer(base, model.prototypes, terms, experiment.seed)

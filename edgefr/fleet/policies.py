@@ -1,0 +1,40 @@
+"""A round policy says whom the server waits for before it makes an aggregate: one registered object each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from privacy.table import Table
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A round policy has a name; `about` says in a report how its rounds end.
+
+    `waits`: a round is about one cohort, which is invited together (`clock.Fleet.round`); else clients are at work at
+    any time and a round ends with a full buffer of their uploads (`buffered.Buffered`). `enough(wanted)`: uploads with
+    which a round of a policy that waits closes before its deadline (None: only when nobody is at work any more).
+    """
+
+    name: str
+    about: str
+    waits: bool
+    enough: Callable[[int], int | None]
+
+
+POLICIES: Table[Policy] = Table("round policy", Policy)
+"""Whom a server can wait for."""
+
+POLICIES.register(Policy("deadline", "each to its deadline", waits=True, enough=lambda wanted: None))
+POLICIES.register(
+    Policy("first_k", "each to the first uploads wanted", waits=True, enough=lambda wanted: max(wanted, 1))
+)
+POLICIES.register(
+    Policy(
+        "async",
+        "each to a full buffer of uploads, whatever they started from",
+        waits=False,
+        enough=lambda wanted: None,
+    )
+)

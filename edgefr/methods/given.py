@@ -1,0 +1,26 @@
+"""A method is given this to make its local program of, beside its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from edgefr.methods.transfr.bert import Reader
+
+
+@dataclass(frozen=True)
+class Given:
+    """This is the catalogue and the epochs of local work: all that a program may need beside its settings.
+
+    `items`: how many there are. `local_epochs`: passes over a client's examples in a round. `text` [items, width]: the
+    items' vectors, where the method reads text. `reader` opens titles and encoder for clients that read on the device.
+    """
+
+    items: int
+    local_epochs: int
+    text: Tensor | None = None
+    reader: Callable[[], Reader] | None = None

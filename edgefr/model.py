@@ -1,0 +1,66 @@
+"""A model at one moment: the tensors that scores are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefr.engine.tables import Own, tables_of, tensors_of
+from export.program import LocalProgram
+
+Flat = dict[str, Tensor]
+"""Tensors by place and name: `shared.item`, `private.user`, `tables.own.item`, `reply.valid`."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """These are the tensors of a model:
+
+    `shared` ones, `private` ones of all clients, clients' own item rows (`tables`).
+
+    `replies`: what devices were answered before they recommend, by which sessions are asked about (FCUCR alone).
+    """
+
+    shared: dict[str, Tensor]
+    private: dict[str, Tensor]
+    tables: dict[str, Own] = field(default_factory=dict)
+    replies: dict[str, Tensor] = field(default_factory=dict)
+
+    def flat(self) -> Flat:
+        """Every tensor by place and name, as a file holds them; nothing is copied."""
+        return {
+            **{f"shared.{name}": value for name, value in self.shared.items()},
+            **{f"private.{name}": value for name, value in self.private.items()},
+            **{f"tables.{name}": value for name, value in tensors_of(self.tables).items()},
+            **{f"reply.{name}": value for name, value in self.replies.items()},
+        }
+
+    def copy(self, program: LocalProgram) -> Model:
+        """The model as it is now, whatever happens to its tensors later."""
+        return Model.of({name: value.clone() for name, value in self.flat().items()}, program)
+
+    @classmethod
+    def of(
+        cls, flat: Mapping[str, Tensor | np.ndarray], program: LocalProgram, device: torch.device | None = None
+    ) -> Model:
+        """Return the model whose `flat` tensors (or arrays of a checkpoint) these are; shared ones go to `device`."""
+        tensors = {name: torch.as_tensor(value) for name, value in flat.items()}
+        shared = part(tensors, "shared.")
+        if device is not None:
+            shared = {name: value.to(device) for name, value in shared.items()}
+        return cls(
+            shared, part(tensors, "private."), tables_of(program, part(tensors, "tables.")), part(tensors, "reply.")
+        )
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with `prefix`, without it.
+
+    >>> sorted(part({"shared.item": torch.zeros(1), "pool": torch.zeros(1)}, "shared."))
+    ['item']
+    """
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,163 @@
+"""The round broker stands between a server and its devices: one round lies open, takes releases, and closes.
+
+Owns: which round is open and for whom, what was taken, what is refused and why. Does not own: HTTP (`server`), what a
+round is made of (`backend`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from edge.learning import Learning
+from edge.remote import CONFLICT, Task
+from edge.update import ClientUpdate, read_update
+from privacy.errors import InputError
+
+BAD, UNKNOWN = 400, 404
+
+
+class Refused(Exception):
+    """A request of a device is refused: HTTP `status` and one line."""
+
+    def __init__(self, status: int, line: str):
+        super().__init__(line)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The round broker counts releases taken, requests refused, and bytes of releases and of updates."""
+
+    uploads: int = 0
+    refused: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class RoundBroker:
+    """This hands rounds to devices and takes their releases, from any number of threads.
+
+    `devices`: the ids that are known; `items`: size of the catalogue, which no client has more interactions than.
+
+    One thread opens rounds and collects; others ask for tasks and submit releases.
+    """
+
+    def __init__(self, bundle: str, learning: Learning, devices: Collection[str], items: int):
+        self.bundle, self.learning, self.devices, self.items = bundle, learning, frozenset(devices), items
+        self.counts = Counts()
+        self._changed = threading.Condition()
+        self._task: Task | None = None
+        self._cohort: frozenset[str] = frozenset()
+        self._resting: frozenset[str] = frozenset()
+        self._started: set[str] = set()
+        self._arrived: dict[str, ClientUpdate] = {}
+        self._taken: dict[str, tuple[int, bytes]] = {}  # by device the last round taken and its digest
+        self._seen: set[str] = set()
+        self._told: set[str] = set()
+
+    # --- the rounds' side -----------------------------------------------------------------------------------------
+
+    def open(self, number: int, content: bytes, cohort: Collection[str], resting: Collection[str] = ()) -> None:
+        """Open a round for the devices in `cohort`. `content` is what they start from.
+
+        `resting` are told that it goes on without them.
+        """
+        with self._changed:
+            self._task, self._cohort, self._arrived = Task(number, content, done=False), frozenset(cohort), {}
+            self._resting, self._started = frozenset(resting), set()
+            self._changed.notify_all()
+
+    def started(self, number: int) -> frozenset[str]:
+        """Return the devices that took up the work of this round, the last one."""
+        with self._changed:
+            return frozenset(self._started if self._task is not None and self._task.round == number else ())
+
+    def collect(self, timeout_s: float) -> dict[str, ClientUpdate]:
+        """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._arrived.keys() == self._cohort, timeout_s)
+            self._cohort = frozenset()
+            return self._arrived
+
+    def finish(self, number: int, content: bytes, grace_s: float) -> None:
+        """No more rounds: `content` is the last word. Waits until every device that ever asked has it, or `grace_s`."""
+        with self._changed:
+            self._task = Task(number, content, done=True)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._seen <= self._told, grace_s)
+
+    # --- the devices' side ----------------------------------------------------------------------------------------
+
+    def task(self, device: str, after: int, wait_s: float) -> Task | None:
+        """Return the open round, if it is above `after` and the device is in its cohort.
+
+        None after `wait_s` without one.
+
+        Whoever has to rest is given the round without its content.
+        """
+        self._know(device)
+        until = time.monotonic() + wait_s
+        with self._changed:
+            self._seen.add(device)
+            while True:
+                task = self._task
+                if task is not None and (task.done or (task.round > after and device in self._cohort)):
+                    self._started |= set() if task.done else {device}
+                    return task
+                if task is not None and task.round > after and device in self._resting:
+                    return Task(task.round, b"", done=False, rest=True)
+                if not self._changed.wait(until - time.monotonic()):
+                    return None
+
+    def handed(self, device: str, task: Task) -> None:
+        """Count a task whose content has left the server."""
+        with self._changed:
+            self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(task.content))
+            if task.done:
+                self._told.add(device)
+                self._changed.notify_all()
+
+    def submit(self, device: str, number: int, content: bytes) -> None:
+        """Take a device's release of the open round; the same one again is no fault. Raises `Refused`."""
+        self._know(device)
+        digest = hashlib.sha256(content).digest()
+        with self._changed:
+            if self._taken.get(device) == (number, digest):
+                return
+        release = self._read(number, content)
+        with self._changed:
+            if self._taken.get(device) == (number, digest):  # the same one was being read at the same time
+                return
+            if self._task is None or self._task.done or self._task.round != number or device not in self._cohort:
+                raise Refused(CONFLICT, f"round {number} is not open for this device")
+            if device in self._arrived:
+                raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
+            self._arrived[device], self._taken[device] = release, (number, digest)
+            counts = self.counts
+            self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
+            self._changed.notify_all()
+
+    def refuse(self) -> None:
+        """Count a refusal."""
+        with self._changed:
+            self.counts = replace(self.counts, refused=self.counts.refused + 1)
+
+    def _know(self, device: str) -> None:
+        if device not in self.devices:
+            raise Refused(UNKNOWN, "this server has no such device; give a user of its bundle")
+
+    def _read(self, number: int, content: bytes) -> ClientUpdate:
+        try:
+            release = read_update(content, self.learning, self.bundle)
+        except InputError as error:
+            raise Refused(BAD, str(error)) from error
+        if release.round != number:
+            raise Refused(BAD, f"it is a release of round {release.round}, not of {number}")
+        sized = self.learning.release.weights == "size"
+        if sized and not 1 <= (release.examples or 0) <= self.items:
+            raise Refused(BAD, f"it says {release.examples} interactions, of {self.items} items there are")
+        return release

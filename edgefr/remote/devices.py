@@ -1,0 +1,175 @@
+"""This backend has real devices train its shards: rounds become deltas, their releases become what a round sums.
+
+Nothing private arrives here, and the server needs no one's interactions. Owns: the two translations, and what becomes
+of clients that do not answer. Does not own: the round broker (`broker`), the server's rule and noise (`Federation`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from edge.bundle import Bundle
+from edge.clients import Clients as Users
+from edge.delta import Delta, write_delta
+from edge.learning import Learning
+from edge.tables import open_table
+from edge.update import ClientUpdate as Upload
+from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
+from edgefr.remote.broker import RoundBroker
+from export.program import Tensors
+from privacy.errors import InputError
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """This says where the devices of a bundle start.
+
+    Their learning, `users` by client number, and the shared tensors that the bundle brings them.
+    """
+
+    bundle: str
+    learning: Learning
+    users: dict[int, str]
+    items: int
+    dense: dict[str, Floats]
+    tables: dict[str, Floats]
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Origin:
+        """Read it from a bundle. Raises `InputError` for one that only recommends."""
+        learning = bundle.config.learning
+        if learning is None:
+            raise InputError(f"the devices of {bundle.root} cannot learn: it was exported without step graphs")
+        users = Users(bundle)
+        trained = {t.name for t in learning.tensors if t.place == "shared" and t.kind == "rows"}
+        tables = {t.name: open_table(bundle, t).rows(slice(None)) for t in bundle.config.tables if t.name in trained}
+        numbers = {users.client(place): user for place, user in enumerate(users.ids)}
+        return cls(
+            bundle.manifest.bundle_id, learning, numbers, bundle.manifest.item_count, users.shared(), dict(tables)
+        )
+
+    def check(self, shared: Mapping[str, torch.Tensor]) -> None:
+        """Check that a run's shared tensors are those of the bundle, value for value.
+
+        `InputError` names one that is not.
+        """
+        for name, value in {**self.dense, **self.tables}.items():
+            if name not in shared or not np.array_equal(shared[name].cpu().numpy(), value):
+                raise InputError(
+                    f"the bundle's {name} is not the run's, or in fewer bits: its devices would start elsewhere; give "
+                    "a class whose item vectors are f32 (edgefr export prints them), or export the run again"
+                )
+
+    def update(self, number: int, shared: Mapping[str, torch.Tensor]) -> bytes:
+        """Return the file that takes a device of the bundle to `shared` as they are after round `number`.
+
+        It is empty where these are the bundle's own.
+        """
+        if number == self.learning.round:
+            return b""
+        dense = {name: shared[name].cpu().numpy() for name in self.dense}
+        rows = {}
+        for name, before in self.tables.items():
+            now = shared[name].cpu().numpy()
+            items = np.flatnonzero((now != before).any(axis=1))
+            rows[name] = (items.astype(np.int64), now[items])
+        delta = Delta(self.bundle, self.learning.round, number, dense, rows)
+        with tempfile.TemporaryDirectory() as folder:
+            return write_delta(Path(folder) / "update.safetensors", delta).read_bytes()
+
+
+@dataclass
+class Devices:
+    """The backend of real devices takes what they upload for a shard's updates (`edgefr.engine.backend.Backend`).
+
+    A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
+    are counted in `missing`, by round. `resting`: clients that are told that the round goes on without them.
+    Raises `InputError` for a round in which nobody answers.
+    """
+
+    broker: RoundBroker
+    origin: Origin
+    timeout_s: float
+    missing: list[int] = field(default_factory=list)
+    resting: list[int] = field(default_factory=list)
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        """Yield one release per shard, in order; `private` is not looked at."""
+        if work.memory is not None:
+            raise ValueError("what devices replay is in their own memory")
+        users = [self.origin.users[client] for shard in shards for client in shard.tolist()]
+        resting = [self.origin.users[client] for client in self.resting]
+        self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, resting)
+        uploads = self.broker.collect(self.timeout_s)
+        self.missing.append(len(users) - len(uploads))
+        if users and not uploads:
+            raise InputError(
+                f"none of {len(users)} devices sent its release of round {work.round} within {self.timeout_s:g} s; "
+                "join some with `edgefr device join`, or give a longer --timeout"
+            )
+        for shard in shards:
+            found = [uploads.get(self.origin.users[client]) for client in shard.tolist()]
+            yield released([upload for upload in found if upload is not None], self.origin.learning, terms)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        raise ValueError("local training after the rounds stays on the devices")
+
+
+def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> ShardAggregate:
+    """Return the partial sum of some devices' releases, under the terms that the simulator releases with.
+
+    Devices have clipped already, and clipping twice changes nothing; one that says that it had diverged (`dropped`)
+    sends nothing to be summed, and counts like a simulated client that was dropped.
+    """
+    terms = replace(terms, joint=None)  # where there is a projection, the devices have done it
+    sound = [upload for upload in uploads if not upload.dropped]
+    sizes = np.array([upload.examples or 1 for upload in sound], np.int64)
+    nothing = ShardAggregate({}, {}, 0.0, 0, np.zeros(0), 0, 0, {})
+    part = release(updates_of(sound, learning), sizes, terms) if sound else nothing
+    dropped = len(uploads) - len(sound)
+    return replace(
+        part,
+        dropped=part.dropped + dropped,
+        clipped=sum(upload.clipped for upload in sound),
+        weight=part.weight + (dropped if terms.count_everyone else 0),
+    )
+
+
+def updates_of(uploads: Sequence[Upload], learning: Learning) -> Updates:
+    """Releases of at least one device as a shard's updates, a slot per device; no private tensors."""
+    shared = [learning.tensor(name) for name in learning.trained("round", "shared")]
+    dense, rows, at = {}, {}, 0
+    whole = torch.from_numpy(np.stack([upload.update for upload in uploads]))
+    if learning.release.project is not None:
+        return Updates({SHORT: whole}, {}, {})
+    for tensor in shared:
+        if tensor.kind == "rows":
+            parts = [upload.rows[tensor.name] for upload in uploads]
+            slots = np.repeat(np.arange(len(parts)), [len(items) for items, _ in parts])
+            columns = (np.concatenate([p[0] for p in parts]), slots, np.concatenate([p[1] for p in parts]))
+            rows[tensor.name] = RowUpdates(*map(torch.from_numpy, columns))
+        else:
+            size = int(np.prod(tensor.shape))
+            dense[tensor.name] = whole[:, at : at + size].reshape(len(uploads), *tensor.shape)
+            at += size
+    return Updates(dense, rows, {})

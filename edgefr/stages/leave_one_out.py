@@ -1,0 +1,123 @@
+"""Leave-one-out, within a domain and across two, is a stage of rounds, then local training and tests on every split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from edge.ragged import Ragged
+from edgefr.data.split import Split, Which
+from edgefr.data.task import Task
+from edgefr.experiment import Experiment
+from edgefr.measure import Asked, joined
+from edgefr.metrics import Scorer, references
+from edgefr.model import Model
+from edgefr.prepare import Prepared, Text
+from edgefr.stages.stage import Progress, Stage
+
+if TYPE_CHECKING:
+    from edgefr.training import Training
+
+
+def over_splits(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
+    """Return rounds over the split that is learned from; then local training and tests on each split in its turn."""
+    splits = list(prepared.splits.values())
+    first = prepared.train_split
+    local = (
+        Local(split, 0, experiment.rounds, number=number, splits=len(splits), learned_on=first.name)
+        for number, split in enumerate(splits)
+    )
+    return (Rounds(first, experiment.rounds), *local)
+
+
+@dataclass(frozen=True)
+class Rounds(Stage):
+    """Federated rounds over one split, to the last of them."""
+
+    task: Split
+
+    def validate(self, run: Training, model: Model) -> dict[str, float]:
+        asked = Asked(run.stages[0], self.task.name, run.position.round)
+        score = run.scorer(model, self.task, self.task.train)
+        return run.measured.candidates(asked, self.task, score, "valid", full=False)
+
+    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+        return model
+
+
+@dataclass(frozen=True)
+class Local(Stage):
+    """Local training on one split, without rounds, and the tests of what was learned before and by it.
+
+    `number` of `splits`, from 0. `learned_on`: the split whose rounds made the model.
+    """
+
+    task: Split
+    number: int = 0
+    splits: int = 1
+    learned_on: str = "main"
+
+    federated = False
+
+    def validate(self, run: Training, model: Model) -> dict[str, float]:
+        """Measure nothing: a stage without rounds has no learning curve."""
+        return {}
+
+    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+        if progress is not None:
+            progress("measure", self.number, self.splits, self.task.name)
+        self._untrained(run)
+        self._test(run, Asked(run.stages[0], self.learned_on), run.scorer(model, self.task, self.cold))
+        if len(run.stages) > 1:
+            model = run.personal(self.task, model, self.before + 1 + self.number)
+            score = run.scorer(model, self.task, joined(self.task.history, self.task.train))
+            self._test(run, Asked(run.stages[1], self.task.name), score)
+        for name, score in self.references(run, "test").items():
+            self._test(run, Asked(name, self.task.name), score)
+        if progress is not None:
+            progress("measure", self.number + 1, self.splits, self.task.name)
+        return model
+
+    @property
+    def cold(self) -> Ragged:
+        """Return what is known of users before they train on the split: in a target domain their source items."""
+        return self.task.history if self.task.name == "target" else self.task.train
+
+    def references(self, run: Training, which: Which) -> dict[str, Scorer]:
+        return split_references(self.task, run.prepared.text, run.experiment.seed)
+
+    def _test(self, run: Training, asked: Asked, score: Scorer) -> None:
+        run.measured.candidates(asked, self.task, score, "valid", full=False)
+        run.measured.candidates(asked, self.task, score, "test")
+
+    def _untrained(self, run: Training) -> None:
+        """Test the stages of the method's ablation that need no training."""
+        for name, score in untrained(run, self.task, self.cold).items():
+            self._test(run, Asked(name, self.task.name), score)
+
+
+def untrained(run: Training, task: Task, context: Ragged) -> Mapping[str, Scorer]:
+    """Scores of a method's model before anything is learned, by the name of the ablation's stage."""
+    row, text = run.row, run.prepared.text
+    if not row.ablation or text is None:
+        return {}
+    settings = row.settings.model_validate(run.experiment.model)
+    blank = None if text.untrained is None else torch.from_numpy(text.untrained)
+    stages = row.untrained(settings, torch.from_numpy(text.vectors), blank, run.experiment.seed)
+    return {name: run.scorer(Model(shared, {}), task, context, program) for name, program, shared in stages}
+
+
+def split_references(split: Split, text: Text | None, seed: int) -> dict[str, Scorer]:
+    """Return references that need no learning.
+
+    In a target domain popularity and text mean know what cold start may not.
+    """
+    out = {"popularity": references.popularity(split), "chance": references.random(seed, split)}
+    if text is not None:
+        out["text mean"] = references.text_mean(text.vectors, split)
+        if split.name == "target":
+            out["text mean, cold"] = references.text_mean(text.vectors, split, train=False)
+    return out

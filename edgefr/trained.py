@@ -1,0 +1,228 @@
+"""A finished run's model is saved with what bundles are made of, and read back as one value.
+
+Owns: which tensors and names of a run are kept, and under what names. Does not own: files (`edgefr.run`), what becomes
+of the model (export, audit, serving).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from edge.ragged import Ragged
+from edgefr.data.blocks import Blocks
+from edgefr.engine.aggregate import restricted
+from edgefr.experiment import Experiment
+from edgefr.measure import joined
+from edgefr.methods.given import Given
+from edgefr.model import Model
+from edgefr.prepare import Prepared
+from edgefr.run import Run
+from export.model import HeldOut, Names, TrainedModel
+from export.program import LocalProgram
+from privacy.errors import InputError
+from privacy.files import write_atomic, write_json
+
+Ints = npt.NDArray[np.int64]
+
+if TYPE_CHECKING:
+    from edgefr.methods.transfr.bert import Reader
+    from edgefr.training import Training
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A finished run saved this.
+
+    Its `model`, of all its users; their `activity` (interactions, int64 [users]), which decides who has which device;
+    and when the run was `created`.
+    """
+
+    model: TrainedModel
+    activity: Ints
+    created: str
+
+    @property
+    def learners(self) -> Ints:
+        """Users who had something to train on, ascending."""
+        return np.flatnonzero(np.diff(self.model.seen.offsets))
+
+
+def save_model(run: Run, sim: Training) -> None:
+    """Save what bundles are made of: tensors, item vectors, users' own items, names, and the encoder's folder."""
+    from export.peft_format import write_peft
+
+    dataset, model, task = sim.prepared.dataset, sim.final, sim.schedule[-1].task
+    assert model is not None
+    tensors = {_name(name): value.cpu() for name, value in model.flat().items() if not name.startswith("reply.")}
+    tensors |= {f"frozen.{name}": value.cpu() for name, value in sim.federation.program.frozen.items()}
+    for name, rows in {"history": task.history, "train": task.train, **_newest_sessions(sim)}.items():
+        tensors[f"{name}.values"] = torch.from_numpy(np.ascontiguousarray(rows.values))
+        tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
+    tensors["pool"] = torch.from_numpy(np.ascontiguousarray(task.pool))
+    tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
+    for name, numbers in zip(("users", "items"), held_out(sim.prepared), strict=True):
+        tensors[f"valid.{name}"] = torch.from_numpy(numbers)
+    run.write_tensors("model", tensors)
+    catalogue = dataset.catalogue
+    names = {
+        "users": [str(u) for u in dataset.users],
+        "items": [str(i) for i in catalogue.ids],
+        "titles": list(catalogue.title),
+        "texts": list(catalogue.text),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_json(run.path / "checkpoint" / "names.json", names)
+    if sim.prepared.text is not None:
+        _link(sim.prepared.text.folder, run.path / "encoder")
+    if sim.experiment.model.get("client") == "lora":
+        write_peft(run.path / "adapters" / "lora", model.shared, sim.experiment.model["lora_alpha"], base="encoder")
+
+
+def _name(name: str) -> str:
+    """Tables of clients' own rows are called `rows.*` in the file of a model."""
+    return "rows." + name.removeprefix("tables.") if name.startswith("tables.") else name
+
+
+def _newest_sessions(sim: Training) -> dict[str, Ragged]:
+    """Return every user's newest training session, where clients read sessions.
+
+    It is what a device knows of its user's present.
+    """
+    sessions = sim.prepared.sessions
+    if sessions is None or sim.experiment.row.reads != "sessions":
+        return {}
+    some = sessions.train.counts > 0
+    newest = sessions.train.values[sessions.train.offsets[1:][some] - 1]
+    users = np.flatnonzero(some)
+    own = {"items": sessions.items.take(newest), "times": sessions.times.take(newest)}
+    return {f"session.{n}": Ragged.from_sorted(users[kept.rows], kept.values, len(some)) for n, kept in own.items()}
+
+
+def held_out(prepared: Prepared) -> tuple[Ints, Ints]:
+    """Return users with a validation item in what was learned last, and that item (the first of several).
+
+    int64 [n] both.
+    """
+    if prepared.blocks:
+        block = prepared.blocks[-1]
+        users = block.users("valid")
+        return users.astype(np.int64), block.valid.values[block.valid.offsets[users]].astype(np.int64)
+    split = list(prepared.splits.values())[-1]
+    users = split.users("valid")
+    return users.astype(np.int64), split.valid[users].astype(np.int64)
+
+
+def _link(source: Path, target: Path) -> None:
+    """The encoder's files in the run folder, as hard links where the file system allows."""
+    target.mkdir(exist_ok=True)
+    for file in sorted(p for p in source.iterdir() if p.is_file()):
+        try:
+            os.link(file, target / file.name)
+        except OSError:
+            write_atomic(target / file.name, partial(_pour, file))
+
+
+def _pour(source: Path, into: BinaryIO) -> None:
+    with open(source, "rb") as file:
+        shutil.copyfileobj(file, into)
+
+
+def open_model(run: Run) -> Saved:
+    """Read a finished run's model back. Raises `InputError` for a run that is not whole."""
+    experiment, tensors, names = run.experiment, run.read_tensors("model"), _names(run)
+    program = _program(run, experiment, tensors, len(names["items"]))
+    history, own = (_rows(tensors, name) for name in ("history", "train"))
+    past, windowed = joined(history, own), experiment.row.reads == "sessions"
+    pool = tensors["pool"].numpy().astype(np.int64)
+    flat = {f"tables.{n[5:]}" if n.startswith("rows.") else n: value for n, value in tensors.items()}
+    parts = Model.of(flat, program)
+    model = TrainedModel(
+        program=program,
+        shared=parts.shared,
+        private=parts.private,
+        names=Names(names["users"], names["items"], names["titles"], names.get("texts", names["titles"])),
+        seen=past if isinstance(experiment.protocol, Blocks) else own,  # of blocks, who learned in an earlier one too
+        own=own,
+        history=_rows(tensors, "session.items") if windowed else past if program.needs_history else None,
+        times=_rows(tensors, "session.times") if windowed else None,
+        pool=pool.tolist() if len(pool) < len(names["items"]) else None,
+        held_out=_judged(tensors),
+        tables=parts.tables,
+    )
+    return Saved(model, tensors["activity"].numpy(), names["created"])
+
+
+def of_users(model: TrainedModel, users: Ints) -> TrainedModel:
+    """Cut a model of all users down to some of them, in that order; they keep their numbers in the run."""
+    index, held = torch.from_numpy(users), model.held_out
+
+    def rows(table: object) -> Ragged | None:
+        return table.take(users) if isinstance(table, Ragged) else None
+
+    seen = rows(model.seen)
+    assert seen is not None
+    if held is not None:
+        there = np.isin(held.users, users)
+        held = HeldOut(np.searchsorted(users, held.users[there]), held.items[there])
+    return replace(
+        model,
+        private={name: value[index] for name, value in model.private.items()},
+        names=replace(model.names, users=[model.names.users[u] for u in users]),
+        seen=seen,
+        own=rows(model.own),
+        history=rows(model.history),
+        times=rows(model.times),
+        held_out=held,
+        numbers=users.tolist(),
+        tables={},
+    )
+
+
+def _rows(tensors: Mapping[str, torch.Tensor], name: str) -> Ragged:
+    return Ragged(tensors[f"{name}.values"].numpy(), tensors[f"{name}.offsets"].numpy())
+
+
+def _judged(tensors: Mapping[str, torch.Tensor]) -> HeldOut | None:
+    """Return the validation items; None for a run that did not save them."""
+    if "valid.users" not in tensors:
+        return None
+    users, items = (tensors[f"valid.{name}"].numpy().astype(np.int64) for name in ("users", "items"))
+    return HeldOut(users, items)
+
+
+def _names(run: Run) -> dict[str, Any]:
+    """`users`, `items`, `titles` and when the run was `created`. Raises `InputError` for a run that is not whole."""
+    try:
+        names: dict[str, Any] = json.loads((run.path / "checkpoint" / "names.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
+    return names
+
+
+def _program(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor], items: int) -> LocalProgram:
+    """The local program of a finished run, from its model's tensors."""
+    row = experiment.row
+    made = row.build(
+        row.settings.model_validate(experiment.model),
+        Given(items, experiment.local_epochs, tensors.get("frozen.text"), partial(reader_of, run, experiment, tensors)),
+    )
+    return restricted(made, experiment.privacy.tensors)
+
+
+def reader_of(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor]) -> Reader:
+    """Return what clients of the run read for themselves: the titles' tokens as they were, and the encoder."""
+    from edgefr.methods.transfr.bert import Bert, Reader
+
+    return Reader(tensors["frozen.tokens"], Bert.open(run.path / "encoder", experiment.encoder.encode.pooling))

@@ -1,0 +1,246 @@
+"""A run: a schedule of stages over tasks, learned in federated rounds by one loop.
+
+    for stage in schedule: for round in stage: cohort → clients' work → shard aggregates → server step → callbacks
+
+Owns: the order of stages and rounds, where a run is, the best model of a stage, one state for checkpoints. Does not
+own: what differs between protocols (`edgefr.stages`), rounds (`engine.federation`), who takes part (`participation`),
+metrics (`measure`), files (`run`, `checkpoint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edgefr.callbacks import Callback, Progress, measure, shown
+from edgefr.engine.federation import Federation
+from edgefr.engine.scoring import ModelScorer
+from edgefr.engine.work import Clients
+from edgefr.experiment import Experiment
+from edgefr.federate import build_program, federate
+from edgefr.fleet import Fleet, FleetFile
+from edgefr.measure import Measurements, Tested, joined
+from edgefr.methods import Method
+from edgefr.methods.anchored import PREVIOUS
+from edgefr.methods.f3crec.keeping import Keeping, keeping
+from edgefr.metrics import Scorer
+from edgefr.model import Model
+from edgefr.participation import Log, Participation
+from edgefr.prepare import Prepared
+from edgefr.stages import Position, Stage, Task, schedule_of
+from export.program import LocalProgram, read_by
+
+
+@dataclass
+class Training:
+    """This is a running experiment.
+
+    `best` is the model of the stage's best round (None: none was measured yet; until it is handed on, that of the stage
+    before), `final` the one that the last finished stage left its users with. `done` has a record of each finished
+    stage; `saved` the tensors that `evaluation.keep_blocks` asks for, by `block<t>.<name>`; `spent` the seconds of
+    training, client updates and seconds of measuring before this stage; `curve` is the learning curve's newest point.
+    """
+
+    experiment: Experiment
+    prepared: Prepared
+    federation: Federation
+    participation: Participation
+    measured: Measurements
+    schedule: tuple[Stage, ...]
+    keeping: Keeping
+    position: Position = field(default_factory=Position)
+    best: Model | None = None
+    final: Model | None = None
+    done: list[dict[str, Any]] = field(default_factory=list)
+    saved: dict[str, Tensor] = field(default_factory=dict)
+    spent: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    curve: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def start(
+        cls, experiment: Experiment, prepared: Prepared, devices: FleetFile, device: torch.device, log: Log
+    ) -> Training:
+        """Return everything as it is before round 1.
+
+        `experiment.engine.shard_size` must be set; `log` takes the events.
+        """
+        schedule = schedule_of(experiment, prepared, devices)
+        population = len(np.flatnonzero(schedule[0].task.train.counts))
+        rounds = experiment.rounds * sum(stage.federated for stage in schedule)
+        federation = federate(experiment, prepared, devices, population, rounds, device)
+        fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
+        participation = Participation(experiment, federation, fleet, log)
+        measured = Measurements(experiment.evaluation, experiment.seed)
+        return cls(experiment, prepared, federation, participation, measured, schedule, keeping(experiment))
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the devices and their clock."""
+        return self.participation.fleet
+
+    @property
+    def row(self) -> Method:
+        """Return the method's row of the table."""
+        return self.experiment.row
+
+    @property
+    def stage(self) -> Stage:
+        """Return the stage that is being learned."""
+        return self.schedule[self.position.stage]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Return the names of the method's models: after the rounds and, if it has any, after local training."""
+        return tuple(name for name in self.row.stages if name is not None)
+
+    @property
+    def clients(self) -> Clients:
+        """Return everybody who could be invited to some round."""
+        return np.unique(np.concatenate([np.flatnonzero(s.task.train.counts) for s in self.schedule if s.federated]))
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of rounds that were done in all stages so far."""
+        return sum(done["round"] for done in self.done) + self.position.round
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def train(self, callbacks: Iterable[Callback] = (), progress: Progress | None = None) -> None:
+        """Go through all stages from where the run is; `callbacks` hear of every round after the learning curve."""
+        told = [measure, *([] if progress is None else [shown(progress)]), *callbacks]
+        while self.position.stage < len(self.schedule):
+            self.train_stage(told, progress)
+
+    def train_stage(self, callbacks: Iterable[Callback] = (measure,), progress: Progress | None = None) -> None:
+        """Go through the rest of the present stage: its rounds, its tests, what is remembered and handed on."""
+        self.learn(callbacks)
+        stage, at = self.stage, self.position
+        if stage.federated:
+            self.participation.adjourn()
+        if stage.keeps_best and self.best is None:  # no round could be measured
+            self.best, at.best_round = stage.model(self).copy(self.federation.program), at.round
+        model = self.best if stage.keeps_best and self.best is not None else stage.model(self)
+        self.final = stage.end(self, model, progress)
+        self.done.append({**asdict(at), "name": stage.task.name, "statistics": stage.statistics(), **self._timing()})
+        self.position, self.curve = Position(at.stage + 1), {}
+
+    def learn(self, callbacks: Iterable[Callback] = (measure,)) -> None:
+        """Go through the rounds of the present stage that are left: all, or until validation stops improving."""
+        stage, at = self.stage, self.position
+        self.engage()
+        while not stage.over(at):
+            at.round += 1
+            self._round(stage, at.round)
+            stage.after_round(self)
+            for callback in callbacks:
+                callback(self)
+
+    def engage(self) -> None:
+        """Make the federation ready for the present stage; what the stage before hands on is taken over once."""
+        self.stage.begin(self)
+        self.position.begun = True
+
+    def _round(self, stage: Stage, number: int) -> None:
+        """Run one federated round: who takes part, what they learn, the server's step."""
+        population, sampler = stage.turn(self, number)
+        if not len(population):
+            return
+        contributors = self.participation.meet(stage.before + number, population, sampler)
+        if len(contributors):
+            context = stage.context(number) if self.federation.program.needs_history else stage.task.train
+            self.federation.round(stage.before + number, contributors, sampler, context)
+
+    def _timing(self) -> dict[str, float]:
+        """Return speed and seconds of the stage that ends."""
+        now = [self.federation.counters.seconds, float(self.federation.counters.clients), self.measured.seconds]
+        seconds, clients, measuring = (a - b for a, b in zip(now, self.spent, strict=True))
+        self.spent = now
+        speed = clients / seconds if seconds else 0.0
+        return {"clients_per_second": speed, "train_seconds": seconds, "eval_seconds": measuring}
+
+    # --- what stages ask of a run ---------------------------------------------------------------------------------
+
+    def sampler(self, train: Ragged, pool: npt.NDArray[np.integer]) -> Sampler:
+        """Return what draws examples from the users' training items, and negatives from the pool."""
+        e, catalogue = self.experiment, len(self.prepared.dataset.catalogue)
+        return Sampler(train, pool, catalogue, e.negatives, e.batch_size, e.seed)
+
+    def together(self) -> Model:
+        """The model that rounds learn together: shared tensors, and the private ones that rounds use."""
+        f = self.federation
+        used = {name for name in read_by(f.phases("round")) if not name.startswith(PREVIOUS)}
+        shared = {name: value for name, value in f.shared.items() if not name.startswith(PREVIOUS)}
+        return Model(shared, {name: value for name, value in f.private.items() if name in used}, f.tables)
+
+    def personal(self, task: Task, model: Model, number: int) -> Model:
+        """`model` after its clients' local training on a task's items, in which nothing leaves a device."""
+        f, context = self.federation, joined(task.history, task.train)
+        private = f.personalise(
+            np.flatnonzero(task.train.counts),
+            self.sampler(task.train, task.pool),
+            context,
+            f.private | model.private,
+            number,
+            model.shared,
+        )
+        return Model(model.shared, private, model.tables)
+
+    def scorer(self, model: Model, task: Task, context: Ragged, program: LocalProgram | None = None) -> Scorer:
+        """Return scores of a model for every item that exists in a task.
+
+        `context`: what programs know of a user's past.
+
+        `program`: that of the model, where it is not the one that is being trained.
+        """
+        f, items = self.federation, len(self.prepared.dataset.catalogue)
+        tensors = program or f.program, model.shared, model.private, context
+        return ModelScorer(*tensors, task.pool, items, f.device, tables=model.tables)
+
+    def plain_program(self) -> LocalProgram:
+        """The experiment's program as no strategy has changed it, on the federation's frozen tables."""
+        plain = build_program(self.experiment, self.prepared)
+        plain.frozen.update(self.federation.program.frozen)
+        return plain
+
+    # --- what came out --------------------------------------------------------------------------------------------
+
+    def tested(self) -> Tested:
+        """Return users of the last task [n] and the test metrics of the model they end with, float64 [n] each."""
+        on, stage = self.schedule[-1].task.name, self.stages[-1]
+        return next(
+            found for (name, _, asked, *_), found in self.measured.users.items() if (name, asked) == (stage, on)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        return {
+            "position": asdict(self.position),
+            "federation": self.federation.state(),
+            "participation": self.participation.state(),
+            "measured": self.measured.state(),
+            "keeping": self.keeping.state(),
+            "best": None if self.best is None else self.best.flat(),
+            "saved": self.saved,
+            "done": self.done,
+            "spent": self.spent,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state()` of the same experiment (arrays in place of tensors)."""
+        f = self.federation
+        self.position = Position(**state["position"])
+        f.restore(state["federation"])
+        self.participation.restore(state["participation"])
+        self.measured.restore(state["measured"])
+        self.keeping.restore(state["keeping"], f.device)
+        self.best = None if state["best"] is None else Model.of(state["best"], f.program, f.device)
+        self.saved = {name: torch.as_tensor(value) for name, value in state["saved"].items()}
+        self.done, self.spent = state["done"], state["spent"]

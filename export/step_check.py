@@ -1,0 +1,110 @@
+"""Does a step graph train like torch? One client's training in both, each going on from its own values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from edge.optimiser import corrections
+from export.trace import constants_of, example_rows, filled, noise, open_session, refused
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from export.steps import Step
+
+TOLERANCE = 1e-5  # largest allowed difference of a loss, a parameter or a moment; relative where they exceed 1
+STEPS = 51
+BATCHES, PASTS = (1, 40, 17, 5), (3, 1, 8)  # examples and past positives of the steps in turn, from the second on
+ITEMS = 64
+RATES = {"sgd": 0.1, "adam": 1e-3}  # the learning rate is an input, so any will do
+GENTLE = 0.2  # of the rates, and of what changes it, where a language model is trained: it magnifies what rounds off
+Values = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StepCheck:
+    """A step check has the steps taken, and the largest difference from torch in losses and what the phase changes."""
+
+    steps: int
+    error: float
+
+
+def check_step(what: str, graph: Any, step: Step) -> StepCheck:
+    """Train 51 steps with the graph and with torch. Raises `InputError` naming the tensor and the step that differ."""
+    with refused(what):
+        session = open_session(graph)
+        wanted = {i.name for i in session.get_inputs()}
+
+        def in_torch(inputs: Values) -> Values:
+            return dict(zip(step.outputs(), step(*inputs.values()), strict=True))
+
+        def in_onnx(inputs: Values) -> Values:
+            feeds = {name: value.numpy() for name, value in inputs.items() if name in wanted}
+            return dict(zip(step.outputs(), map(torch.from_numpy, session.run(step.outputs(), feeds)), strict=True))
+
+        worst, (theirs, ours) = 0.0, (first_values(step), first_values(step))
+        for number in range(1, STEPS + 1):
+            expected, got = advance(step, theirs, in_torch, number), advance(step, ours, in_onnx, number)
+            for name, value in got.items():
+                error = _largest_difference(value, expected[name])
+                if not error <= TOLERANCE:
+                    raise InputError(
+                        f"{what} differs from torch by {error:.2g} in '{name}' at step {number}: it cannot be shipped"
+                    )
+                worst = max(worst, error)
+    return StepCheck(STEPS, worst)
+
+
+def first_values(step: Step) -> Values:
+    """Make all that a client holds: whole tables, dense tensors and rates by input name, keyed and always the same."""
+    program, shapes = step.program, step.shapes()
+    out: Values = {}
+    for name, shape in shapes.items():
+        role, _, rest = name.partition(".")
+        if name.endswith((".first", ".second")) and name.rpartition(".")[0] in step.moving():
+            out[name] = torch.zeros(filled(shape, {"n": ITEMS}))
+        elif role == "lr":
+            rate = RATES[step.phase.optimiser] * (GENTLE if constants_of(program) else 1.0)
+            out[name] = torch.full(filled(shape, {}), rate)
+        elif name == "theta":
+            calm = () if program.transformer is None else program.transformer.per_token
+            parts = {part: noise(part, size) for part, size in step.layout.dense.items()}
+            out[name] = torch.cat([(GENTLE if n in calm else 1.0) * value.flatten() for n, value in parts.items()])
+        elif role in ("shared", "private"):
+            out[name] = noise(name, filled(shape, {}))
+        elif role == "items":
+            out[name] = example_rows(name, program.frozen.get(rest), filled(shape, {"n": ITEMS}))
+    return out | constants_of(program)
+
+
+def inputs_of(step: Step, client: Values, number: int, size: int, past: int) -> tuple[Tensor, Values]:
+    """Make the items of step `number` (from 1) and all its inputs by name, for `size` examples and `past` positives."""
+    items, examples = step.examples(client, number, size, past)
+    factor, epsilon = (torch.tensor([float(value)]) for value in corrections(number, step.phase.beta_2))
+    inputs = client | {name: value[items] for name, value in client.items() if name.startswith("items.")}
+    inputs |= examples | {"factor": factor, "epsilon": epsilon}
+    return items, {name: inputs[name] for name in step.shapes()}
+
+
+def advance(step: Step, client: Values, run: Callable[[Values], Values], number: int) -> Values:
+    """Take a step of a client, whose values are changed in place; what the step gave."""
+    size, past = BATCHES[number % len(BATCHES)], PASTS[number % len(PASTS)]
+    items, inputs = inputs_of(step, client, number, size, past)
+    out = run(inputs)
+    for name, value in out.items():
+        before = name.removesuffix(".next")
+        if before.startswith("items."):
+            client[before] = client[before].index_copy(0, items, value)
+        elif before != name:
+            client[before] = value
+    return out
+
+
+def _largest_difference(a: Tensor, b: Tensor) -> float:
+    """Return the largest difference, beside values above 1 relative to the largest of them."""
+    same = a.shape == b.shape and bool(a.numel())
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1)) if same else float("inf")

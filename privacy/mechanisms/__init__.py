@@ -1,0 +1,18 @@
+"""These are the mechanisms that ship: one file each, one line here. A plug-in registers its own in the same way."""
+
+from privacy.mechanism import MECHANISMS
+from privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from privacy.mechanisms.gaussian import Gaussian
+from privacy.mechanisms.laplace import Laplace
+from privacy.mechanisms.none import NoNoise
+from privacy.mechanisms.paper_laplace import PaperLaplace
+from privacy.mechanisms.pure import Pure
+from privacy.mechanisms.unclipped import Unclipped
+
+MECHANISMS.register(NoNoise())
+MECHANISMS.register(PaperLaplace())
+MECHANISMS.register(Laplace())
+MECHANISMS.register(DiscreteLaplace())
+MECHANISMS.register(Gaussian())
+MECHANISMS.register(Unclipped())
+MECHANISMS.register(Pure())

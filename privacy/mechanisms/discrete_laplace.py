@@ -1,0 +1,100 @@
+"""Discrete Laplace noise is whole steps of a grid. Its scale is b, as a Laplace's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from privacy.errors import InputError
+from privacy.grid import discrete_laplace, opendp_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
+from privacy.guarantee import Event, zcdp_of_laplace
+from privacy.mechanism import ORDERS, Additive, Draws, Floats, Noise
+from privacy.settings import NoiseSettings
+
+
+class DiscreteLaplaceSettings(NoiseSettings):
+    """These are the settings of discrete Laplace noise, which lives on a grid."""
+
+    mechanism: Literal["discrete-laplace"] = "discrete-laplace"
+
+
+def _sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats:
+    assert noise.step is not None
+    return sum_of_discrete_laplace(noise.scale, noise.step, counts, generator)
+
+
+def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:
+    assert noise.step is not None
+    return discrete_laplace(keys, index, noise.scale, noise.step)
+
+
+def _exact_sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats:
+    """Draw every term by OpenDP, with bits of its own."""
+    assert noise.step is not None
+    total = np.zeros(counts.shape)
+    for term in range(int(counts.max(initial=0.0))):
+        total += np.where(counts > term, opendp_laplace(noise.scale, noise.step, counts.shape), 0.0)
+    return total
+
+
+class DiscreteLaplace(Additive):
+    """This is discrete Laplace noise."""
+
+    name = "discrete-laplace"
+    settings = DiscreteLaplaceSettings
+    trusts = ("central", "local")
+    guarantees = True
+    unknown = "under an L2 clip a pure epsilon; its exact privacy loss distribution"
+    citation = "Ghosh, Roughgarden & Sundararajan 2012; Canonne, Kamath & Steinke 2020"
+    samplers: ClassVar = {"grid": Draws(_sum, _clients), "opendp": Draws(_exact_sum, None)}
+    on_device = False  # an upload is float32, which does not hold every multiple of a step
+    symbol = "b"
+    without_clip = "unclipped"
+
+    def std(self, noise: Noise) -> float:
+        assert noise.step is not None
+        return std_of_discrete_laplace(noise.scale, noise.step)
+
+    def scale_of(self, std: float) -> float:
+        return std / math.sqrt(2.0)
+
+    def strength(self, settings: NoiseSettings, scale: float, dimension: int | None) -> tuple[float, int]:
+        sensitivity = settings.sensitivity_of(dimension)
+        assert settings.step is not None
+        steps = max(1, math.floor(sensitivity / settings.step))
+        if settings.norm == "l1":  # the L1 norm of whole steps is a whole number of steps
+            sensitivity = steps * settings.step
+        return scale / sensitivity, steps
+
+    def check(self, event: Event) -> None:
+        if event.steps < 1:
+            raise InputError(f"discrete-laplace needs its sensitivity in whole steps of the grid, got {event.steps}")
+
+    def curve(self, event: Event) -> Floats:
+        """Return the sum over the grid in closed form, for a shift of `steps` steps.
+
+        It is convex in the shift like a Laplace's.
+
+        With q = exp(-step / b) and r = q ** (2 a - 1), the sum of p(k) ** a p(k - m) ** (1 - a) over all k is
+        u q ** ((1 - a) m) + v q ** (a m), where u = (1 / (1 - q) + r / (1 - r)) w, v = (1 / (1 - q) - 1 / (1 - r)) w
+        and w = (1 - q) / (1 + q); u and v are positive and add up to 1.
+        """
+        if event.norm == "l2":
+            return ORDERS * zcdp_of_laplace(event.multiplier)
+        rate = 1.0 / (event.multiplier * event.steps)  # step / b
+        q, shift = math.exp(-rate), 1.0 / event.multiplier
+        r = np.exp(-rate * (2.0 * ORDERS - 1.0))
+        one_less_q, one_less_r = -math.expm1(-rate), -np.expm1(-rate * (2.0 * ORDERS - 1.0))
+        first = (1.0 + one_less_q * r / one_less_r) / (1.0 + q)
+        second = np.maximum((1.0 - one_less_q / one_less_r) / (1.0 + q), np.finfo(np.float64).tiny)
+        log_sum = np.logaddexp(np.log(first) + (ORDERS - 1.0) * shift, np.log(second) - ORDERS * shift)
+        return np.maximum(log_sum, 0.0) / (ORDERS - 1.0)
+
+    def pure(self, event: Event) -> float:
+        return 1.0 / event.multiplier if event.norm == "l1" else math.inf
+
+    def by_zcdp(self, event: Event) -> bool:
+        return event.norm == "l2"

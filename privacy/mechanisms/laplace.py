@@ -1,0 +1,80 @@
+"""Laplace noise is drawn in floating point; on a grid it is discrete Laplace noise.
+
+Its scale is b, its deviation sqrt(2) b.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from privacy import keyed
+from privacy.guarantee import Event, zcdp_of_laplace
+from privacy.mechanism import ORDERS, Additive, Draws, Floats, Noise
+from privacy.settings import NoiseSettings
+
+
+class LaplaceSettings(NoiseSettings):
+    """These are the settings of Laplace noise; with a grid the discrete law takes its place."""
+
+    mechanism: Literal["laplace"] = "laplace"
+
+    @property
+    def law(self) -> str:
+        """Laplace noise on a grid is discrete Laplace noise."""
+        return "laplace" if self.step is None else "discrete-laplace"
+
+
+def _sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats:
+    """One Laplace draw is the difference of two exponentials, so a sum of n is that of two Gamma(n) draws."""
+    shape = counts.shape
+    return noise.scale * (generator.standard_gamma(counts, shape) - generator.standard_gamma(counts, shape))
+
+
+def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:
+    return noise.scale * keyed.laplace(keys, index)
+
+
+class Laplace(Additive):
+    """This is Laplace noise."""
+
+    name = "laplace"
+    settings = LaplaceSettings
+    trusts = ("central", "local")
+    guarantees = True
+    unknown = "under an L2 clip a pure epsilon, which grows with the dimension"
+    citation = "Dwork et al. 2006; Mironov 2017, Prop. 6; Bun & Steinke 2016, Prop. 1.4"
+    samplers: ClassVar = {"float": Draws(_sum, _clients)}
+    on_device = True
+    symbol = "b"
+    without_clip = "paper-laplace"
+
+    def std(self, noise: Noise) -> float:
+        return noise.scale * 2.0**0.5
+
+    def scale_of(self, std: float) -> float:
+        return std / math.sqrt(2.0)
+
+    def curve(self, event: Event) -> Floats:
+        """Return the Renyi curve; under L1 that of Mironov 2017, Prop. 6.
+
+        It is convex in the shift and 0 at 0, so one coordinate that moves alone is worst.
+        """
+        if event.norm == "l2":
+            return ORDERS * zcdp_of_laplace(event.multiplier)
+        shift, twice = 1.0 / event.multiplier, 2.0 * ORDERS - 1.0
+        first = np.log(ORDERS / twice) + (ORDERS - 1.0) * shift
+        return np.logaddexp(first, np.log((ORDERS - 1.0) / twice) - ORDERS * shift) / (ORDERS - 1.0)
+
+    def pure(self, event: Event) -> float:
+        return 1.0 / event.multiplier if event.norm == "l1" else math.inf
+
+    def by_zcdp(self, event: Event) -> bool:
+        return event.norm == "l2"
+
+    def in_library(self, event: Event) -> Callable[[Any], Any] | None:
+        return None if event.norm != "l1" else lambda library: library.LaplaceDpEvent(event.multiplier)

@@ -1,0 +1,232 @@
+"""Methods to come run as they are written: vectorised, in a loop, and in any layout they can have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from edge.sampling import Sampler, Selection
+from edge.sessions import windows
+from edgefr.engine import debug, inline
+from edgefr.engine.sequences import WindowScorer
+from edgefr.engine.work import LocalWork
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
+from export.batches import One, Window
+from export.learning import unlearnable
+from export.program import LocalProgram, SessionProgram, read_by, turns
+from privacy.errors import InputError
+from tests.contract import sessions
+from tests.contract.guests.fedcar import FedCAR
+from tests.contract.guests.fedrecon import FedRecon
+from tests.contract.guests.pairwise import Pairwise
+from tests.contract.guests.softmax import FullSoftmax
+from tests.contract.programs import CLIENTS, ITEMS, interactions, work
+from tests.contract.test_executors import Remembered, dense
+
+SETS: dict[str, Callable[[], LocalProgram]] = {
+    "bpr": lambda: Pairwise("bpr", ITEMS),
+    "bpr, padded": lambda: Pairwise("bpr", ITEMS, "padded"),
+    "sampled softmax": lambda: Pairwise("softmax", ITEMS),
+    "sampled softmax, padded": lambda: Pairwise("softmax", ITEMS, "padded"),
+    "fedrecon": lambda: FedRecon(ITEMS),
+    "fedrecon, most in support": lambda: FedRecon(ITEMS, support=0.8),
+}
+SESSIONS: dict[str, Callable[[], SessionProgram]] = {
+    "full softmax": lambda: FullSoftmax(sessions.ITEMS, sessions.LENGTH),
+    "fedcar": lambda: FedCAR(sessions.ITEMS, sessions.LENGTH),
+}
+
+
+def ran(executor, local: LocalProgram, todo: LocalWork, clients: np.ndarray) -> dict[str, torch.Tensor]:
+    """Updates and new private tensors of these clients."""
+    shared, private = local.init_shared(3), private_of(local, clients)
+    updates = executor(todo, shared, private, clients)
+    items = sessions.ITEMS if isinstance(local, SessionProgram) else ITEMS
+    out = dense(replace(updates, rows={}), len(clients))
+    for name, rows in updates.rows.items():
+        out[name] = torch.zeros(len(clients), items, rows.values.shape[1])
+        out[name][rows.client, rows.rows] = rows.values
+    return out | ({} if updates.message is None else {"message": updates.message})
+
+
+def private_of(local: LocalProgram, clients: np.ndarray) -> dict[str, torch.Tensor]:
+    """First private tensors; of what came before and from others, draws that depend on the client alone."""
+    private = local.init_private(3, torch.from_numpy(clients))
+    for name, value in private.items():
+        for row, client in enumerate(clients):
+            if name.startswith("previous.") or name == "message":
+                draws = np.random.default_rng([int(client), len(name)]).normal(0, 0.5, value.shape[1:])
+                value[row] = torch.from_numpy(draws).float() if name != "previous.known" else float(client % 3 > 0)
+    return private
+
+
+def same(fast: dict[str, torch.Tensor], slow: dict[str, torch.Tensor]) -> None:
+    assert fast.keys() == slow.keys()
+    for name in fast:
+        torch.testing.assert_close(fast[name], slow[name], atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("guest", SETS)
+@pytest.mark.parametrize("batch_size", [3, 9, 64])
+def test_guests_that_learn_from_sets_run_alike_everywhere(guest: str, batch_size: int) -> None:
+    clients = np.random.default_rng(0).permutation(CLIENTS)
+    local = SETS[guest]()
+    todo = work(local, batch_size=batch_size)
+    fast, slow = (ran(executor, local, todo, clients) for executor in (inline.run, debug.run))
+    same(fast, slow)
+    assert all(float(value.abs().max()) > 1e-3 for value in fast.values())
+
+
+@pytest.mark.parametrize("guest", SESSIONS)
+def test_guests_that_learn_from_sessions_run_alike_everywhere(guest: str) -> None:
+    clients = np.random.default_rng(0).permutation(sessions.CLIENTS)
+    local = SESSIONS[guest]()
+    todo = sessions.work(local)
+    fast, slow = (ran(executor, local, todo, clients) for executor in (inline.run, debug.run))
+    same(fast, slow)
+    alone = [ran(inline.run, local, todo, clients[[at]]) for at in range(len(clients))]
+    same(fast, {name: torch.cat([one[name] for one in alone]) for name in fast})
+
+
+@pytest.mark.parametrize("guest", SESSIONS)
+def test_guests_that_learn_from_sessions_recommend(guest: str) -> None:
+    """Scores of everybody at once are those of one user and one item after the other."""
+    local = SESSIONS[guest]()
+    everyone = np.arange(sessions.CLIENTS)
+    items, times = sessions.sessions()
+    view = windows(items, times, everyone, sessions.LENGTH)
+    shared, private = local.init_shared(3), private_of(local, everyone)
+    scorer = WindowScorer(local, shared, private, view, np.arange(sessions.ITEMS), torch.device("cpu"))
+    pool = scorer(everyone, None)
+    some = np.random.default_rng(1).integers(0, sessions.ITEMS, (sessions.CLIENTS, 4))
+    np.testing.assert_allclose(scorer(everyone, some), np.take_along_axis(pool, some, axis=1), atol=1e-5)
+    for user in (0, 5):
+        own = {**shared, **{name: value[user] for name, value in private.items()}}
+        seen, real, since = (torch.from_numpy(part[user]) for part in (view.items, view.real, view.times))
+        past = Window(seen, seen, real, real, times=since)
+        for item in (0, 17):
+            one = torch.tensor([item])
+            batch = One(one, one, one, one, history=past)
+            vectors = local.vectors(own, batch)
+            mine = local.user(own, batch, local.vectors(own, past), vectors)
+            assert float(local.score(own, batch, vectors, mine)) == pytest.approx(float(pool[user, item]), abs=1e-5)
+
+
+def test_an_item_drawn_for_two_positives_stands_in_two_pairs() -> None:
+    """By hand: BPR's gradient of one client and one step, example after example."""
+    local = Pairwise("bpr", ITEMS)
+    (phase,) = local.phases
+    local.phases = (replace(phase, epochs=1),)
+    todo = work(local, batch_size=400)
+    busiest = np.array([int(np.argmax(todo.sampler.train.counts))])
+    found = ran(inline.run, local, todo, busiest)
+    assert isinstance(todo.sampler, Sampler)
+    drawn = todo.sampler.epoch(busiest, phase.purpose, todo.round, 0, which=Selection(pairs=True))
+    groups = drawn.items.reshape(-1, 4).astype(np.int64)
+    assert len(np.unique(groups[:, 1:])) < groups[:, 1:].size  # some were drawn twice
+    item = local.init_shared(3)["item"].requires_grad_()
+    user = local.init_private(3, torch.from_numpy(busiest))["user"][0].requires_grad_()
+    scores = item[torch.from_numpy(groups)] @ user
+    loss = -torch.nn.functional.logsigmoid(scores[:, :1] - scores[:, 1:]).mean()
+    of_item, of_user = torch.autograd.grad(loss, [item, user])
+    torch.testing.assert_close(found["item"][0], -phase.lr["item"] * of_item, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(found["private user"][0], (user - phase.lr["user"] * of_user).detach())
+
+
+def test_pairs_keep_the_draws_of_single_examples() -> None:
+    sampler = work(Pairwise("bpr", ITEMS)).sampler
+    assert isinstance(sampler, Sampler)
+    for client in range(CLIENTS):
+        one = np.array([client])
+        plain = sampler.epoch(one, "p", 2, 0)
+        paired = sampler.epoch(one, "p", 2, 0, which=Selection(pairs=True))
+        assert sorted(plain.items.tolist()) == sorted(paired.items.tolist())
+        assert (paired.label.reshape(-1, 4)[:, 0] == 1).all()
+        assert not paired.label.reshape(-1, 4)[:, 1:].any()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_support_and_query_part_a_clients_positives_anew_in_every_round(share: float) -> None:
+    sampler, everyone = work(FedRecon(ITEMS)).sampler, np.arange(CLIENTS)
+    assert isinstance(sampler, Sampler)
+    train = interactions()
+
+    def part(name: str, number: int, clients: np.ndarray) -> list[set[int]]:
+        which = Selection(part=name, support=share)  # type: ignore[arg-type]
+        found = sampler.epoch(clients, name, number, 0, which=which)
+        rows = np.split(np.arange(len(found.items)), np.cumsum(found.counts)[:-1])
+        return [set(found.items[row][found.label[row] == 1].tolist()) for row in rows]
+
+    support, query, later = part("support", 2, everyone), part("query", 2, everyone), part("support", 3, everyone)
+    for client in everyone:
+        own = set(train[client].tolist())
+        assert support[client] | query[client] == own
+        assert not support[client] & query[client]
+        assert len(support[client]) == int(np.ceil(share * len(own)))
+        assert part("support", 2, np.array([client])) == [support[client]]
+    assert later != support
+
+
+def test_what_is_made_anew_owes_nothing_to_the_round_before() -> None:
+    local, clients = FedRecon(ITEMS), np.arange(CLIENTS)
+    todo = work(local)
+    shared, private = local.init_shared(3), local.init_private(3, torch.from_numpy(clients))
+    for executor in (inline.run, debug.run):
+        first = executor(todo, shared, private, clients)
+        other = executor(todo, shared, {"user": private["user"] + 5}, clients)
+        same(dense(first, CLIENTS), dense(other, CLIENTS))
+        later = executor(replace(todo, round=3), shared, private, clients)
+        assert not torch.allclose(first.private["user"], later.private["user"])
+    alone = inline.run(todo, shared, {"user": private["user"][[4]]}, clients[[4]])
+    torch.testing.assert_close(alone.private["user"][0], inline.run(todo, shared, private, clients).private["user"][4])
+
+
+def test_a_phase_that_alternates_steps_after_each_step_of_the_other() -> None:
+    """Phases after one another end elsewhere; so does the encoder without what others sent."""
+    local, clients = FedCAR(sessions.ITEMS, sessions.LENGTH), np.arange(sessions.CLIENTS)
+    taking_turns = ran(inline.run, local, sessions.work(local), clients)
+    local.phases = tuple(replace(phase, alternates=False) for phase in local.phases)
+    one_by_one = ran(inline.run, local, sessions.work(local), clients)
+    same(one_by_one, ran(debug.run, local, sessions.work(local), clients))
+    assert float((taking_turns["encoder.query"] - one_by_one["encoder.query"]).abs().max()) > 1e-4
+    with pytest.raises(ValueError, match="'contrast' alternates, but not with a phase of the same draws"):
+        turns([replace(local.phases[0], draws="others"), replace(local.phases[1], alternates=True)])
+
+
+def test_fedcar_keeps_its_encoder_and_tells_of_it() -> None:
+    local, clients = FedCAR(sessions.ITEMS, sessions.LENGTH), np.arange(sessions.CLIENTS)
+    found = ran(inline.run, local, sessions.work(local), clients)
+    shared = local.init_shared(3)
+    for name in local.shapes:
+        torch.testing.assert_close(found[f"private previous.{name}"], shared[name] + found[name])
+    told = local.other(found["message"])
+    torch.testing.assert_close(told["query"], shared["encoder.query"] + found["encoder.query"])
+    assert {"message", "previous.encoder.query"} <= read_by(local.phases, "round")
+
+
+@pytest.mark.parametrize(
+    ("guest", "why"),
+    [
+        ("fedrecon", "makes private tensors anew in every round"),
+        ("bpr", "compares items in pairs"),
+        ("fedcar", "take turns step by step"),
+        ("full softmax", "reads the whole catalogue in every step"),
+    ],
+)
+def test_what_no_device_does_is_named(guest: str, why: str) -> None:
+    assert why in str(unlearnable((SETS | SESSIONS)[guest]()))
+    assert unlearnable(FedMF(FedMFSettings(dim=4), ITEMS, 1)) is None
+
+
+def test_pairs_have_no_replay() -> None:
+    local, clients = Pairwise("bpr", ITEMS), np.arange(CLIENTS)
+    todo = replace(work(local), memory=Remembered())
+    private = {**local.init_private(3, torch.from_numpy(clients)), "memory.labels": torch.zeros(CLIENTS, ITEMS)}
+    for executor in (inline.run, debug.run):
+        with pytest.raises(InputError, match="compares items in pairs"):
+            executor(todo, local.init_shared(3), private, clients)

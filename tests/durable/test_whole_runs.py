@@ -1,0 +1,73 @@
+"""Runs of every kind that are stopped at a checkpoint and resumed: their folders are those of runs that never stopped.
+
+Through `edgefr.simulate` and `edgefr.resume` alone, whatever a run is made of inside.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgefr
+from edgefr import checkpoint
+from tests.cli.commands import ROOT
+from tests.durable import runs
+from tests.visits import write_visits
+
+LISTS = ("method=fedmf", "data_options={users: 60, items: 160, interactions: 12}", "rounds=4", "model={dim: 4}")
+BLOCKS = (
+    "method=f3crec",
+    "data_options={users: 40, items: 100, interactions: 25}",
+    "protocol={name: blocks, min_interactions: 2, increments: 2}",
+    "rounds=2",
+    "model={dim: 4}",
+)
+SESSIONS = (
+    "data=retailrocket",
+    "rounds=3",
+    "protocol.negatives=20",
+    "evaluation.k=[5]",
+    "engine.shard_size=5",
+    "model={dim: 6, length: 4, hidden: 5, lr: 0.02, init_scale: 0.1}",
+)
+ASYNC = "fleet={dropout: 0.2, share: {laptop_x86: 0.4, speaker_512: 0.6}, rounds: {policy: async, concurrency: 25}}"
+KINDS = {
+    "leave-one-out, the server's Adam": ((*LISTS, "aggregation.adaptive=all"), 2),
+    "leave-one-out, async": ((*LISTS, "clients_per_round=8", ASYNC), 2),
+    "blocks, two proxies": ((*BLOCKS, "strategy=spp"), 3),
+    "sessions, prototypes": ((*SESSIONS, "method=fcucr", "knowledge.top_k=3"), 2),
+}
+"""Experiments, and the round after which each is stopped."""
+
+
+class Stopped(Exception):
+    """As good as a kill: nothing in the run catches it."""
+
+
+def simulated(overrides: tuple[str, ...], data: Path, out: Path) -> edgefr.Run:
+    experiment = edgefr.load_experiment(overrides=list(overrides))
+    options = {"data_dir": data, "bundles": False, "figures": False, "checkpoint_every": 1}
+    return edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_stopped_is_the_run_that_did_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides, stop = KINDS[kind]
+    data, out = write_visits(tmp_path / "data"), tmp_path / "stopped"
+    whole = runs.result(simulated(overrides, data, tmp_path / "whole").path)
+    real = checkpoint.write
+
+    def write(folder: Path, rounds: int, state: dict[str, Any], belongs_to: str) -> None:
+        real(folder, rounds, state, belongs_to)
+        if rounds == stop:
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write", write)
+        with pytest.raises(Stopped):
+            simulated(overrides, data, out)
+    assert not (out / "summary.json").exists()
+    edgefr.resume(out, data_dir=data, bundles=False, figures=False, warn=pytest.fail)
+    assert runs.differences(out, whole) == []

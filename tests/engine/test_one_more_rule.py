@@ -1,0 +1,137 @@
+"""A server rule is one file, and so is a similarity: these add their own, run them and take them away."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+import edgefr
+from cloud.rule import RULES, Answer, Received, Robust, Rule
+from cloud.settings import AggregationSettings
+from cloud.similarities import SIMILARITIES, Similarity
+from cloud.uploads import Uploads, weighted
+from edgefr import Experiment, InputError, load_experiment
+
+SMALL = ["data_options={users: 50, items: 160}", "rounds=2", "evaluation.full_ranking_users=0"]
+
+
+class GeometricMedianSettings(AggregationSettings):
+    rule: Literal["geometric-median"] = "geometric-median"
+    steps: int = Field(3, ge=1, description="of Weiszfeld's algorithm")
+
+
+class GeometricMedian(Robust):
+    name, settings, citation = "geometric-median", GeometricMedianSettings, "Pillutla et al. 2022"
+    asked = 0
+
+    def combine(
+        self, settings: AggregationSettings, uploads: Uploads, shared: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        assert isinstance(settings, GeometricMedianSettings)
+        self.asked += settings.steps
+        return weighted(uploads, shared, torch.full((uploads.clients,), 0.5 / uploads.clients, dtype=torch.float64))
+
+
+def _run(out: Path, *changes: str, method: str = "fedmf") -> edgefr.Run:
+    experiment = load_experiment(overrides=[f"method={method}", *SMALL, *changes])
+    assert Experiment.model_validate(experiment.model_dump()) == experiment
+    return edgefr.simulate(experiment, out=out, bundles=False, figures=False)
+
+
+def _table(run: edgefr.Run) -> Tensor:
+    return run.read_tensors("model")["shared.item"]
+
+
+def test_a_run_with_a_rule_of_ones_own(tmp_path: Path) -> None:
+    with RULES.having(GeometricMedian()) as rule:
+        own = _run(tmp_path / "own", "aggregation.rule=geometric-median", "aggregation.steps=5")
+        assert isinstance(rule, GeometricMedian)
+        assert rule.asked == 2 * 5
+        assert "steps: 5" in (tmp_path / "own" / "experiment.yaml").read_text()
+        with pytest.raises(InputError, match="with noise use mean"):
+            _run(tmp_path / "noisy", "aggregation.rule=geometric-median", "privacy={mechanism: gaussian, scale: 1}")
+    mean, bounded = (_run(tmp_path / r, f"aggregation.rule={r}") for r in ("mean", "norm-bounded"))
+    assert not torch.equal(_table(own), _table(mean))
+    assert not torch.equal(_table(own), _table(bounded))
+
+
+def test_a_name_alone_runs_nothing(tmp_path: Path) -> None:
+    """The fault this table was made for: a name in a list ran norm-bounded."""
+
+    class Listed(AggregationSettings):
+        rule: Literal["geometric-median"] = "geometric-median"
+
+    for make in (
+        lambda: AggregationSettings(rule="geometric-median"),
+        Listed,
+        lambda: load_experiment(overrides=["aggregation.rule=geometric-median"]),
+    ):
+        with pytest.raises((InputError, ValidationError), match="unknown rule 'geometric-median'"):
+            make()
+
+
+def test_a_rule_without_a_part_is_not_registered() -> None:
+    class Silent(Rule):
+        name, settings, is_sum = "silent", GeometricMedianSettings, True
+
+        def answer(self, settings: AggregationSettings, received: Received) -> Answer:
+            return Answer(received.before)
+
+    with pytest.raises(TypeError, match="a rule says its citation, and Silent does not"):
+        RULES.register(Silent())
+    with pytest.raises(TypeError, match="combine"):
+        RULES.register(type("Part", (Robust,), {"name": "part"})())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["aggregation.beta=0.5"], "aggregation.beta: beta belongs to temporal-mean, and rule is mean: drop it"),
+        (["aggregation.keep=3"], "keep belongs to krum, and rule is mean"),
+        (["aggregation.rule=median", "aggregation.trim=0.1"], "trim belongs to trimmed-mean, and rule is median"),
+        (["aggregation.rule=krum", "aggregation.adaptive=all"], "adaptive belongs to mean, and rule is krum"),
+        (["aggregation.rule=mediam"], "aggregation.rule: unknown rule 'mediam'; did you mean 'median'"),
+        (["aggregation.serverlr=2"], "unknown key 'serverlr'; did you mean 'server_lr'"),
+        (
+            ["privacy.sigma=1"],
+            "privacy.sigma: sigma belongs to laplace, .* and mechanism is none",
+        ),
+        (["method=gpfedrec", "aggregation.similarity=cosines"], "unknown similarity 'cosines'; did you mean 'cosine'"),
+    ],
+)
+def test_a_key_that_nobody_reads_is_refused_with_its_owner(changes: list[str], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load_experiment(overrides=changes)
+
+
+def test_a_run_with_a_similarity_of_ones_own(tmp_path: Path) -> None:
+    calls = []
+
+    def alike(rows: object, clients: int, table: Tensor) -> np.ndarray:
+        calls.append(clients)
+        return np.eye(clients)
+
+    with SIMILARITIES.having(Similarity("nobody", alike, "this test")):
+        own = _run(tmp_path / "own", "aggregation.similarity=nobody", method="gpfedrec")
+    assert len(calls) == 2
+    with pytest.raises(InputError, match="unknown similarity 'nobody'"):
+        _run(tmp_path / "gone", "aggregation.similarity=nobody", method="gpfedrec")
+    cosine = _run(tmp_path / "cosine", method="gpfedrec")
+    assert not torch.equal(_table(own), _table(cosine)) or own.summary["metrics"] != cosine.summary["metrics"]
+
+
+def test_another_strategy_takes_the_rule_of_the_files_strategy_with_what_it_read(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text("method: f3crec\nstrategy: f3crec\nprotocol: {name: blocks}\naggregation: {beta: 0.3}\n")
+    with_file = load_experiment(file)
+    assert with_file.aggregation == AggregationSettings(rule="temporal-mean", beta=0.3)
+    assert load_experiment(file, ["strategy=ft"]).aggregation == AggregationSettings()
+    other = load_experiment(file, ["strategy=f3crec-no-itemwise"]).aggregation
+    assert other == AggregationSettings(rule="temporal-mean", beta=0.3, itemwise=False)
+    with pytest.raises(InputError, match="beta belongs to temporal-mean"):
+        load_experiment(file, ["strategy=ft", "aggregation.beta=0.4"])

@@ -1,0 +1,165 @@
+"""The small runs whose results are kept: every method on every protocol it runs on, by privacy and fidelity.
+
+The cases are computed from the tables of methods and strategies, so a new entry has cases before it has values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import edgefr
+from edgefr.methods import METHODS
+from edgefr.methods.f3crec.strategies import STRATEGIES
+
+SIZE = {
+    "data_options": "{users: 60, items: 120, interactions: 16}",
+    "rounds": "3",
+    "clients_per_round": "0.6",
+    "evaluation.k": "[5]",
+    "engine.shard_size": "7",
+}
+PROTOCOLS = {
+    "leave-one-out": {"protocol.negatives": "30"},
+    "cross-domain": {"protocol.source": "books", "protocol.target": "films", "protocol.negatives": "20"},
+    "blocks": {"protocol.min_interactions": "3", "protocol.increments": "2"},
+    "sessions": {"protocol.gap_minutes": "40000", "protocol.negatives": "30"},
+}
+_NOISE = {"privacy.clip": "0.5", "privacy.sigma": "0.1", "aggregation.weights": "uniform"}
+PRIVACY: dict[str, dict[str, str]] = {
+    "none": {},
+    "central": {"privacy.mechanism": "gaussian", **_NOISE},
+    "local": {"privacy.mechanism": "laplace", "privacy.trust": "local", "privacy.norm": "l1", **_NOISE},
+}
+FIDELITIES = ("paper", "released")
+STUDENT = "STUDENT"
+"""Stands for the folder of the small text encoder, in overrides of methods that read text."""
+TEXT = {"encoder.distill": "null", "encoder.teacher": STUDENT, "encoder.encode.max_tokens": "16"}
+MODELS = {
+    "mlp": {"method": "transfr", "model.adapter": "[12, 6]", "model.head": "[6]", **TEXT, "local_epochs": "2"},
+    "lora": {
+        **{"method": "transfr", "model.client": "lora", "model.adapter": "[12, 6]", "model.head": "[6]"},
+        **{"model.lora_rank": "2", **TEXT, "local_epochs": "1", "model.local_training_epochs": "1"},
+        # Adam divides small gradients by their size, and rounding with them; the other client has it
+        **{"model.optimiser": "sgd", "model.lr": "0.1", "model.lora_lr": "0.1", "model.user_lr": "null"},
+    },
+    "items": {"model.dim": "6"},
+    "sequences": {
+        "model.dim": "6",
+        "model.length": "5",
+        "local_epochs": "1",
+        **{"model.lr": "0.01", "model.init_scale": "0.5"},  # larger gradients and smaller steps, for the same reason
+    },
+}
+"""Sizes of local programs, by what they are."""
+EXTRAS = {
+    "fedmf, what came first is taken": {"method": "fedmf", "fleet.rounds.policy": "first_k"},
+    "fedmf, nobody waits": {"method": "fedmf", "fleet.rounds.policy": "async", "fleet.rounds.buffer": "9"},
+    "fedmf, a budget": {"method": "fedmf", **PRIVACY["central"], "privacy.sigma": "1", "privacy.budget": "7"},
+    "fedmf, a projection": {"method": "fedmf", **PRIVACY["central"], "privacy.project": "50"},
+    "fedmf, a grid": {
+        "method": "fedmf",
+        **PRIVACY["local"],
+        **{"privacy.mechanism": "discrete-laplace", "privacy.sampler": "grid", "privacy.grid_exponent": "-12"},
+    },
+    "fedmf, sealed sums": {"method": "fedmf", "privacy.at_least": "34"},
+    "fedmf, DP-SGD": {"method": "fedmf", "privacy.examples": "{clip: 1.0, sigma: 1.0}"},
+    "fedmf, Adam of the server": {"method": "fedmf", "aggregation.adaptive": "all"},
+    "fedmf, weights by size": {"method": "fedmf", "aggregation.weights": "size"},
+    **{f"fedmf, {r}": {"method": "fedmf", "aggregation.rule": r} for r in ("median", "trimmed-mean", "krum")},
+    "fedmf, norm-bounded": {"method": "fedmf", "aggregation.rule": "norm-bounded"},
+    "fedmf, blocks of shards": {"method": "fedmf", "engine.shard_size": "1"},
+    "f3crec, patience": {"method": "f3crec", "continual.patience": "1", "evaluation.keep_blocks": "true"},
+    "fcucr, patience": {"method": "fcucr", "sessions.patience": "1", "sessions.first_session": "true"},
+}
+"""What rounds can do beside, a run each."""
+
+
+Overrides = dict[str, str]
+
+
+@cache
+def cases() -> dict[str, list[str]]:
+    """Overrides of every case that an experiment takes, by name."""
+    found = {}
+    for name, values in _asked():
+        overrides = [f"{key}={value}" for key, value in values.items()]
+        try:
+            edgefr.load_experiment(overrides=overrides)
+        except edgefr.InputError:
+            if name in EXTRAS:
+                raise
+            continue
+        found[name] = overrides
+    return found
+
+
+def _asked() -> Iterator[tuple[str, Overrides]]:
+    """Every combination, whether or not it may be run."""
+    for (program, base), protocol in product(_programs(), PROTOCOLS):
+        differs = bool(METHODS[base["method"]].released) or protocol == "blocks"
+        for trust, fidelity in product(PRIVACY, FIDELITIES):
+            if differs or trust == "none" or fidelity == "paper":  # elsewhere it would be the same run once more
+                yield f"{program}, {protocol}, {trust}, {fidelity}", _values(base, protocol, trust, fidelity)
+    for program, base in _strategies():
+        yield f"{program}, none, paper", _values(base, "blocks", "none", "paper")
+        trust, fidelity = _PAIRS[len(program) % len(_PAIRS)]  # one more each, which no new entry of a table changes
+        yield f"{program}, {trust}, {fidelity}", _values(base, "blocks", trust, fidelity)
+    for name, values in EXTRAS.items():
+        protocol = edgefr.load_experiment(overrides=[f"method={values['method']}"]).protocol.name
+        yield name, {**_values({**_size(values["method"]), **values}, protocol, "none", "paper"), **values}
+
+
+_PAIRS = (("central", "released"), ("local", "paper"), ("none", "released"))
+
+
+def _size(method: str) -> Overrides:
+    """Overrides that make a local program small."""
+    if method == "transfr":
+        return MODELS["mlp"]
+    return MODELS["sequences" if METHODS[method].reads == "sessions" else "items"]
+
+
+def _programs() -> Iterator[tuple[str, Overrides]]:
+    """What clients run: the methods, and those made of another's local program on each of them."""
+    for name, method in METHODS.items():
+        if name == "transfr":
+            yield from ((f"{name} {client}", MODELS[client]) for client in ("mlp", "lora"))
+        elif "backbone" not in method.defaults:
+            yield name, {"method": name, **_size(name)}
+        else:
+            for backbone in _backbones(name):
+                yield f"{name} on {backbone}", {**_size(backbone), "method": name, "backbone": backbone}
+
+
+def _backbones(name: str) -> list[str]:
+    """Methods whose local program another may be made of."""
+    return [row.name for row in METHODS.values() if row.reads == METHODS[name].reads and "backbone" not in row.defaults]
+
+
+def _strategies() -> Iterator[tuple[str, Overrides]]:
+    """What keeps old knowledge, on every backbone; `f3crec` itself is a method."""
+    for strategy, backbone in product(STRATEGIES, _backbones("f3crec")):
+        if strategy != "f3crec":
+            values = {**_size(backbone), "method": "f3crec", "backbone": backbone, "strategy": strategy}
+            yield f"{strategy} on {backbone}", values
+
+
+def _values(base: Overrides, protocol: str, trust: str, fidelity: str) -> Overrides:
+    """All overrides of one case."""
+    own = edgefr.load_experiment(overrides=[f"method={base['method']}"]).protocol.name
+    chosen = {} if protocol == own else {"protocol.name": protocol}
+    values = {**base, "fidelity": fidelity, **SIZE, **chosen, **PROTOCOLS[protocol], **PRIVACY[trust]}
+    if base["method"] == "fcucr" and trust == "central":
+        values |= {"model.prototypes": "none"}
+    if base["method"] == "fcucr" and trust == "local":
+        values |= {"model.asks_when_recommending": "false"}
+        values |= {"knowledge.replace": "false"} if fidelity == "released" else {}  # where sessions come back
+    return values
+
+
+def ready(overrides: list[str], student: Path) -> list[str]:
+    """Overrides with the folder of a small text encoder in its place."""
+    return [text.replace(STUDENT, str(student)) for text in overrides]

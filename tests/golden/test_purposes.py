@@ -1,0 +1,151 @@
+"""What keys random draws is what it was: other strings are other draws, and so other results everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import cloud.purposes
+import edge.purposes
+import edgefr.purposes
+import export.purposes
+import privacy.compress
+from privacy import keyed
+from tests.export.worlds import student
+from tests.golden.cases import cases, ready
+from tests.golden.values import run
+
+CONSTANTS = {
+    edge.purposes: {
+        "REPLAY": "replay",
+        "RECEIVED_NOISE": "received noise",
+        "SUPPORT": "support",
+        "MADE_ANEW": "private tensors made anew",
+    },
+    privacy.compress: {"PURPOSE": "project"},
+    edgefr.purposes: {
+        "FEDERATED": "federated",
+        "FINE_TUNING": "federated fine-tuning",
+        "LOCAL_TRAINING": "local training",
+        "EXAMPLES": "examples",
+        "ROUND": "round",
+        "COHORT": "cohort",
+        "PROTOTYPE_NOISE": "prototype noise",
+        "INIT_USER": "init user",
+        "INIT_SCORER": "init scorer",
+        "BLOCKS": "blocks/split",
+        "DEMO_ITEMS": "demo/items",
+        "DEMO_USERS": "demo/users",
+        "DEMO_TASTES": "demo/tastes",
+        "DEMO_DRAWS": "demo/draws",
+        "DEMO_ATTEMPTS": "demo/attempts",
+        "DEMO_WORDS": "demo/words",
+        "RANDOM_REFERENCE": "random reference",
+        "AVAILABILITY": "availability",
+        "AVAILABILITY_AT_START": "availability at start",
+        "CHARGING_HOUR": "charging hour",
+        "DROPOUT": "dropout",
+        "DEVICE_SPEED": "device speed",
+        "DEVICE_SCORE": "device score",
+        "ACTIVITY_TIES": "activity ties",
+        "ACTIVITY_SCORE": "activity score",
+        "NETWORK_MEDIAN": "network median",
+        "NETWORK_CLASS": "network class",
+        "NETWORK_IN_ROUND": "network in round",
+        "AUDITED": "audited",
+        "AUDIT": "audit",
+        "LEFT_OUT": "left out",
+        "GAME": "game",
+        "COINS": "coins",
+        "CANARIES": "canaries",
+        "SWEEP_SEARCH": "sweep search",
+    },
+    cloud.purposes: {
+        "PRE_TRAINING": "pre-training",
+        "PRE_TRAINING_ORDER": "pre-training order",
+        "MASKS": "masks and dropout",
+        "DISTILLATION_ORDER": "distillation order",
+        "STUDENT": "student",
+        "PROJECTION": "projection",
+        "JUDGED_TEXTS": "judged texts",
+        "HELD_OUT": "held-out",
+        "MISSING_WEIGHTS": "weights that a folder lacks",
+    },
+    export.purposes: {
+        "REHEARSAL": "rehearsal",
+        "QUALITY_USERS": "quality users",
+        "QUALITY_ITEMS": "quality items",
+        "QUALITY_NEGATIVES": "quality negatives",
+        "ENCODER_GATE": "encoder gate",
+    },
+}
+MADE = {
+    edge.purposes.negatives("federated"): "federated negatives",
+    edge.purposes.order("federated"): "federated order",
+    edgefr.purposes.init("item"): "init item",
+    edgefr.purposes.noise("item"): "noise item",
+    edgefr.purposes.noise_of_steps("federated"): "noise of federated",
+    edgefr.purposes.records("federated", "order"): "federated order of records",
+    edgefr.purposes.candidates("main", "valid"): "negatives/main/valid",
+    edgefr.purposes.session_candidates("test"): "negatives/sessions/test",
+    edgefr.purposes.null("game"): "null of game",
+    export.purposes.graph_gate("item"): "graph gate item",
+    export.purposes.rehearsal("item"): "rehearsal item",
+}
+RUNS = (
+    "transfr mlp, cross-domain, none, paper",
+    "transfr lora, leave-one-out, central, paper",
+    "f3crec on fedncf, blocks, local, paper",
+    "fedrap, leave-one-out, none, paper",
+    "gpfedrec, sessions, none, paper",
+    "fcucr on sasrec, sessions, local, paper",
+    "gru4rec, sessions, none, paper",
+    "tisasrec, sessions, none, paper",
+    "fedmf, a projection",
+    "fedmf, DP-SGD",
+    "pfedrec, leave-one-out, central, paper",
+)
+ASKED = Path(__file__).parent / "purposes.txt"
+"""Everything that keyed a draw in `RUNS`, a line each."""
+
+
+@pytest.mark.parametrize("module", CONSTANTS, ids=lambda module: module.__name__)
+def test_constants_are_what_they_were(module: ModuleType) -> None:
+    found = {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
+    if module is privacy.compress:
+        found = {"PURPOSE": found["PURPOSE"]}
+    assert found == CONSTANTS[module]
+
+
+def test_names_make_them_as_they_did() -> None:
+    assert all(made == expected for made, expected in MADE.items())
+
+
+def test_runs_ask_for_what_they_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_in_runs(tmp_path, monkeypatch) == ASKED.read_text().splitlines()
+
+
+def asked_in_runs(folder: Path, patch: pytest.MonkeyPatch) -> list[str]:
+    """What keys the draws of small runs, sorted."""
+    asked: set[str] = set()
+    real = keyed.key
+
+    def key(seed: int, purpose: str, *path: int) -> int:
+        asked.add(purpose)
+        return real(seed, purpose, *path)
+
+    texts = student()
+    patch.setenv("EDGEFR_CACHE", str(folder / "cache"))
+    patch.setattr(keyed, "key", key)
+    for number, case in enumerate(RUNS):
+        run([*ready(cases()[case], texts), "seed=7"], folder / str(number))
+    return sorted(asked)
+
+
+if __name__ == "__main__":  # python -m tests.golden.test_purposes writes them down
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        ASKED.write_text("".join(f"{line}\n" for line in asked_in_runs(Path(place), patch)))

@@ -1,0 +1,39 @@
+"""The page on the architecture is short, and what it points to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOMS = ("edgefr", "cloud", "export", "edge", "privacy", "tests", "benchmarks", "experiments", "docs")
+
+
+def test_the_architecture_is_read_in_one_sitting():
+    assert len((ROOT / "docs" / "architecture.md").read_text().splitlines()) < 250
+
+
+def pointed_to(page: Path) -> list[str]:
+    """Return the paths that a page names in backquotes or links to."""
+    text = page.read_text()
+    named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text)
+    return named + re.findall(r"\]\(([^)#:]+)\)", text)
+
+
+def exists(path: str, page: Path) -> bool:
+    """Say whether a path is there from the repository's root, the page's folder or `edgefr`, which may be left out."""
+    return any((start / path).exists() for start in (ROOT, page.parent, ROOT / "edgefr"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_points_to_is_there(page):
+    missing = [path for path in pointed_to(page) if not exists(path, page)]
+    # The README also names places of a run folder, which are none of the repository's.
+    assert [path for path in missing if page.name != "README.md" or path.split("/")[0] in ROOMS] == []
+
+
+def test_a_place_that_is_not_there_is_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("In `cloud/rule.py`, `engine/tables.py` and [there](nowhere.md), not in `cloud/nothing.py`.")
+    assert [path for path in pointed_to(page) if not exists(path, page)] == ["cloud/nothing.py", "nowhere.md"]
