@@ -108,6 +108,32 @@ def test_another_limit_is_tried_and_another_host_measures_anew(found, place, sta
     assert started == ["host", "learn", "recommend", "learn", "recommend", "learn", "recommend"]
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            "broken: SystemError: <function f> returned NULL without setting an exception",
+            "out of memory",
+        ),
+        ("broken: ImportError: cannot import name 'x'", "out of memory"),
+        ("broken: exit status 3", "out of memory"),
+        ("out of memory", "out of memory"),
+        ("too slow", "too slow"),
+        ("fits", "fits"),
+        (
+            "broken: InputError: bundle b: model.onnx was changed",
+            "broken: InputError: bundle b: model.onnx was changed",
+        ),
+    ],
+)
+def test_what_breaks_under_a_limit_alone_breaks_of_it(place, monkeypatch, said, expected):
+    """An import that runs out of memory half-way may fail in any words; the same bundle ended well without a limit."""
+    ((content, record),) = measure.calibrate(place, fleet()).measured.items()
+    monkeypatch.setattr(measure, "run", lambda *arguments, **named: trial.Result(said))
+    tried = measure._trial(open_bundle(place.bundles / CLASS), content, record, trial.Limits(memory_mb=45.0))
+    assert tried.learn == tried.recommend == expected
+
+
 def test_a_slow_bundle_is_too_slow(place, tmp_path):
     alone = measure.place_of(place.bundles / CLASS, None, tmp_path / "c.json")
     trial_of = measure._trial
