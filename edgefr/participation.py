@@ -8,6 +8,7 @@ safe side; those who refuse (no memory, network or charge) were asked for nothin
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,8 +35,32 @@ Log = Callable[[list[dict[str, Any]]], None]
 """Takes the events of a round as they happen."""
 
 
+class Participants(ABC):
+    """Whoever decides who takes part in a run's rounds: for simulated clients the fleet, else devices themselves.
+
+    `ledger`: what each client has released (None: nothing is guaranteed, or devices' own ledger counts it).
+    """
+
+    ledger: Ledger | None = None
+
+    @abstractmethod
+    def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
+        """Invite clients of `population` to round `number`; returns those who contribute to its aggregate."""
+
+    @abstractmethod
+    def adjourn(self) -> None:
+        """No round follows, or one with other data."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - of nothing
+        """Go on from `state()`."""
+
+
 @dataclass
-class Participation:
+class Participation(Participants):
     """This invites clients round after round. `met` [clients]: who has fetched the frozen tables already.
 
     `broadcasts`: what clients that are at work started from, by version (policy async; empty for the others, whose
@@ -58,7 +83,6 @@ class Participation:
         self.ledger = ledger_for(self.experiment.privacy, self.federation.plan, clients)
 
     def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
-        """Invite clients of `population` to round `number`; returns those who contribute to its aggregate."""
         self.number = number
         wanted = self.experiment.cohort_size(len(population))
         if not self.fleet.spec.rounds.waits:
@@ -72,9 +96,8 @@ class Participation:
         return invited[outcome.contributed]
 
     def adjourn(self) -> None:
-        """No round follows, or one with other data: clients still at work (policy async) are told to stop."""
-        outcome = self.fleet.adjourn(self.number)
-        self._settle(outcome)
+        """Tell clients still at work (policy async) to stop."""
+        self._settle(self.fleet.adjourn(self.number))
 
     def _step(self, number: int, population: Clients, sampler: Sampler | SessionSampler, wanted: int) -> list[Group]:
         """Return, under policy async, the clients whose updates make this round's aggregate.
@@ -134,10 +157,6 @@ class Participation:
             self.federation.counters.participation[clients[seen]] += 1
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs:
-
-        who has met the server, the fleet and its clock, broadcasts in use, the ledger.
-        """
         return {
             "met": self.met,
             "fleet": self.fleet.state_dict(),
@@ -147,7 +166,6 @@ class Participation:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state()`."""
         self.met = state["met"].copy()
         self.fleet.load_state_dict(state["fleet"])
         if self.ledger is not None:

@@ -33,7 +33,7 @@ from edgefr.methods.anchored import PREVIOUS
 from edgefr.methods.f3crec.keeping import Keeping, keeping
 from edgefr.metrics import Scorer
 from edgefr.model import Model
-from edgefr.participation import Log, Participation
+from edgefr.participation import Log, Participants, Participation
 from edgefr.prepare import Prepared
 from edgefr.stages import Position, Stage, Task, schedule_of
 from export.program import LocalProgram, read_by
@@ -52,7 +52,7 @@ class Training:
     experiment: Experiment
     prepared: Prepared
     federation: Federation
-    participation: Participation
+    participation: Participants
     measured: Measurements
     schedule: tuple[Stage, ...]
     keeping: Keeping
@@ -83,7 +83,8 @@ class Training:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the devices and their clock."""
+        """Return the simulated devices and their clock."""
+        assert isinstance(self.participation, Participation)
         return self.participation.fleet
 
     @property

@@ -24,10 +24,13 @@ from edge.update import ClientUpdate as Upload
 from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.remote.broker import RoundBroker
+from edgefr.remote.ledger import ServingLedger
 from export.program import Tensors
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
+
+GRACE_S = 30.0  # how long devices are given to fetch the last word
 
 
 @dataclass(frozen=True)
@@ -93,15 +96,16 @@ class Devices:
     """The backend of real devices takes what they upload for a shard's updates (`edgefr.engine.backend.Backend`).
 
     A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
-    are counted in `missing`, by round. `resting`: clients that are told that the round goes on without them.
-    Raises `InputError` for a round in which nobody answers.
+    are counted in `missing`, by round. `ledger`: what each has released (None: nothing is guaranteed, so there is
+    nothing to count). Raises `InputError` for a round in which nobody answers.
     """
 
     broker: RoundBroker
     origin: Origin
     timeout_s: float
+    ledger: ServingLedger | None = None
     missing: list[int] = field(default_factory=list)
-    resting: list[int] = field(default_factory=list)
+    resting: list[str] = field(default_factory=list)
 
     def start(self) -> None:
         pass
@@ -109,18 +113,34 @@ class Devices:
     def close(self) -> None:
         pass
 
+    def invite(self, number: int, cohort: Clients) -> Clients:
+        """Return those of a cohort who may release once more; the others are told that it goes on without them."""
+        admitted = cohort if self.ledger is None else self.ledger.admit(cohort)
+        self.resting = [self.origin.users[client] for client in np.setdiff1d(cohort, admitted).tolist()]
+        if not len(admitted):  # there will be nothing to do
+            self.broker.open(number, b"", [], self.resting)
+            self.missing.append(0)
+        return admitted
+
+    def finish(self, number: int, shared: Mapping[str, torch.Tensor]) -> None:
+        """Give everybody the last word, the tensors after round `number`."""
+        self.broker.finish(number, self.origin.update(number, shared), min(self.timeout_s, GRACE_S))
+
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
         """Yield one release per shard, in order; `private` is not looked at."""
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
-        users = [self.origin.users[client] for shard in shards for client in shard.tolist()]
-        resting = [self.origin.users[client] for client in self.resting]
-        self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, resting)
-        uploads = self.broker.collect(self.timeout_s)
+        users = {self.origin.users[client]: client for shard in shards for client in shard.tolist()}
+        try:
+            self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, self.resting)
+            uploads = self.broker.collect(self.timeout_s)
+        finally:  # who took up its work is charged, whatever became of the round
+            if self.ledger is not None:
+                self.ledger.charge(users[user] for user in self.broker.started(work.round))
         self.missing.append(len(users) - len(uploads))
-        if users and not uploads:
+        if not uploads:
             raise InputError(
                 f"none of {len(users)} devices sent its release of round {work.round} within {self.timeout_s:g} s; "
                 "join some with `edgefr device join`, or give a longer --timeout"

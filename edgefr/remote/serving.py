@@ -1,40 +1,32 @@
 """`serve`: a finished run goes on for some rounds with real devices in place of simulated ones.
 
-Owns: what of a run is needed, which runs can be gone on with, what is written at the end. Does not own: rounds
-(`Federation`), devices (`backend`, `broker`, `server`).
+Owns: which bundle's devices they are, what is written at the end. Does not own: rounds (`training`), devices
+(`devices`, `broker`, `server`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from edge.bundle import open_bundle
-from edge.ragged import Ragged
-from edge.sampling import Sampler
-from edgefr.data.protocols import LeaveOneOut
-from edgefr.engine.federation import Federation
 from edgefr.prepare import Progress
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Devices, Origin
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
+from edgefr.remote.training import plan_of, training_of
 from edgefr.run import LEDGER, Run
-from edgefr.trained import open_model
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
-from privacy.plan import Plan, plan
 
 Ready = Callable[[str], None]
 """Told the server's address once it listens."""
-
-GRACE_S = 30.0  # how long devices are given to fetch the last word
 
 
 @dataclass(frozen=True)
@@ -75,16 +67,15 @@ def serve(
         raise InputError(f"rounds must be at least 1, got {rounds}")
     origin = origin_of(run, bundle_class)
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-    backend = Devices(broker, origin, timeout_s)
-    federation = federation_of(run, origin, backend, rounds)
-    privacy = plan_of(run, len(origin.users), rounds)
-    ledger = ServingLedger.of(run, privacy, len(federation.counters.participation), target / LEDGER)
+    devices = Devices(broker, origin, timeout_s)
+    training = training_of(run, devices, rounds)
+    federation = training.federation
+    plan = plan_of(run, len(origin.users), rounds)
+    devices.ledger = ledger = ServingLedger.of(run, plan, len(federation.counters.participation), target / LEDGER)
     try:
         with listening(broker, access or Access()) as server:
             ready(server.url)
-            _rounds(federation, backend, ledger, run, rounds, progress)
-            last = origin.learning.round + rounds
-            broker.finish(last, origin.update(last, federation.shared), min(timeout_s, GRACE_S))
+            training.train(progress=progress)
     finally:
         if ledger is not None:
             ledger.close()
@@ -95,7 +86,7 @@ def serve(
         "first_round": origin.learning.round + 1,
         "devices": len(origin.users),
         "uploads": broker.counts.uploads,
-        "missing": backend.missing,
+        "missing": devices.missing,
         "dropped": federation.counters.dropped,
         "clipped": federation.counters.clipped,
         "refused_requests": broker.counts.refused,
@@ -120,87 +111,6 @@ def origin_of(run: Run, bundle_class: str) -> Origin:
     if not origin.users:
         raise InputError(f"no user of {run.path} has a device of class {bundle_class}; choose another --bundle-class")
     return origin
-
-
-def federation_of(run: Run, origin: Origin, backend: Devices, rounds: int) -> Federation:
-    """Return the run's server as its last round left it, with devices for clients.
-
-    Raises `InputError` for runs of several splits, and where the bundle's terms are not those of so many rounds.
-    """
-    experiment, model = run.experiment, open_model(run).model
-    if not isinstance(experiment.protocol, LeaveOneOut):
-        raise InputError("devices can go on with runs of one domain and no blocks: use protocol.name=leave-one-out")
-    if not experiment.aggregation.is_sum and origin.learning.release.noise is not None:
-        what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
-        raise InputError(f"{what}; use aggregation.rule=mean")
-    shared, clients = dict(model.shared), len(origin.users)
-    origin.check(shared)
-    privacy = plan_of(run, clients, rounds)
-    assert experiment.engine.shard_size is not None
-    federation = Federation(
-        model.program,
-        clients=len(model.names.users),
-        seed=experiment.seed,
-        shard_size=experiment.engine.shard_size,
-        aggregation=experiment.aggregation,
-        plan=on_the_server(privacy, origin),
-        device=torch.device("cpu"),
-        backend=backend,
-    )
-    federation.shared = shared
-    return federation
-
-
-def plan_of(run: Run, clients: int, rounds: int) -> Plan:
-    """Plan the run's privacy with so many rounds more, over so many devices."""
-    e = run.experiment
-    return plan(e.privacy, e.rounds + rounds, e.cohort_size(clients), clients, e.aggregation.weights)
-
-
-def on_the_server(privacy: Plan, origin: Origin) -> Plan:
-    """Return what of a run's privacy is left for the server:
-
-    noise that each upload brings along is not added here again.
-
-    Raises `InputError` where devices do not clip or add noise as the plan has it.
-    """
-    terms = origin.learning.release
-    local = privacy.noise if privacy.where == "each upload" else None
-    if (terms.clip, terms.norm) != (privacy.clip, privacy.norm) or terms.scale != (local.scale if local else 0.0):
-        raise InputError(
-            f"the bundle's devices clip at {terms.clip} and add noise of {terms.scale:g}, which is not what "
-            f"{privacy.rounds} rounds need ({privacy.clip} and {local.scale if local else 0.0:g}); set privacy.sigma "
-            "or privacy.scale in place of privacy.epsilon"
-        )
-    if terms.project != privacy.project:
-        raise InputError("the bundle's devices release other projections than the run; export the run again")
-    return privacy if local is None else replace(privacy, noise=None, where="nowhere", clip=None)
-
-
-def _rounds(
-    federation: Federation,
-    backend: Devices,
-    ledger: ServingLedger | None,
-    run: Run,
-    rounds: int,
-    progress: Progress | None,
-) -> None:
-    experiment, origin = run.experiment, backend.origin
-    population, numbers = np.array(sorted(origin.users), np.int64), {user: n for n, user in origin.users.items()}
-    nobodys = Ragged.empty(len(federation.counters.participation))  # the server has no one's interactions
-    sampler = Sampler(nobodys, np.arange(1), origin.items, 0, experiment.batch_size, experiment.seed)
-    for number in range(origin.learning.round + 1, origin.learning.round + rounds + 1):
-        cohort = federation.cohort(number, population, experiment.cohort_size(len(population)))
-        if ledger is not None:
-            drawn, cohort = cohort, ledger.admit(cohort)
-            backend.resting = np.setdiff1d(drawn, cohort).tolist()
-        try:
-            federation.round(number, cohort, sampler, nobodys)
-        finally:
-            if ledger is not None:
-                ledger.charge(numbers[user] for user in backend.broker.started(number))
-        if progress is not None:
-            progress("rounds", number - origin.learning.round, rounds, "")
 
 
 def _write(target: Path, shared: dict[str, torch.Tensor], summary: dict[str, Any]) -> None:

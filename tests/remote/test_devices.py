@@ -21,11 +21,11 @@ from edge.sampling import Sampler
 from edge.update import ClientUpdate
 from edgefr.engine.aggregate import Terms, release
 from edgefr.engine.backend import InProcess
-from edgefr.engine.federation import Federation
 from edgefr.engine.inline import run as inline
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Devices, Origin, released, updates_of
-from edgefr.remote.serving import federation_of, origin_of, serve
+from edgefr.remote.serving import origin_of, serve
+from edgefr.remote.training import training_of
 from export.learning import trained_tables
 from export.parts import stage_tables
 from export.staging import Staging
@@ -122,7 +122,7 @@ def test_a_device_that_stays_away_is_left_out_as_if_it_had_dropped_out(twins: Tw
 def alone(twins: Twins, clients: list[int]) -> dict[str, torch.Tensor]:
     """The same rounds simulated with these clients alone."""
     run, origin = twins.begun, origin_of(twins.begun, CLASS)
-    federation: Federation = federation_of(run, origin, Devices(None, origin, 1.0), ROUNDS)  # type: ignore[arg-type]
+    federation = training_of(run, Devices(None, origin, 1.0), ROUNDS).federation  # type: ignore[arg-type]
     federation.backend = InProcess(inline)
     e, train = run.experiment, twins.train
     sampler = Sampler(train, np.arange(origin.items), origin.items, e.negatives, e.batch_size, e.seed)

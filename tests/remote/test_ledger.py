@@ -16,7 +16,8 @@ from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Origin
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
-from edgefr.remote.serving import plan_of, serve
+from edgefr.remote.serving import serve
+from edgefr.remote.training import plan_of
 from edgefr.run import Run
 from edgefr.trained import open_model
 from privacy.errors import InputError
@@ -52,7 +53,13 @@ def releases(path: Path) -> dict[int, int]:
 
 def test_devices_end_with_the_ledger_of_simulated_clients_and_sit_out_with_them(tmp_path: Path) -> None:
     twins = noisy(tmp_path, privacy__budget=15.0)
-    result = worlds.served(twins, tmp_path)
+    told: list[tuple[str, int, int]] = []
+    options = {"progress": lambda stage, done, total, note: told.append((stage, done, total))}
+    with serving(twins.begun, tmp_path / "served", **options) as (url, future):
+        take_part(twins, url, tmp_path / "states", list(twins.users))
+        result = future.result(30)
+    assert told == [("rounds", number, ROUNDS) for number in (1, 2, 3)]
+    assert result.summary["missing"] == [0, 0, 0]
     served, simulated = (pq.read_table(p / "ledger.parquet") for p in (tmp_path / "served", twins.simulated.path))
     assert served.to_pydict() == simulated.to_pydict()
     assert set(served["releases"].to_pylist()) == {2}

@@ -1,0 +1,143 @@
+"""A finished run goes on in the loop of every run, with real devices for clients.
+
+Devices are the backend of its rounds, and they come by themselves: nobody's interactions, and nothing that is measured
+on them, are here. Owns: which runs can be gone on with so, what of their privacy is left for the server. Does not own:
+the loop (`edgefr.training`), how devices are reached (`devices`, `broker`, `server`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edge.sessions import SessionSampler
+from edgefr.data.interactions import Catalogue, Dataset
+from edgefr.data.protocols import LeaveOneOut
+from edgefr.data.split import Split
+from edgefr.engine.federation import Federation
+from edgefr.engine.work import Clients
+from edgefr.measure import Measurements
+from edgefr.methods.f3crec.keeping import keeping
+from edgefr.model import Model
+from edgefr.participation import Participants
+from edgefr.prepare import Prepared
+from edgefr.remote.devices import Devices, Origin
+from edgefr.run import Run
+from edgefr.stages.leave_one_out import Rounds
+from edgefr.trained import open_model
+from edgefr.training import Training
+from export.model import TrainedModel
+from privacy.errors import InputError
+from privacy.plan import Plan, plan
+
+
+@dataclass(frozen=True)
+class OnDevices(Rounds):
+    """These are rounds of `clients` whose examples are drawn, and whose models are measured, where their data are."""
+
+    clients: Clients = field(kw_only=True)
+
+    def turn(self, run: Training, number: int) -> tuple[Clients, Sampler | SessionSampler]:
+        return self.clients, run.sampler(self.task.train, self.task.pool)
+
+    def validate(self, run: Training, model: Model) -> dict[str, float]:
+        return {}
+
+
+@dataclass
+class Called(Participants):
+    """Devices are invited, and come or do not; who may not release once more sits out."""
+
+    federation: Federation
+    devices: Devices
+    clients_per_round: int
+    number: int = 0
+
+    def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Clients:
+        self.number = number
+        return self.devices.invite(number, self.federation.cohort(number, population, self.clients_per_round))
+
+    def adjourn(self) -> None:
+        """Give the devices the last word."""
+        self.devices.finish(self.number, self.federation.shared)
+
+
+def training_of(run: Run, devices: Devices, rounds: int) -> Training:
+    """Return the run as its last round left it, to go on for `rounds` rounds with `devices` for clients.
+
+    Raises `InputError` for runs of several splits, and where the bundle's terms are not those of so many rounds.
+    """
+    experiment, model, origin = run.experiment, open_model(run).model, devices.origin
+    if not isinstance(experiment.protocol, LeaveOneOut):
+        raise InputError("devices can go on with runs of one domain and no blocks: use protocol.name=leave-one-out")
+    if not experiment.aggregation.is_sum and origin.learning.release.noise is not None:
+        what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
+        raise InputError(f"{what}; use aggregation.rule=mean")
+    shared, clients = dict(model.shared), np.array(sorted(origin.users), np.int64)
+    origin.check(shared)
+    assert experiment.engine.shard_size is not None
+    federation = Federation(
+        model.program,
+        clients=len(model.names.users),
+        seed=experiment.seed,
+        shard_size=experiment.engine.shard_size,
+        aggregation=experiment.aggregation,
+        plan=on_the_server(plan_of(run, len(clients), rounds), origin),
+        device=torch.device("cpu"),
+        backend=devices,
+    )
+    federation.shared = shared
+    prepared = without_data(experiment.data, model)
+    return Training(
+        experiment,
+        prepared,
+        federation,
+        Called(federation, devices, experiment.cohort_size(len(clients))),
+        Measurements(experiment.evaluation, experiment.seed),
+        (OnDevices(prepared.train_split, rounds, origin.learning.round, clients=clients),),
+        keeping(experiment),
+    )
+
+
+def plan_of(run: Run, clients: int, rounds: int) -> Plan:
+    """Plan the run's privacy with so many rounds more, over so many devices."""
+    e = run.experiment
+    return plan(e.privacy, e.rounds + rounds, e.cohort_size(clients), clients, e.aggregation.weights)
+
+
+def on_the_server(privacy: Plan, origin: Origin) -> Plan:
+    """Return what of a run's privacy is left for the server:
+
+    noise that each upload brings along is not added here again.
+
+    Raises `InputError` where devices do not clip or add noise as the plan has it.
+    """
+    terms = origin.learning.release
+    local = privacy.noise if privacy.where == "each upload" else None
+    if (terms.clip, terms.norm) != (privacy.clip, privacy.norm) or terms.scale != (local.scale if local else 0.0):
+        raise InputError(
+            f"the bundle's devices clip at {terms.clip} and add noise of {terms.scale:g}, which is not what "
+            f"{privacy.rounds} rounds need ({privacy.clip} and {local.scale if local else 0.0:g}); set privacy.sigma "
+            "or privacy.scale in place of privacy.epsilon"
+        )
+    if terms.project != privacy.project:
+        raise InputError("the bundle's devices release other projections than the run; export the run again")
+    return privacy if local is None else replace(privacy, noise=None, where="nowhere", clip=None)
+
+
+def without_data(data: str, model: TrainedModel) -> Prepared:
+    """Return a model's users and catalogue by name, of a data set that nobody has any interactions in."""
+    names, users = model.names, len(model.names.users)
+    items, nobodys, never = len(names.items), Ragged.empty(users), np.full(users, -1, np.int32)
+    texts = list(names.texts or names.titles)
+    catalogue = Catalogue(np.array(names.items), list(names.titles), texts, np.zeros(items, np.uint8))
+    none, nobody = np.empty(0, np.int32), np.empty((0, 1), np.int32)
+    dataset = Dataset(
+        data, np.array(names.users), catalogue, none, none, none.astype(np.int64), ("main",), False, nobodys.offsets
+    )
+    split = Split("main", nobodys, nobodys, never, never, np.arange(items, dtype=np.int32), nobody, nobody)
+    return Prepared(dataset, {"main": split}, "", None)
