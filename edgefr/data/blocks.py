@@ -71,6 +71,11 @@ class Block:
         """Return the users with at least one item in that part, ascending, int64 [n]."""
         return np.flatnonzero(self._part(which).counts)
 
+    def held(self, which: Part) -> npt.NDArray[np.int32]:
+        """Return the first item that each of these users has in that part, int32 [n]."""
+        part = self._part(which)
+        return part.values[part.offsets[self.users(which)]]
+
     def statistics(self) -> dict[str, Any]:
         """Return counts for a report, named as in F3CRec's Table 1 where they share a name.
 

@@ -149,6 +149,15 @@ class Met(Stage):
         """Return every client's first session as something to be asked about (FCUCR Fig. 2a)."""
         return self.protocol.at(self.dataset, self.sessions, self.task, self.current(1), FIRST, self.experiment.seed)
 
+    def present(self) -> dict[str, Ragged]:
+        """Give every user's newest training session in order, where clients read sessions."""
+        if not self.windowed:
+            return {}
+        train, users = self.sessions.train, np.flatnonzero(self.sessions.train.counts)
+        newest = train.values[train.offsets[users + 1] - 1]
+        own = {"items": self.sessions.items.take(newest), "times": self.sessions.times.take(newest)}
+        return {f"session.{n}": Ragged.from_sorted(users[p.rows], p.values, len(train)) for n, p in own.items()}
+
     # --- models ---------------------------------------------------------------------------------------------------
 
     def model(self, run: Training) -> Model:
