@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr import data
-from edgefr.data.blocks import Block, Blocks
+from edgefr.data.blocks import Block
 from edgefr.data.interactions import Dataset
-from edgefr.data.protocols import Split
-from edgefr.data.sessions import Sessions, SessionsProtocol
+from edgefr.data.sessions import Sessions
+from edgefr.data.split import Split
 from edgefr.experiment import Experiment
-from privacy.errors import InputError
 
 Progress = Callable[[str, int, int, str], None]
 Vectors = npt.NDArray[np.float32]
@@ -51,45 +50,28 @@ class Text:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Training starts from this."""
+    """Training starts from this: what a protocol made of a data set, and texts for methods that read."""
 
     dataset: Dataset
     splits: dict[str, Split]
     protocol: str
-    text: Text | None
+    text: Text | None = None
     blocks: tuple[Block, ...] = ()
     sessions: Sessions | None = None
 
     @property
     def train_split(self) -> Split:
-        """The split whose rounds are federated: "source" of a cross-domain task, else "main"."""
-        return self.splits.get("source") or self.splits["main"]
+        """The split whose rounds are federated: "source" of a cross-domain task, else the only one."""
+        return next(iter(self.splits.values()))
 
 
 def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress: Progress | None = None) -> Prepared:
     """Load the data, split it by the protocol, and encode the catalogue if the method reads text."""
     dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
-    needs_text, protocol = experiment.row.needs_text, experiment.protocol
-    loaded = dataset
-    if isinstance(protocol, Blocks | SessionsProtocol):
-        dataset = protocol.restrict(dataset)
-    text = read(experiment, dataset.catalogue.text, device, progress) if needs_text else None
-    if isinstance(protocol, Blocks):
-        how = protocol.increment_split or ("random" if experiment.fidelity == "paper" else "chronological")
-        protocol = protocol.model_copy(update={"increment_split": how})
-        blocks = protocol.apply(dataset, experiment.seed, how)
-        empty = [block.name for block in blocks if not (len(block.users("valid")) and len(block.users("test")))]
-        if empty:
-            raise InputError(
-                f"nobody in block {empty[0]} has enough items to be tested; ask for fewer protocol.increments, "
-                "a smaller protocol.base or more data"
-            )
-        return Prepared(dataset, {}, protocol.describe(dataset), text, blocks)
-    if isinstance(protocol, SessionsProtocol):
-        split, sessions = protocol.apply(dataset, experiment.seed)
-        return Prepared(dataset, {"main": split}, protocol.describe(loaded), text, sessions=sessions)
-    splits: dict[str, Split] = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
-    return Prepared(dataset, splits, protocol.describe(dataset), text)
+    prepared = experiment.protocol.entry.cut(experiment, dataset)
+    if not experiment.row.needs_text:
+        return prepared
+    return replace(prepared, text=read(experiment, prepared.dataset.catalogue.text, device, progress))
 
 
 def read(experiment: Experiment, texts: list[str], device: str, progress: Progress | None = None) -> Text:

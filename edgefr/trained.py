@@ -21,7 +21,6 @@ import numpy.typing as npt
 import torch
 
 from edge.ragged import Ragged
-from edgefr.data.blocks import Blocks
 from edgefr.engine.aggregate import restricted
 from edgefr.experiment import Experiment
 from edgefr.measure import joined
@@ -124,7 +123,7 @@ def open_model(run: Run) -> Saved:
         shared=parts.shared,
         private=parts.private,
         names=Names(names["users"], names["items"], names["titles"], names.get("texts", names["titles"])),
-        seen=past if isinstance(experiment.protocol, Blocks) else own,  # of blocks, who learned in an earlier one too
+        seen=past if experiment.protocol.entry.hands_on else own,  # who learned in an earlier stage too
         own=own,
         history=_rows(tensors, "session.items") if windowed else past if program.needs_history else None,
         times=_rows(tensors, "session.times") if windowed else None,

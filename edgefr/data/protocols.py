@@ -1,35 +1,32 @@
 """A protocol says which interactions train, which are held out, and what a held-out item is ranked against.
 
-Owns: leave-one-out, within a domain and across two, and the choice among all protocols. Does not own: scores and
+Owns: leave-one-out, within a domain and across two. Does not own: other protocols (`edgefr.protocols`), scores and
 metrics. A protocol is part of a result: `describe` is printed with every number.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr import purposes
-from edgefr.data.blocks import Blocks
 from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset
 from edgefr.data.order import repeats
-from edgefr.data.sessions import SessionsProtocol
 from edgefr.data.split import Items, Split
+from edgefr.protocol import ProtocolSettings
 from privacy import keyed
 from privacy.errors import InputError, unknown
-
-__all__ = ["CrossDomain", "LeaveOneOut", "ProtocolSettings", "SessionsProtocol", "Split"]
 
 _ROWS_AT_ONCE = 1 << 18
 
 
-class LeaveOneOut(BaseModel):
+class LeaveOneOut(ProtocolSettings):
     """This is leave-one-out by time: the newest item is the test, the second newest the validation item.
 
     Both are ranked against `negatives` sampled items or against the whole pool; ask
@@ -39,7 +36,6 @@ class LeaveOneOut(BaseModel):
     99
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: Literal["leave-one-out"] = "leave-one-out"
     negatives: int = Field(99, ge=1, description="sampled items each held-out item is ranked against (items)")
     min_interactions: int = Field(
@@ -57,7 +53,7 @@ class LeaveOneOut(BaseModel):
         return f"leave-one-out by {_clock(dataset)}; {_rules(self.negatives, self.min_interactions)}"
 
 
-class CrossDomain(BaseModel):
+class CrossDomain(ProtocolSettings):
     """This is TransFR's cross-domain task (TransFR §4.1):
 
     learn in `source`, recommend in `target` to users who are in both.
@@ -67,7 +63,6 @@ class CrossDomain(BaseModel):
     items (train and validation). Cold start trains on nothing of the target.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: Literal["cross-domain"] = "cross-domain"
     source: str = Field(description="the domain that is learned from")
     target: str = Field(description="the domain that is recommended in")
@@ -106,9 +101,6 @@ class CrossDomain(BaseModel):
             f"domain; all {self.source} users train, overlapping users are tested in {self.target} with "
             f"their {self.source} train and validation items as history; {rules}"
         )
-
-
-ProtocolSettings = Annotated[LeaveOneOut | CrossDomain | Blocks | SessionsProtocol, Field(discriminator="name")]
 
 
 def _clock(dataset: Dataset) -> str:

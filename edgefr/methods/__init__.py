@@ -155,7 +155,6 @@ METHODS.register(
             "backbone": "fedmf",
             "strategy": "f3crec",
             "protocol": {"name": "blocks"},
-            "evaluation": {"k": [20], "full_ranking_users": 100_000, "curve_users": 100_000},
         },
     )
 )

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgefr.data import load
 from edgefr.data.interactions import Kinds
-from edgefr.data.protocols import ProtocolSettings
+from edgefr.protocol import ProtocolSettings
 from edgefr.data.sessions import SessionsProtocol
 from edgefr.experiment import load_experiment
 from edgefr.metrics import evaluate
