@@ -64,7 +64,8 @@ def test_a_protocol_of_ones_own_runs_to_bundles(tmp_path: Path) -> None:
     assert found["protocol"] == "swapped, rarely True"
     asked = usual["validation"]["main"]["popularity"]
     assert found["references"]["swapped"]["popularity"] == pytest.approx(asked)
-    assert found["metrics"] and found["bundles"]
+    assert found["metrics"]
+    assert found["bundles"]
     with pytest.raises(InputError, match=r"unknown protocol 'swapped' \(known: blocks, cross-domain, leave-one-out"):
         ran(tmp_path / "gone", "protocol.name=swapped")
 
