@@ -38,7 +38,7 @@ class Protocol(ABC):
     settings: type[ProtocolSettings]
     reads: frozenset[str]
     own: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = MappingProxyType({})
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     hands_on: bool = False
     counts_examples: bool = False
     validates_once: bool = False
