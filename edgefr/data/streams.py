@@ -1,4 +1,4 @@
-"""Two choices of protocol sessions: which session a client meets in a round, and what a target is ranked against."""
+"""These tables are choices of protocol sessions: which one is met in a round, and what a target is ranked against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocols that ship: each in a file of its own, and one line here."""
+"""Each protocol that ships is in a file of its own, and registered by one line here."""
 
 from edgefr.protocol import PROTOCOLS
 from edgefr.protocols.blocks import OverBlocks

@@ -1,4 +1,4 @@
-"""Blocks of time as a protocol (F3CRec §5.1): a stage per block, each learned from what the one before handed on."""
+"""Blocks of time are a protocol (F3CRec §5.1): a stage per block, each learned from what the one before handed on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OverBlocks(Protocol):
-    """A base block and equal increments, each split per user."""
+    """This cuts a base block and equal increments, each split per user."""
 
     name = "blocks"
     settings = Blocks

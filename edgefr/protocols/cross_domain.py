@@ -1,4 +1,4 @@
-"""TransFR's cross-domain task as a protocol: leave-one-out twice, learned in one domain and tested in both."""
+"""TransFR's cross-domain task is a protocol: leave-one-out twice, learned in one domain and tested in both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from edgefr.protocols.leave_one_out import ByLeavingOneOut
 
 
 class AcrossDomains(ByLeavingOneOut):
-    """What is learned in one domain is recommended in another, to users who are in both."""
+    """Clients learn in one domain; those who are in another too are recommended items there."""
 
     name = "cross-domain"
     settings = CrossDomain

@@ -1,4 +1,4 @@
-"""Leave-one-out as a protocol: rounds over one split, then local training and tests."""
+"""Leave-one-out is a protocol: rounds over one split, then local training and tests."""
 
 from __future__ import annotations
 
