@@ -1,4 +1,4 @@
-"""Each protocol that ships is in a file of its own, and registered by one line here."""
+"""These lines are the table of protocols that ship: each is in a file of its own."""
 
 from edgefr.protocol import PROTOCOLS
 from edgefr.protocols.blocks import OverBlocks
