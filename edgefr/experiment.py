@@ -33,6 +33,7 @@ from privacy.errors import InputError
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from privacy.table import Choice
+from privacy.trust import TRUSTS
 
 KINDS = ("name", "rule")
 """Keys that say of what kind a section is, so that another kind's defaults mean nothing to it."""
@@ -85,8 +86,11 @@ class Experiment(Section):
         except ValidationError as error:
             location, problem = first_fault(error, self.row.settings)
             raise fault(problem, "model", *location) from None
-        if self.aggregation.entry.personal != (self.row.name == "gpfedrec"):
-            raise fault("rule graph is gpfedrec's, and gpfedrec has no other", "aggregation", "rule")
+        if self.aggregation.entry.personal != self.row.answered:
+            theirs = " or ".join(name for name, row in METHODS.items() if row.answered)
+            raise fault(
+                f"rules with an answer for each client are {theirs}'s, which has no other", "aggregation", "rule"
+            )
         self.protocol.entry.check(self)
         self._check_rule()
         self._check_examples()
@@ -97,7 +101,7 @@ class Experiment(Section):
             raise fault(refused[1], *refused[0])
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
             raise fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
-        if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
+        if self.privacy.mechanism != "none" and self.aggregation.by_size:
             raise fault(
                 "size sends each client's number of examples, which privacy.mechanism does not protect; use uniform",
                 "aggregation",
@@ -152,7 +156,7 @@ class Experiment(Section):
             raise fault(problem, "privacy", "at_least")
         if self.privacy.clip is None:
             return
-        if self.privacy.trust == "central":
+        if not TRUSTS[self.privacy.trust].sees_uploads:
             problem = "the server sees single prototypes, which noise on a sum does not hide; use local"
             raise fault(problem + ", or set model.prototypes=none", "privacy", "trust")
         if self.prototypes.asked:

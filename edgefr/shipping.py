@@ -74,6 +74,7 @@ def export_run(
 
 def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> TextEncoders | None:
     """Make the run's encoder and its smaller students ready for bundles; None where items are not read as text."""
+    from cloud.pooling import POOLINGS
     from edgefr.students import students_of
     from export.encoders import TextEncoders
 
@@ -84,7 +85,7 @@ def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> Tex
     students: dict[str, Path] = {}
     if e.export.students:
         students = students_of(encoder, texts, e.export.students, how, e.seed, run.path / "students", progress)
-    return TextEncoders(encoder, how.pooling, how.max_tokens, students, e.export.vocabulary)
+    return TextEncoders(encoder, POOLINGS[how.pooling], how.max_tokens, students, e.export.vocabulary)
 
 
 def limits_of(spec: FleetFile, name: str) -> ClassLimits:
@@ -117,6 +118,7 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
     DP-SGD.
     """
     from edge.learning import ReleaseRecord, ReplayRecord
+    from edge.replay import PICKS
     from edgefr.engine.optimisers import RULES
     from edgefr.methods.f3crec.memory import rule_of
     from export.learning import LearningSpec
@@ -128,7 +130,7 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
         return None
     if e.prototypes is not None and e.privacy.clip is not None:  # a device does not clip what it tells of a session
         return None
-    if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
+    if how.anchored or how.remembers not in ("nothing", "best") or not PICKS[how.replays].on_device:
         return None
     resolved = plan(e.privacy, max(e.total_rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
     noise = resolved.noise if resolved.where == "each upload" else None

@@ -25,6 +25,8 @@ from edgefr.engine.aggregate import restricted
 from edgefr.experiment import Experiment
 from edgefr.measure import joined
 from edgefr.methods.given import Given
+from edgefr.methods.transfr.parts import CLIENTS
+from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.model import Model
 from edgefr.run import Run
 from export.model import HeldOut, Names, TrainedModel
@@ -85,7 +87,7 @@ def save_model(run: Run, sim: Training) -> None:
     write_json(run.path / "checkpoint" / "names.json", names)
     if sim.prepared.text is not None:
         _link(sim.prepared.text.folder, run.path / "encoder")
-    if sim.experiment.model.get("client") == "lora":
+    if isinstance(sim.experiment.settings, TransFRSettings) and CLIENTS[sim.experiment.settings.client].reads:
         write_peft(run.path / "adapters" / "lora", model.shared, sim.experiment.model["lora_alpha"], base="encoder")
 
 
