@@ -26,7 +26,7 @@ from privacy.table import Table
 
 if TYPE_CHECKING:
     from privacy.guarantee import Event
-    from privacy.settings import NoiseSettings, PrivacySettings
+    from privacy.settings import NoiseSettings, PrivacySettings, Trust
 
 Floats = npt.NDArray[np.float64]
 
@@ -80,7 +80,7 @@ class Mechanism(ABC):
 
     name: str
     settings: type[PrivacySettings] | None
-    trusts: tuple[str, ...]
+    trusts: tuple[Trust, ...]
     guarantees: bool
     unknown: str
     citation: str

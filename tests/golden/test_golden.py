@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from edgefr import protocol
+from edgefr.data.protocols import ProtocolSettings
 from edgefr.methods import METHODS
 from edgefr.methods.f3crec.strategies import STRATEGIES
 from tests.export.worlds import student
@@ -45,7 +45,8 @@ def test_everything_that_can_be_run_is_here() -> None:
 
 
 def test_every_protocol_is_asked() -> None:
-    assert protocol.PROTOCOLS.keys() == PROTOCOLS.keys()
+    protocols = get_args(get_args(ProtocolSettings)[0])
+    assert {kind.model_fields["name"].default for kind in protocols} == PROTOCOLS.keys()
 
 
 @pytest.mark.parametrize("part", ["tensors", "metrics", "ledger", "epsilon", "clock"])

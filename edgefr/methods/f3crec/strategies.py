@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from edge.replay import PICKS
 from privacy.table import Table
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 class Strategy:
     """A strategy is one row.
 
-    `remembers`: what clients keep at the end of a block; `replays`: which of it enters a round (`edge.replay.PICKS`).
+    `remembers`: what clients keep at the end of a block; `replays`: which of it enters a round.
 
     `remembers`: "best" items by their own model (F3CRec Eq. 1), training "errors" (RLP2), or best items of two
     "proxies" (SPP). `anchored`: a term pulls parameters to those of the previous block (Reg). `server`: values of the
@@ -30,7 +29,7 @@ class Strategy:
     name: str
     about: str
     remembers: Literal["nothing", "best", "errors", "proxies"] = "nothing"
-    replays: str = "all"
+    replays: Literal["all", "adaptive", "discrepancy"] = "all"
     anchored: bool = False
     server: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,7 +45,7 @@ class Strategy:
         out = {"reg_weight"} if self.anchored else set()
         if self.remembers != "nothing":
             out |= {"list_size", "kd_weight", "kd_reduction"}
-        out |= PICKS[self.replays].reads
+        out |= {"shift_scale"} if self.replays == "adaptive" else set()
         return frozenset(out | ({"proxy_rate"} if self.remembers == "proxies" else set()))
 
     def keeping(self) -> type[Keeping]:

@@ -62,9 +62,8 @@ class GPFedRec(LocalProgram):
         return batch.own(tensors["scorer.weight"])
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
-        table = {"graph": "received.item", "global": "item"}[self.settings.recommends]
-        if table != "item":
-            vectors = batch.rows(tensors[table])
+        if self.settings.recommends == "graph":
+            vectors = batch.rows(tensors["received.item"])
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
