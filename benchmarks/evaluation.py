@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from edge.ragged import Ragged
-from edgefr.data.protocols import Split
+from edgefr.data.split import Split
 from edgefr.engine.scoring import ModelScorer
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings

@@ -153,10 +153,11 @@ def prepare(folder: Path) -> None:
 
 def quantised(folder: Path) -> None:
     """The encoder in int8 at folder/encoder.i8.onnx, as bundles carry it."""
+    from cloud.pooling import POOLINGS
     from export.graphs import encoder_graph, load_encoder
     from export.weights import beside, stored_as
 
-    module = load_encoder(folder / "bert", "mean")
+    module = load_encoder(folder / "bert", POOLINGS["mean"].pool)
     graph = stored_as("i8", encoder_graph(folder / "bert", module, module.words, module.longest), folder)
     small, large = beside(graph, "encoder.i8.onnx.data")
     (folder / "encoder.i8.onnx").write_bytes(small)

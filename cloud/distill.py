@@ -16,6 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,9 @@ from cloud import purposes, quality
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
 from cloud.encode import vectors_of
 from cloud.folder import digest, open_config, open_model, open_tokenizer, save, usable_device
-from cloud.init_from_teacher import start_from_teacher
-from cloud.losses import attention_loss, state_loss
-from cloud.seeded import seeded
+from cloud.losses import TERMS, Lesson
 from cloud.settings import DistillSettings, EncodeSettings
+from cloud.starts import STARTS
 from cloud.student import layer_map, new_student, student_config
 from cloud.teacher import resolve
 from cloud.train import Plan, Progress, train
@@ -52,17 +52,6 @@ class Student:
     digest: str
     report: dict[str, Any]
     cached: bool
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """This is what the teacher says of one batch: states [texts, L, f'] and the mapped layers' attention."""
-
-    ids: Tensor
-    mask: Tensor
-    embedding: Tensor
-    attention: tuple[Tensor, ...]
-    last_hidden: Tensor
 
 
 def distill(
@@ -124,7 +113,8 @@ def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
 
 
 def _place(cache_dir: Path, teacher: Path, settings: DistillSettings, corpus_digest: str) -> Path:
-    named = [RECIPE, digest(teacher), corpus_digest, settings.model_dump(exclude={"teacher"})]
+    left_out = {"teacher"} if settings.terms else {"teacher", "terms"}  # students keep the place they had
+    named = [RECIPE, digest(teacher), corpus_digest, settings.model_dump(exclude=left_out)]
     return Path(cache_dir) / f"student-{hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]}"
 
 
@@ -146,13 +136,8 @@ def _start(
     embeddings = teacher.get_input_embeddings().weight  # type: ignore[operator]
     device = embeddings.device
     student = new_student(config, settings.seed).to(device)
-    if settings.init == "teacher":
-        counts = np.bincount(tokens.values, minlength=config.vocab_size)
-        first = start_from_teacher(student, teacher, layers, torch.from_numpy(counts))
-    else:
-        with seeded(settings.seed, purposes.PROJECTION):
-            first = torch.randn(config.hidden_size, embeddings.shape[1]) * config.hidden_size**-0.5
-    names = ["embedding", "last_hidden"] if settings.last_hidden_weight else ["embedding"]
+    first = STARTS[settings.init].start(settings, student, teacher, layers, tokens)
+    names = [name for name, term in TERMS.items() if term.projects and term.weighed(settings)]
     return student, {name: nn.Parameter(first.to(device, copy=True)) for name in names}
 
 
@@ -190,7 +175,7 @@ def _terms(
     student: nn.Module, projections: Mapping[str, Tensor], settings: DistillSettings, device: str
 ) -> Callable[[Lesson], tuple[Tensor, dict[str, Tensor]]]:
     """Return a function that gives the loss of a batch, and its terms by name (`attention` is the sum over layers)."""
-    weights = settings.layer_weights or [1.0] * (settings.layers + 1)
+    weights = {name: list(term.weighed(settings)) for name, term in TERMS.items()}
 
     def terms(lesson: Lesson) -> tuple[Tensor, dict[str, Tensor]]:
         with _half(device):
@@ -200,21 +185,21 @@ def _terms(
                 output_attentions=True,
                 output_hidden_states=True,
             )
-        mask, named = lesson.mask, {}
-        projected = out.hidden_states[0].float() @ projections["embedding"]
-        named["embedding"] = state_loss(projected, lesson.embedding.float(), mask)
-        pairs = zip(out.attentions, lesson.attention, strict=True)
-        by_layer = [attention_loss(mine.float(), its.float(), mask) for mine, its in pairs]
-        weighted = [w * value for w, value in zip(weights[1:], by_layer, strict=True)]
-        total = weights[0] * named["embedding"] + torch.stack(weighted).sum()  # TransFR Eq. 1
-        named["attention"] = torch.stack(by_layer).sum()
-        if "last_hidden" in projections:
-            projected = out.last_hidden_state.float() @ projections["last_hidden"]
-            named["last_hidden"] = state_loss(projected, lesson.last_hidden.float(), mask)
-            total = total + settings.last_hidden_weight * named["last_hidden"]
-        return total, {name: value.detach() for name, value in named.items()}
+        named, sums = {}, []
+        for name in (name for name, weight in weights.items() if weight):
+            parts = TERMS[name].errors(out, lesson, partial(_projected, projections.get(name)))
+            named[name] = torch.stack(list(parts)).sum().detach()
+            sums.append(torch.stack([w * part for w, part in zip(weights[name], parts, strict=True)]).sum())
+        return reduce(torch.add, sums), named  # TransFR Eq. 1
 
     return terms
+
+
+def _projected(projection: Tensor | None, states: Tensor) -> Tensor:
+    """Return states times a term's own W."""
+    if projection is None:
+        raise ValueError("a term that projects says so, and this one does not")
+    return states @ projection
 
 
 def _half(device: str) -> torch.autocast:

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 import torch
-from torch import Tensor
 
 from cloud.batches import by_length, checked, digest_of, padded, tokenise
 from cloud.folder import digest, open_model, open_tokenizer, usable_device
+from cloud.pooling import POOLINGS
 from cloud.settings import EncodeSettings
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -80,15 +80,7 @@ def vectors_of(
         for number, rows in enumerate(batches):
             ids, mask = padded(tokens, rows, str(model.device))
             states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-            out[filled[rows]] = pool(states, mask, settings.pooling).float().cpu().numpy()
+            out[filled[rows]] = POOLINGS[settings.pooling].pool(states, mask).float().cpu().numpy()
             if progress is not None:
                 progress("encode", number + 1, len(batches), f"{int(filled[rows].size)} texts")
     return out
-
-
-def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """Return one vector per text [texts, f] from token states [texts, L, f]; `mask` [texts, L] is 0 at padding."""
-    if pooling == "cls":
-        return states[:, 0]  # TransFR Eq. 11
-    weight = mask.unsqueeze(-1).to(states.dtype)
-    return (states * weight).sum(1) / weight.sum(1)

@@ -27,14 +27,12 @@ import torch
 from torch import Tensor
 
 from cloud.fusion import fused
-from cloud.search import Clusters, exact, library
+from cloud.index import INDEXES
+from cloud.search import Clusters, exact
 from cloud.settings import KnowledgeSettings
 from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]
-
-EXACT_MOST = 100_000
-"""Prototypes up to which `index: auto` compares with all."""
 
 SPARE = 8
 """Candidates beyond the k asked for: float32 products choose them, float64 cosines rank them."""
@@ -86,8 +84,7 @@ class KnowledgeBase:
         """Make an empty base on `device`. Raises `InputError` for index faiss where it is not installed."""
         if width < 1:
             raise ValueError(f"a prototype has at least 1 number, got width {width}")
-        if settings.index == "faiss":
-            library()
+        INDEXES[settings.index].ready()
         self.width, self.settings, self.device = width, settings, torch.device(device)
         self.round, self.refused, self.lone = 0, 0, 0
         self._used = 0  # rows that were ever written: the base is the first of each array
@@ -229,11 +226,17 @@ class KnowledgeBase:
 
     def _candidates(self, places: Tensor, units: Tensor, count: int) -> list[Tensor]:
         """Return rows that may be among the nearest `count`, as pieces int64 [c, m] along the queries, -1 for none."""
-        owner, queries = self._owner[: self._used], units.float()
-        live = len(self)
-        if self.settings.index == "exact" or (self.settings.index == "auto" and live <= EXACT_MOST) or not live:
-            owners = torch.from_numpy(owner).to(self.device)
-            return exact(queries, places, self._vectors[: self._used], self._lengths[: self._used], owners, count)
+        index = INDEXES[self.settings.index if len(self) else "exact"]
+        return index.search(self, places, units.float(), count)
+
+    def among_all(self, places: Tensor, queries: Tensor, count: int) -> list[Tensor]:
+        """Return the rows nearest to each query of the clients `places` by comparing with all, see `cloud.index`."""
+        owners = torch.from_numpy(self._owner[: self._used]).to(self.device)
+        return exact(queries, places, self._vectors[: self._used], self._lengths[: self._used], owners, count)
+
+    def in_clusters(self, places: Tensor, queries: Tensor, count: int) -> list[Tensor]:
+        """Return rows near to each query of the clients `places` in the nearest clusters, see `cloud.index`."""
+        owner, live = self._owner[: self._used], len(self)
         if self._clusters is None or live >= 2 * self._clustered:
             self._cluster(owner)
         assert self._clusters is not None

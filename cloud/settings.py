@@ -5,8 +5,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from cloud.fusion import FUSIONS
+from cloud.index import INDEXES
+from cloud.losses import TERMS
+from cloud.pooling import POOLINGS
 from cloud.rule import RULES
-from privacy.belongs import Settings
+from cloud.starts import STARTS
+from privacy.belongs import Settings, named_in
 from privacy.table import Choice, Table
 
 
@@ -48,7 +52,10 @@ class DistillSettings(_Settings):
         description="weight of the squared error of projected last hidden states; 0: Eq. 1 alone, which "
         "never trains the last layer's output",
     )
-    init: Literal["teacher", "random"] = Field(
+    terms: dict[Annotated[str, named_in(TERMS)], Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict, description="weights of further terms of the loss, by name; none ships with edgefr"
+    )
+    init: Annotated[str, named_in(STARTS)] = Field(
         "teacher",
         description="first weights: the teacher's embeddings and mapped layers, by truncated SVD; or random ones",
     )
@@ -67,13 +74,16 @@ class DistillSettings(_Settings):
                 f"layer_weights needs {self.layers + 1} numbers (embedding, then {self.layers} layers), "
                 f"got {len(self.layer_weights)}"
             )
+        for name in self.terms:
+            if TERMS[name].weights is not None:
+                raise ValueError(f"terms has weights of further terms, and {name} has a setting of its own: drop it")
         return self
 
 
 class EncodeSettings(_Settings):
     """These settings say how a text becomes one vector."""
 
-    pooling: Literal["cls", "mean"] = Field(
+    pooling: Annotated[str, named_in(POOLINGS)] = Field(
         "mean",
         description="'cls': the first token's state (TransFR Eq. 11); 'mean': the mean over all tokens",
     )
@@ -133,13 +143,18 @@ class AggregationSettings(Choice):
     )
 
     @property
+    def by_size(self) -> bool:
+        """Say whether a client counts by its number of training interactions, which it then has to tell."""
+        return {"uniform": False, "size": True}[self.weights]
+
+    @property
     def is_sum(self) -> bool:
         """Say whether the rule needs only the sum of clipped updates, which noise and guarantees are made for."""
         return bool(self.entry.is_sum)
 
     @model_validator(mode="after")
     def _weights_that_are_known(self) -> Self:
-        if self.weights == "size" and not self.is_sum:
+        if self.by_size and not self.is_sum:
             raise ValueError(
                 f"weights=size cannot go with rule={self.rule}: a hostile client could claim any size; use uniform"
             )
@@ -177,7 +192,7 @@ class KnowledgeSettings(Choice):
     least_clients: int = Field(
         1, ge=1, description="an answer made of fewer other clients than this is zeros; 1: as published, any answer"
     )
-    index: Literal["exact", "faiss", "auto"] = Field(
+    index: Annotated[str, named_in(INDEXES)] = Field(
         "auto",
         description="exact: compares with all; faiss: with the nearest clusters (needs the extra faiss); "
         "auto: exact up to 100,000 prototypes, then faiss",

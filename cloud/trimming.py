@@ -43,10 +43,11 @@ def _trimmed_rows(rows: Rows, clients: int, shape: torch.Size, cut_of: Cut, amon
     """The same for a table of sparse updates: a client that is not listed for a row counts as 0, or not at all."""
     items, _, values = rows
     present = torch.bincount(items, minlength=shape[0])
-    zeros = clients - present if among == "cohort" else torch.zeros_like(present)
+    whole = {"changed": False, "cohort": True}[among]
+    zeros = clients - present if whole else torch.zeros_like(present)
     cut = cut_of(present + zeros)
     left = present + zeros - 2 * cut
-    share = torch.ones_like(left) if among == "cohort" else present / clients
+    share = torch.ones_like(left) if whole else present / clients
     owner, starts = items.sort().values, torch.cumsum(present, 0) - present
     rank = torch.arange(len(items), device=items.device) - starts[owner]
     out = []

@@ -35,7 +35,7 @@ from edge.learning import Learning
 from edge.limits import Limits
 from edge.model import Model
 from edge.ragged import Ragged
-from edge.replay import Replay, Rule, best, ranks
+from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.sampling import Sampler
 from edge.signature import Trusted
 from edge.state import PREVIOUS, State, Store
@@ -401,7 +401,7 @@ class Device:
         rule = Rule(how.picks, how.list_size, how.shift_scale, how.weight, how.reduction, learning.seed)
         lists, labels = state.tensors["memory.items"][None], state.tensors["memory.labels"][None]
         now = None
-        if how.picks != "all":
+        if PICKS[how.picks].draw is not None:
             pool = self.catalogue.offered_items
             places = np.where(lists >= 0, np.searchsorted(pool, np.maximum(lists, 0)), -1)
             now = ranks(self._round_scores(learning, state)[None, pool], places)

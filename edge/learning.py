@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model
 
 from edge.optimiser import BETA_2
 from edge.records import Inside, Record
+from edge.replay import PICKS
 from privacy.errors import InputError
 from privacy.mechanism import law_of
 
@@ -43,10 +44,19 @@ class PhaseRecord(Record):
     beta_2: float = Field(BETA_2, gt=0, lt=1, description="Adam's decay of the second moment")
 
 
+def picked_here(picks: str) -> str:
+    """Return the name of a way to pick that this device knows. Raises `InputError` for any other."""
+    if not PICKS[picks].on_device:
+        raise InputError(f"picks {picks} needs what no bundle carries; the run should keep its devices from learning")
+    return picks
+
+
 class ReplayRecord(Record):
     """This says how what was learned in earlier blocks is replayed (F3CRec §4.2)."""
 
-    picks: Literal["all", "adaptive"] = Field(description="all of the list, or as many as the taste is steady")
+    picks: Annotated[str, AfterValidator(picked_here)] = Field(
+        description="all of the list; adaptive: as many as the taste is steady"
+    )
     list_size: Annotated[int, Field(ge=1)] = Field(description="items remembered of a block")
     shift_scale: Annotated[float, Field(ge=0)] = Field(description="how fast the memory shrinks with the shift")
     weight: Annotated[float, Field(ge=0)] = Field(description="weight of replayed examples")

@@ -19,7 +19,6 @@ SCHEMA: Literal["edgefr.bundle/2"] = "edgefr.bundle/2"
 
 Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private", "step"]
 TableType = Literal["i8", "f16", "f32", "i32"]
-Pooling = Literal["cls", "mean"]
 
 
 class File(Record):
@@ -84,7 +83,7 @@ class Encoder(Record):
     hidden: int = Field(ge=1, description="width of the Transformer")
     vocabulary: int = Field(ge=1, description="pieces that it knows")
     width: int = Field(ge=1, description="values of a text vector")
-    pooling: Pooling = Field(description="how token vectors become one vector; part of the graph")
+    pooling: str = Field(min_length=1, max_length=100, description="how token vectors become one; part of the graph")
     max_tokens: int = Field(ge=3, description="longer texts are cut to so many tokens")
 
 

@@ -9,8 +9,8 @@ Arrays have one row per client and one column per remembered item, best first; -
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,10 @@ import numpy.typing as npt
 from edge import purposes
 from edge.ragged import Ragged
 from privacy import keyed
+from privacy.table import Table
 
 Ints = npt.NDArray[np.int64]
 Lists = npt.NDArray[np.int32]
-Picks = Literal["all", "adaptive", "discrepancy"]
 Floats = npt.NDArray[np.float32]
 
 
@@ -115,34 +115,71 @@ def best(scores: Floats, size: int) -> tuple[Ints, Floats]:
 class Rule:
     """A rule says which of the remembered items enter a round, and with what weight.
 
-    `picks`: "all" of the list; "adaptive": as many as the client's taste is steady (F3CRec Eq. 2-4); "discrepancy":
-    `list_size` of them, the likelier the further they have fallen (SPP). `weight` and `reduction`: a client's replayed
-    examples weigh `weight` in all ("mean") or each ("sum"). `shift_scale` is Eq. 3's epsilon. `seed` keys the draws.
+    `picks` names an entry of `PICKS`. `weight` and `reduction`: a client's replayed examples weigh `weight` in all
+    ("mean") or each ("sum"). `shift_scale` is Eq. 3's epsilon. `seed` keys the draws.
     """
 
-    picks: Picks
+    picks: str
     list_size: int
     shift_scale: float
     weight: float
-    reduction: Literal["mean", "sum"]
+    reduction: str
     seed: int
 
     def chosen(self, lists: Lists, now: Ints | None, clients: Ints, number: int) -> npt.NDArray[np.bool_]:
-        """Say what enters round `number`, bool [C, N]; `now` [C, N] are today's ranks ("all" does not need them)."""
-        if self.picks == "all" or now is None:
+        """Say what enters round `number`, bool [C, N]; `now` [C, N] are today's ranks (None where nothing is drawn)."""
+        draw = PICKS[self.picks].draw
+        if draw is None:
             return lists >= 0
-        keys = keyed.fold(keyed.key(self.seed, purposes.REPLAY, number), clients)
-        sizes = (lists >= 0).sum(axis=1)
-        if self.picks == "adaptive":
-            return without_replacement(keys, lists, memory_sizes(preference_shift(now), sizes, self.shift_scale))
-        then = np.arange(now.shape[1]) % self.list_size + 1
-        fallen = np.maximum(now - then, 0)  # places lost since a proxy ranked it
-        return without_replacement(keys, lists, np.minimum(sizes, self.list_size), np.log1p(fallen) + 1e-6)
+        if now is None:
+            raise ValueError(f"picks {self.picks} draws by today's ranks, and got none")
+        return draw(self, lists, now, keyed.fold(keyed.key(self.seed, purposes.REPLAY, number), clients))
 
     def replay(self, lists: Lists, labels: Floats, chosen: npt.NDArray[np.bool_]) -> Replay:
         """Return the chosen items as soft-labelled examples (F3CRec Eq. 5, 6)."""
         counts = chosen.sum(axis=1)
         items = Ragged(lists[chosen], np.concatenate([[0], np.cumsum(counts)]))
-        size = self.weight / (counts[items.rows] if self.reduction == "mean" else 1.0)
+        size = self.weight / REDUCTIONS[self.reduction](counts[items.rows])
         weight = np.broadcast_to(np.asarray(size, np.float32), items.values.shape)
         return Replay(items, labels[chosen], np.ascontiguousarray(weight))
+
+
+REDUCTIONS: Mapping[str, Callable[[Ints], Ints]] = {"mean": lambda counts: counts, "sum": np.ones_like}
+"""What a replayed example's weight is divided by, where its client replays `counts` of them."""
+
+
+@dataclass(frozen=True)
+class Picks:
+    """A way to pick from what is remembered has a name; `draw(rule, lists, now, keys)` says what enters a round.
+
+    bool [C, N], of lists [C, N] with today's ranks `now` [C, N] and a key per client; None: the whole list does, and no
+    ranks are needed. `reads`: the settings of learning over blocks that it alone reads. `on_device`: whether a bundle
+    may ask a device for it.
+    """
+
+    name: str
+    draw: Callable[[Rule, Lists, Ints, npt.NDArray[np.uint64]], npt.NDArray[np.bool_]] | None
+    on_device: bool
+    reads: frozenset[str] = frozenset()
+
+
+def _adaptive(rule: Rule, lists: Lists, now: Ints, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """As many as the client's taste is steady (F3CRec Eq. 2-4)."""
+    sizes = memory_sizes(preference_shift(now), (lists >= 0).sum(axis=1), rule.shift_scale)
+    return without_replacement(keys, lists, sizes)
+
+
+def _discrepancy(rule: Rule, lists: Lists, now: Ints, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """As many as one list has, the likelier the further they have fallen (SPP)."""
+    then = np.arange(now.shape[1]) % rule.list_size + 1
+    fallen = np.maximum(now - then, 0)  # places lost since a proxy ranked it
+    sizes = np.minimum((lists >= 0).sum(axis=1), rule.list_size)
+    return without_replacement(keys, lists, sizes, np.log1p(fallen) + 1e-6)
+
+
+PICKS: Table[Picks] = Table("picks", Picks)
+"""Which remembered items can enter a round."""
+
+PICKS.register(Picks("all", None, on_device=True))
+PICKS.register(Picks("adaptive", _adaptive, on_device=True, reads=frozenset({"shift_scale"})))
+PICKS.register(Picks("discrepancy", _discrepancy, on_device=False))

@@ -117,7 +117,7 @@ def make(
         rows = {name: (items, values * np.float32(factor)) for name, (items, values) in rows.items()}
     if terms.noise is not None:
         update, rows = _noised(terms, update, rows, tables, generator)
-    count = examples if terms.weights == "size" else None
+    count = {"uniform": None, "size": examples}[terms.weights]
     facts = (trained.steps, trained.planned, not sound, factor != 1.0, trained.stopped)
     sent = prototype if sound and prototype is not None and np.isfinite(prototype).all() else None
     return ClientUpdate(bundle, number, update, rows, count, *facts, prototype=sent)

@@ -8,7 +8,6 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgefr.data import Dataset
     from edgefr.data import load as load_data
     from edgefr.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from privacy.errors import InputError
 
 _HOMES = {
-    "Dataset": "edgefr.data.interactions",
     "Experiment": "edgefr.experiment",
     "FleetFile": "edgefr.fleet",
     "InputError": "privacy.errors",
@@ -33,7 +31,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "Dataset",
     "Experiment",
     "FleetFile",
     "InputError",

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import readers
+from edgefr.protocol import PROTOCOLS
 from privacy.belongs import default_of, unread_fields
 
 if TYPE_CHECKING:
@@ -54,22 +55,14 @@ def _strategy_row(name: str) -> Row:
     )
 
 
-def _of_blocks(e: Experiment) -> bool:
-    return e.protocol.name == "blocks"
-
-
-def _has_released_code(e: Experiment) -> bool:
-    """Say whether any value follows from `fidelity`."""
-    if _of_blocks(e):
-        return e.protocol.increment_split is None or bool(e.row.between_blocks)  # type: ignore[union-attr]
-    return bool(e.own.released)
+def _protocol_row(name: str) -> Row:
+    """Return the row of a setting that is read over some protocols alone."""
+    owners = " or ".join(protocol.name for protocol in PROTOCOLS.values() if name in protocol.own)
+    reads: Callable[[Experiment], bool] = lambda e: name in e.protocol.entry.own  # noqa: E731
+    return Row((name,), f"protocol {owners}", reads, _protocol, f"protocol.name={owners}")
 
 
 ROWS: tuple[Row, ...] = (
-    Row(
-        ("sessions",), "protocol sessions", lambda e: e.protocol.name == "sessions", _protocol, "protocol.name=sessions"
-    ),
-    Row(("continual", "evaluation.keep_blocks"), "protocol blocks", _of_blocks, _protocol, "protocol.name=blocks"),
     *(_strategy_row(name) for name in ContinualSettings.model_fields if readers(name)),
     Row(
         ("knowledge",),
@@ -81,7 +74,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         ("knowledge.replace",),
         "protocol.stream cyclic",
-        lambda e: getattr(e.protocol, "stream", None) == "cyclic",
+        lambda e: e.protocol.returns,
         lambda e: "no session comes back",
         "protocol.stream=cyclic",
     ),
@@ -107,7 +100,7 @@ ROWS: tuple[Row, ...] = (
         lambda e: "privacy.mechanism is none",
         "privacy.mechanism",
     ),
-    Row(("fidelity",), "methods whose released code differs", _has_released_code, _method),
+    Row(("fidelity",), "methods whose released code differs", lambda e: e.protocol.entry.released(e), _method),
 )
 """In the order in which they are asked: the first that does not read a setting says why."""
 
@@ -118,7 +111,8 @@ def unread(experiment: Experiment) -> dict[Path, str]:
     Example: ``unread(load_experiment(overrides=["method=fedmf"]))["encoder",]``
     """
     out: dict[Path, str] = {}
-    for row in ROWS:
+    read_over_some = dict.fromkeys(name for protocol in PROTOCOLS.values() for name in protocol.own)
+    for row in (*map(_protocol_row, read_over_some), *ROWS):
         if not row.reads(experiment):
             mend = f", or set {row.mend}" if row.mend else ""
             for name in row.names:

@@ -14,28 +14,26 @@ from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 from cloud.rule import RULES
 from cloud.rules.temporal_mean import TemporalMeanSettings
 from cloud.settings import AggregationSettings, KnowledgeSettings
 from edgefr.belongs import first_refused
-from edgefr.data.blocks import Blocks
-from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
-from edgefr.data.sessions import SessionsProtocol
 from edgefr.documents import Document
 from edgefr.engine.backends import BACKENDS
-from edgefr.faults import first_fault
+from edgefr.faults import fault, first_fault
 from edgefr.methods import METHODS, Method, method
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
 from edgefr.methods.fcucr.settings import FCUCRSettings
+from edgefr.protocol import PROTOCOLS, ProtocolSettings
 from edgefr.sections import EncoderSection, EngineSection, EvaluationSection, ExportSection, Section, SessionsSection
 from privacy.belongs import unread_values
 from privacy.errors import InputError
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from privacy.table import Choice
+from privacy.trust import TRUSTS
 
 KINDS = ("name", "rule")
 """Keys that say of what kind a section is, so that another kind's defaults mean nothing to it."""
@@ -57,7 +55,7 @@ class Experiment(Section):
     fidelity: Literal["paper", "released"] = Field("paper", description="where a paper and its code differ: which one")
     data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, lastfm-2k, amazon, ...")
     data_options: dict[str, Any] = Field(default_factory=dict, description="options of the data set's reader")
-    protocol: ProtocolSettings = Field(default_factory=LeaveOneOut, description="split and candidates")
+    protocol: ProtocolSettings = Field(default_factory=ProtocolSettings, description="split and candidates")
     rounds: int = Field(10, ge=0, le=1_000_000, description="federated rounds (T)")
     local_epochs: int = Field(1, ge=1, le=10_000, description="epochs on a device per round (E)")
     clients_per_round: float = Field(
@@ -81,25 +79,30 @@ class Experiment(Section):
             try:
                 look_up()
             except InputError as error:
-                raise _fault(str(error), field) from None
+                raise fault(str(error), field) from None
         self._check_backbone()
         try:
             self.model = self.row.settings.model_validate(self.model).model_dump()
         except ValidationError as error:
             location, problem = first_fault(error, self.row.settings)
-            raise _fault(problem, "model", *location) from None
-        if self.aggregation.entry.personal != (self.row.name == "gpfedrec"):
-            raise _fault("rule graph is gpfedrec's, and gpfedrec has no other", "aggregation", "rule")
-        self._check_blocks()
+            raise fault(problem, "model", *location) from None
+        if self.aggregation.entry.personal != self.row.answered:
+            theirs = " or ".join(name for name, row in METHODS.items() if row.answered)
+            raise fault(
+                f"rules with an answer for each client are {theirs}'s, which has no other", "aggregation", "rule"
+            )
+        self.protocol.entry.check(self)
+        self._check_rule()
         self._check_examples()
-        self._check_sessions()
+        self._check_reads()
+        self._check_prototypes()
         refused = first_refused(self)
         if refused is not None:
-            raise _fault(refused[1], *refused[0])
+            raise fault(refused[1], *refused[0])
         if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
-            raise _fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
-        if self.privacy.mechanism != "none" and self.aggregation.weights != "uniform":
-            raise _fault(
+            raise fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
+        if self.privacy.mechanism != "none" and self.aggregation.by_size:
+            raise fault(
                 "size sends each client's number of examples, which privacy.mechanism does not protect; use uniform",
                 "aggregation",
                 "weights",
@@ -112,72 +115,66 @@ class Experiment(Section):
         if self.backbone in (None, self.method):
             return
         if "backbone" not in own.defaults:
-            raise _fault(f"{self.method} has its own: drop it, or set method={self.backbone}", "backbone")
+            raise fault(f"{self.method} has its own: drop it, or set method={self.backbone}", "backbone")
         if own.reads != self.row.reads:
             rows = [row for row in METHODS.values() if row.reads == own.reads and "backbone" not in row.defaults]
             fit = ", ".join(row.name for row in rows if not row.own_rows)
-            raise _fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
+            raise fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
 
-    def _check_blocks(self) -> None:
-        """Refuse what only protocol blocks can do, and what it cannot."""
-        if isinstance(self.protocol, Blocks):
-            if self.row.own_rows:
-                raise _fault(f"blocks do not carry the item rows of {self.row.name}'s own clients on", "protocol")
-            if self.continual.patience < self.evaluation.every:
-                problem = f"it counts rounds, and only every {self.evaluation.every}th is measured; use at least that"
-                raise _fault(problem, "continual", "patience")
-            if not self.evaluation.full_ranking_users:
-                raise _fault("blocks are tested by full ranking; use at least 1", "evaluation", "full_ranking_users")
+    def _check_rule(self) -> None:
+        """Refuse a strategy or rule with nothing to look back to, and one whose noise is not accounted for."""
+        looks_back = [name for name, row in PROTOCOLS.items() if row.hands_on]
+        mend = f"set protocol.name={' or '.join(looks_back)}"
+        if self.protocol.name in looks_back:
+            pass
         elif self.strategy != "ft":
-            raise _fault(f"{self.strategy} keeps knowledge between blocks: set protocol.name=blocks", "strategy")
+            raise fault(f"{self.strategy} keeps knowledge between blocks: {mend}", "strategy")
         elif self.aggregation.entry.looks_back:
-            problem = f"{self.aggregation.rule} looks back a block: set protocol.name=blocks"
-            raise _fault(problem, "aggregation", "rule")
+            raise fault(f"{self.aggregation.rule} looks back a block: {mend}", "aggregation", "rule")
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
-            raise _fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
+            raise fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
-    def _check_sessions(self) -> None:
-        """Refuse what only protocol sessions can do, and what it cannot."""
-        streams = isinstance(self.protocol, SessionsProtocol)
-        if self.row.reads == "sessions" and not streams:
-            raise _fault(f"{self.row.name} learns from sessions: set protocol.name=sessions", "protocol")
-        if self.row.reads == "sessions" and "backbone" not in self.row.defaults:
+    def _check_reads(self) -> None:
+        """Refuse a local program that has nothing to read over the protocol, and another's encoder in it."""
+        reads = self.row.reads
+        if reads not in self.protocol.entry.reads:
+            mend = " or ".join(name for name, row in PROTOCOLS.items() if reads in row.reads)
+            raise fault(f"{self.row.name} learns from {reads}: set protocol.name={mend}", "protocol")
+        if reads == "sessions" and "backbone" not in self.row.defaults:
             encoder, what = self.model["encoder"], "method" if self.backbone is None else "backbone"
             if encoder != self.row.name:
-                raise _fault(f"{self.row.name} has its own: drop it, or set {what}={encoder}", "model", "encoder")
-        self._check_prototypes()
+                raise fault(f"{self.row.name} has its own: drop it, or set {what}={encoder}", "model", "encoder")
 
     def _check_prototypes(self) -> None:
         """Refuse what prototypes leave no room for in privacy: the server sees each of them."""
         if self.prototypes is None:
             if self.privacy.prototype_clip is not None:
-                raise _fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
+                raise fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
             return
         if self.privacy.at_least > 1:
             problem = "the server sees every prototype, so a sealed sum hides nobody; set model.prototypes=none"
-            raise _fault(problem, "privacy", "at_least")
+            raise fault(problem, "privacy", "at_least")
         if self.privacy.clip is None:
             return
-        if self.privacy.trust == "central":
+        if not TRUSTS[self.privacy.trust].sees_uploads:
             problem = "the server sees single prototypes, which noise on a sum does not hide; use local"
-            raise _fault(problem + ", or set model.prototypes=none", "privacy", "trust")
+            raise fault(problem + ", or set model.prototypes=none", "privacy", "trust")
         if self.prototypes.asked:
             problem = "every recommendation would send one more prototype, which nothing clips or counts; use false"
-            raise _fault(problem, "model", "asks_when_recommending")
-        returns = isinstance(self.protocol, SessionsProtocol) and self.protocol.stream == "cyclic"
-        if self.knowledge.replace and returns and self.privacy.mechanism != "none":
+            raise fault(problem, "model", "asks_when_recommending")
+        if self.knowledge.replace and self.protocol.returns and self.privacy.mechanism != "none":
             problem = "it tells the server which session comes back, and so how many a client has; use false"
-            raise _fault(problem, "knowledge", "replace")
+            raise fault(problem, "knowledge", "replace")
 
     def _check_examples(self) -> None:
         """Refuse DP-SGD on the device where it is not to be had. Which programs it takes is seen when they are made."""
         if self.privacy.examples is None:
             return
-        if not isinstance(self.protocol, LeaveOneOut | CrossDomain):
+        if not self.protocol.entry.counts_examples:
             problem = f"it is not counted over {self.protocol.name}; use protocol.name=leave-one-out"
-            raise _fault(problem, "privacy", "examples")
+            raise fault(problem, "privacy", "examples")
         if not BACKENDS[self.engine.executor].one_by_one:
-            raise _fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
+            raise fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
 
     @property
     def row(self) -> Method:
@@ -219,14 +216,15 @@ class Experiment(Section):
         """Return a value of `continual` that nobody asked for: the released code's where that is what is run."""
         return self.row.between_blocks.get(name, default) if self.fidelity == "released" else default
 
+    @property
+    def total_rounds(self) -> int:
+        """Return the rounds in which updates leave devices, of all stages."""
+        return self.rounds * self.protocol.learned
+
     def cohort_size(self, clients: int) -> int:
         """Return the clients per round out of `clients`, at least 1."""
         wanted = self.clients_per_round * clients if self.clients_per_round <= 1 else self.clients_per_round
         return max(1, min(clients, round(wanted)))
-
-    def cross_domain(self) -> CrossDomain | None:
-        """Return the cross-domain task, if that is the protocol."""
-        return self.protocol if isinstance(self.protocol, CrossDomain) else None
 
 
 def check_shippable(experiment: Experiment) -> None:
@@ -242,11 +240,6 @@ def check_shippable(experiment: Experiment) -> None:
             "a device's scores know neither its user's history nor popularity: set sessions.history_bonus and "
             "sessions.popularity_weight to 0, or leave bundles out (simulate --no-bundles)"
         )
-
-
-def _fault(problem: str, *at: str | int) -> PydanticCustomError:
-    """Make an error that says what is wrong with the field at a location."""
-    return PydanticCustomError("experiment", "{problem}", {"problem": problem, "at": at})
 
 
 @dataclass(frozen=True)
@@ -327,8 +320,8 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
         _under(document.values, row.released)
     _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
     _under(document.values, row.defaults)
-    if _in_section(changes, document.values, "protocol", "name") == "blocks":
-        _under(document.values, {"evaluation": METHODS["f3crec"].defaults["evaluation"]})
+    protocol = PROTOCOLS.get(str(_in_section(changes, document.values, "protocol", "name")))
+    _under(document.values, protocol.defaults if protocol is not None else {})
     backbone = METHODS.get(chosen("backbone"))
     _under(document.values, backbone.defaults if backbone is not None else {})
     kept = STRATEGIES.get(chosen("strategy"))

@@ -8,10 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
 
 from privacy.errors import unknown
 
 Location = tuple[str | int, ...]
+
+
+def fault(problem: str, *at: str | int) -> PydanticCustomError:
+    """Make an error that a validator raises: what is wrong with the field at a location, and how to mend it."""
+    return PydanticCustomError("experiment", "{problem}", {"problem": problem, "at": at})
 
 
 def describe(error: ValidationError, schema: type[BaseModel], where: Callable[[Location], str] | None = None) -> str:
@@ -30,36 +36,17 @@ def first_fault(error: ValidationError, schema: type[BaseModel]) -> tuple[Locati
 
     A misspelt key comes before what it leaves out.
     """
-    faults = [(_location(e, schema), e) for e in error.errors(include_url=False)]
+    faults = [(_location(e), e) for e in error.errors(include_url=False)]
     faults.sort(key=lambda fault: fault[1]["type"] != "extra_forbidden")
     location, first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return location, _what(first, location, schema) + more
 
 
-def _location(error: Any, schema: type[BaseModel]) -> Location:
-    """Return where the fault is in the document.
-
-    pydantic also names the member of a union ("leave-one-out"), which is not there.
-    """
-    real: list[str | int] = []
-    entered = 0  # parts after which a member has been named
-    unknown_key = 1 if error["type"] == "extra_forbidden" else 0  # it is kept as it was written
-    parts = error["loc"][: len(error["loc"]) - unknown_key]
-    for part in parts:
-        unnamed = isinstance(part, str) and ("-" in part or part.startswith("function"))
-        if unnamed or (len(real) > entered and part in _names_of_members(schema, tuple(real))):
-            entered = len(real)
-        else:
-            real.append(part)
-    return tuple(real) + tuple(error["loc"][len(parts) :]) + tuple(error.get("ctx", {}).get("at", ()))
-
-
-def _names_of_members(schema: type[BaseModel], location: Location) -> set[str]:
-    """Return the `name`s by which the members of a union are told apart; nothing where there is one model."""
-    members = _members_at(schema, location)
-    named = [member for member in members if "name" in member.model_fields]
-    return {tag for member in named for tag in _tags(member, "name")} if len(members) > 1 else set()
+def _location(error: Any) -> Location:
+    """Return where the fault is in the document; pydantic also names the function that found it."""
+    real = tuple(part for part in error["loc"] if not (isinstance(part, str) and part.startswith("function")))
+    return real + tuple(error.get("ctx", {}).get("at", ()))
 
 
 def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:
@@ -68,11 +55,6 @@ def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:
         return "is missing; add it"
     if error["type"] == "extra_forbidden":
         return str(unknown("key", str(location[-1]), _fields_at(schema, location[:-1])))
-    if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        key = error["ctx"]["discriminator"].strip("'")
-        known = sorted(name for member in _members_at(schema, location) for name in _tags(member, key))
-        given = error["input"].get(key) if isinstance(error["input"], dict) else None
-        return f"needs {key}: {' or '.join(known)}" if given is None else str(unknown(key, str(given), known))
     if "problem" in error.get("ctx", {}):
         return str(error["ctx"]["problem"])
     if error["type"] == "value_error":
@@ -88,11 +70,6 @@ def _fields_at(schema: type[BaseModel], location: Location) -> list[str]:
     """Return the keys that the schema knows at a location (those of every member, where it is a union)."""
     models = _members_at(schema, location)
     return sorted({field.alias or name for kind in models for name, field in kind.model_fields.items()})
-
-
-def _tags(model: type[BaseModel], key: str) -> tuple[str, ...]:
-    """Return the values by which a member of a union is told from the others."""
-    return typing.get_args(model.model_fields[key].annotation)
 
 
 def _members_at(schema: type[BaseModel], location: Location) -> list[type[BaseModel]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr import data
-from edgefr.data.blocks import Block, Blocks
+from edgefr.data.blocks import Block
 from edgefr.data.interactions import Dataset
-from edgefr.data.protocols import Split
-from edgefr.data.sessions import Sessions, SessionsProtocol
+from edgefr.data.sessions import Sessions
+from edgefr.data.split import Split
 from edgefr.experiment import Experiment
-from edgefr.methods import METHODS
-from privacy.errors import InputError
 
 Progress = Callable[[str, int, int, str], None]
 Vectors = npt.NDArray[np.float32]
@@ -52,69 +50,28 @@ class Text:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Training starts from this."""
+    """Training starts from this: what a protocol made of a data set, and texts for methods that read."""
 
     dataset: Dataset
     splits: dict[str, Split]
     protocol: str
-    text: Text | None
+    text: Text | None = None
     blocks: tuple[Block, ...] = ()
     sessions: Sessions | None = None
 
     @property
     def train_split(self) -> Split:
-        """The split whose rounds are federated: "source" of a cross-domain task, else "main"."""
-        return self.splits.get("source") or self.splits["main"]
+        """The split whose rounds are federated: "source" of a cross-domain task, else the only one."""
+        return next(iter(self.splits.values()))
 
 
-def prepare(
-    experiment: Experiment,
-    data_dir: Path | None,
-    device: str,
-    progress: Progress | None = None,
-    given: Dataset | None = None,
-) -> Prepared:
-    """Load the data, split it by the protocol, and encode the catalogue if the method reads text.
-
-    `given` is a data set that the caller has, in place of what the experiment names.
-    """
-    needs_text, protocol = experiment.row.needs_text, experiment.protocol
-    if needs_text and given is None and not data.has_texts(experiment.data, data_dir, experiment.data_options):
-        raise _no_texts(experiment, experiment.data)
-    dataset = given or data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
-    if needs_text and not any(dataset.catalogue.text):
-        raise _no_texts(experiment, dataset.name)
-    loaded = dataset
-    if isinstance(protocol, Blocks | SessionsProtocol):
-        dataset = protocol.restrict(dataset)
-    text = read(experiment, dataset.catalogue.text, device, progress) if needs_text else None
-    if isinstance(protocol, Blocks):
-        how = protocol.increment_split or ("random" if experiment.fidelity == "paper" else "chronological")
-        protocol = protocol.model_copy(update={"increment_split": how})
-        blocks = protocol.apply(dataset, experiment.seed, how)
-        empty = [block.name for block in blocks if not (len(block.users("valid")) and len(block.users("test")))]
-        if empty:
-            raise InputError(
-                f"nobody in block {empty[0]} has enough items to be tested; ask for fewer protocol.increments, "
-                "a smaller protocol.base or more data"
-            )
-        return Prepared(dataset, {}, protocol.describe(dataset), text, blocks)
-    if isinstance(protocol, SessionsProtocol):
-        split, sessions = protocol.apply(dataset, experiment.seed)
-        return Prepared(dataset, {"main": split}, protocol.describe(loaded), text, sessions=sessions)
-    splits: dict[str, Split] = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
-    return Prepared(dataset, splits, protocol.describe(dataset), text)
-
-
-def _no_texts(experiment: Experiment, name: str) -> InputError:
-    """Return the error of a method that reads texts where items have none."""
-    others = [row.name for row in METHODS.values() if not row.needs_text and row.reads == experiment.row.reads]
-    own = experiment.data not in data.names()
-    mend = "name a file of items with texts by data_options.items (of a frame: items=), or " if own else ""
-    return InputError(
-        f"{experiment.row.name} reads the texts of items, and '{name}' has none; {mend}choose a method that reads "
-        f"none: --set method={' or '.join(others)}"
-    )
+def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress: Progress | None = None) -> Prepared:
+    """Load the data, split it by the protocol, and encode the catalogue if the method reads text."""
+    dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
+    prepared = experiment.protocol.entry.cut(experiment, dataset)
+    if not experiment.row.needs_text:
+        return prepared
+    return replace(prepared, text=read(experiment, prepared.dataset.catalogue.text, device, progress))
 
 
 def read(experiment: Experiment, texts: list[str], device: str, progress: Progress | None = None) -> Text:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.blocks import Blocks
-from edgefr.data.sessions import SessionsProtocol
 from edgefr.experiment import Experiment, check_shippable
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
@@ -76,6 +74,7 @@ def export_run(
 
 def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> TextEncoders | None:
     """Make the run's encoder and its smaller students ready for bundles; None where items are not read as text."""
+    from cloud.pooling import POOLINGS
     from edgefr.students import students_of
     from export.encoders import TextEncoders
 
@@ -86,7 +85,7 @@ def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> Tex
     students: dict[str, Path] = {}
     if e.export.students:
         students = students_of(encoder, texts, e.export.students, how, e.seed, run.path / "students", progress)
-    return TextEncoders(encoder, how.pooling, how.max_tokens, students, e.export.vocabulary)
+    return TextEncoders(encoder, POOLINGS[how.pooling], how.max_tokens, students, e.export.vocabulary)
 
 
 def limits_of(spec: FleetFile, name: str) -> ClassLimits:
@@ -119,6 +118,7 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
     DP-SGD.
     """
     from edge.learning import ReleaseRecord, ReplayRecord
+    from edge.replay import PICKS
     from edgefr.engine.optimisers import RULES
     from edgefr.methods.f3crec.memory import rule_of
     from export.learning import LearningSpec
@@ -130,10 +130,9 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
         return None
     if e.prototypes is not None and e.privacy.clip is not None:  # a device does not clip what it tells of a session
         return None
-    if how.anchored or how.remembers not in ("nothing", "best") or how.replays == "discrepancy":
+    if how.anchored or how.remembers not in ("nothing", "best") or not PICKS[how.replays].on_device:
         return None
-    rounds = e.rounds * (e.protocol.increments + 1 if isinstance(e.protocol, Blocks) else 1)
-    resolved = plan(e.privacy, max(rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
+    resolved = plan(e.privacy, max(e.total_rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
     noise = resolved.noise if resolved.where == "each upload" else None
     if noise is not None and not law_of(noise.kind).on_device:
         return None
@@ -149,8 +148,8 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
         )
     sessions: dict[str, Any] = {}
     batch_size = e.batch_size
-    if isinstance(e.protocol, SessionsProtocol) and e.row.reads == "sessions":
-        sessions = {"gap_s": round(60 * e.protocol.gap_minutes), "receiver_noise": e.model["receiver_noise"]}
+    if e.row.reads == "sessions":
+        sessions = {"gap_s": e.protocol.pause_s, "receiver_noise": e.model["receiver_noise"]}
         batch_size = e.model["length"] * (1 + e.negatives)  # a window is one batch
     return LearningSpec(
         optimisers={name: rule.step for name, rule in RULES.items()},
@@ -158,7 +157,7 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
         batch_size=batch_size,
         **sessions,
         seed=e.seed,
-        round=rounds,
+        round=e.total_rounds,
         release=ReleaseRecord(
             clip=resolved.clip,
             norm=resolved.norm,

@@ -21,13 +21,13 @@ import numpy.typing as npt
 import torch
 
 from edge.ragged import Ragged
-from edgefr.data.blocks import Blocks
 from edgefr.engine.aggregate import restricted
 from edgefr.experiment import Experiment
 from edgefr.measure import joined
 from edgefr.methods.given import Given
+from edgefr.methods.transfr.parts import CLIENTS
+from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.model import Model
-from edgefr.prepare import Prepared
 from edgefr.run import Run
 from export.model import HeldOut, Names, TrainedModel
 from export.program import LocalProgram
@@ -63,17 +63,18 @@ def save_model(run: Run, sim: Training) -> None:
     """Save what bundles are made of: tensors, item vectors, users' own items, names, and the encoder's folder."""
     from export.peft_format import write_peft
 
-    dataset, model, task = sim.prepared.dataset, sim.final, sim.schedule[-1].task
+    dataset, model, stage = sim.prepared.dataset, sim.final, sim.schedule[-1]
+    task = stage.task
     assert model is not None
     tensors = {_name(name): value.cpu() for name, value in model.flat().items() if not name.startswith("reply.")}
     tensors |= {f"frozen.{name}": value.cpu() for name, value in sim.federation.program.frozen.items()}
-    for name, rows in {"history": task.history, "train": task.train, **_newest_sessions(sim)}.items():
+    for name, rows in {"history": task.history, "train": task.train, **stage.present()}.items():
         tensors[f"{name}.values"] = torch.from_numpy(np.ascontiguousarray(rows.values))
         tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
     tensors["pool"] = torch.from_numpy(np.ascontiguousarray(task.pool))
     tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
-    for name, numbers in zip(("users", "items"), held_out(sim.prepared), strict=True):
-        tensors[f"valid.{name}"] = torch.from_numpy(numbers)
+    tensors["valid.users"] = torch.from_numpy(task.users("valid"))
+    tensors["valid.items"] = torch.from_numpy(task.held("valid").astype(np.int64))
     run.write_tensors("model", tensors)
     catalogue = dataset.catalogue
     names = {
@@ -86,42 +87,13 @@ def save_model(run: Run, sim: Training) -> None:
     write_json(run.path / "checkpoint" / "names.json", names)
     if sim.prepared.text is not None:
         _link(sim.prepared.text.folder, run.path / "encoder")
-    if sim.experiment.model.get("client") == "lora":
+    if isinstance(sim.experiment.settings, TransFRSettings) and CLIENTS[sim.experiment.settings.client].reads:
         write_peft(run.path / "adapters" / "lora", model.shared, sim.experiment.model["lora_alpha"], base="encoder")
 
 
 def _name(name: str) -> str:
     """Tables of clients' own rows are called `rows.*` in the file of a model."""
     return "rows." + name.removeprefix("tables.") if name.startswith("tables.") else name
-
-
-def _newest_sessions(sim: Training) -> dict[str, Ragged]:
-    """Return every user's newest training session, where clients read sessions.
-
-    It is what a device knows of its user's present.
-    """
-    sessions = sim.prepared.sessions
-    if sessions is None or sim.experiment.row.reads != "sessions":
-        return {}
-    some = sessions.train.counts > 0
-    newest = sessions.train.values[sessions.train.offsets[1:][some] - 1]
-    users = np.flatnonzero(some)
-    own = {"items": sessions.items.take(newest), "times": sessions.times.take(newest)}
-    return {f"session.{n}": Ragged.from_sorted(users[kept.rows], kept.values, len(some)) for n, kept in own.items()}
-
-
-def held_out(prepared: Prepared) -> tuple[Ints, Ints]:
-    """Return users with a validation item in what was learned last, and that item (the first of several).
-
-    int64 [n] both.
-    """
-    if prepared.blocks:
-        block = prepared.blocks[-1]
-        users = block.users("valid")
-        return users.astype(np.int64), block.valid.values[block.valid.offsets[users]].astype(np.int64)
-    split = list(prepared.splits.values())[-1]
-    users = split.users("valid")
-    return users.astype(np.int64), split.valid[users].astype(np.int64)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -153,7 +125,7 @@ def open_model(run: Run) -> Saved:
         shared=parts.shared,
         private=parts.private,
         names=Names(names["users"], names["items"], names["titles"], names.get("texts", names["titles"])),
-        seen=past if isinstance(experiment.protocol, Blocks) else own,  # of blocks, who learned in an earlier one too
+        seen=past if experiment.protocol.entry.hands_on else own,  # who learned in an earlier stage too
         own=own,
         history=_rows(tensors, "session.items") if windowed else past if program.needs_history else None,
         times=_rows(tensors, "session.times") if windowed else None,

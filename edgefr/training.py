@@ -74,8 +74,7 @@ class Training:
         """
         schedule = schedule_of(experiment, prepared, devices)
         population = len(np.flatnonzero(schedule[0].task.train.counts))
-        rounds = experiment.rounds * sum(stage.federated for stage in schedule)
-        federation = federate(experiment, prepared, devices, population, rounds, device)
+        federation = federate(experiment, prepared, devices, population, experiment.total_rounds, device)
         fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
         participation = Participation(experiment, federation, fleet, log)
         measured = Measurements(experiment.evaluation, experiment.seed)

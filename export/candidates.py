@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,20 @@ def scoring_work(kit: Kit, variant: Variant) -> Work:
 
 def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:
     """Return what a device reads back from a table that is stored as `dtype`; token numbers as they are."""
-    if dtype in ("f32", "i32"):
-        return table
-    if dtype == "f16":
-        return table_fp16(table).astype(np.float32)
+    return _STORED[dtype](table)
+
+
+def _in_bytes(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     values, scale = table_int8(table)
     return values * scale[:, None]
+
+
+_STORED: Mapping[TableType, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "f32": lambda table: table,
+    "i32": lambda table: table,
+    "f16": lambda table: table_fp16(table).astype(np.float32),
+    "i8": _in_bytes,
+}
 
 
 def _quality(kit: Kit, tables: Tables, texts: Sequence[str], variant: Variant, judge: Judge) -> Quality:

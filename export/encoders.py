@@ -6,10 +6,10 @@ for recommending (`export.quality`) or small enough for a device (`export.varian
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from edge.encoder import TextEncoder, open_encoder
-from edge.manifest import Encoder, Pooling
+from edge.manifest import Encoder
 from export.graphs import TorchEncoder, encoder_graph, load_encoder
 from export.prune import Ints, cap, lengths, prune
 from export.quantise import cosine
@@ -47,6 +47,16 @@ class Form:
     cosine: float | None
     work: Work
     unfit: str | None
+
+
+class Pooling(Protocol):
+    """A pooling makes vectors [..., f] of states [..., L, f] and a mask [..., L]; bundles record its name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pool(self) -> Callable[[Tensor, Tensor], Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ def stage_encoders(stage: Staging, folders: Mapping[str, Path], how: Reading) ->
     own = folders[""]
     if not (own / TOKENIZER).is_file():
         raise InputError(f"{own} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one")
-    encoders = {name: load_encoder(folder, how.pooling) for name, folder in folders.items()}
+    encoders = {name: load_encoder(folder, how.pooling.pool) for name, folder in folders.items()}
     longest = encoders[""].longest
     if not 3 <= how.max_tokens <= longest:
         raise InputError(f"max_tokens must be from 3 to {longest}, what {own} can read; got {how.max_tokens}")
@@ -219,7 +229,7 @@ def _record(encoder: TorchEncoder, label: str, weights: Weights, width: int, poo
         hidden=config.hidden_size,
         vocabulary=encoder.words,
         width=width,
-        pooling=pooling,
+        pooling=pooling.name,
         max_tokens=limit,
     )
 

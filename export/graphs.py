@@ -20,7 +20,7 @@ Owns: what these graphs compute. Does not own: tracing and the gate (`export.tra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,7 @@ from export.batches import Batch, Pairs, Window
 from export.program import LocalProgram, SessionProgram
 from export.trace import Shape, constants_of, example_rows, filled, gate, hold, trace
 from privacy import keyed
-from privacy.errors import InputError, unknown
+from privacy.errors import InputError
 
 VECTORS = "vectors"  # the table of finished item vectors, of clients that read texts
 SIZES = (
@@ -266,41 +266,36 @@ def score_graph(program: LocalProgram, tensors: Collection[str] | None = None) -
 
 
 class TorchEncoder(torch.nn.Module):
-    """This is a transformers model and its pooling: ids, mask int64 [B, L] -> vectors [B, hidden].
+    """This is a transformers model and a pooling of its states: ids, mask int64 [B, L] -> vectors [B, hidden].
 
     `words` is the size of its vocabulary, `longest` the most tokens it can read.
     """
 
-    def __init__(self, model: Any, pooling: str) -> None:
+    def __init__(self, model: Any, pool: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
-        self.model, self._pooling = model, pooling
+        self.model, self._pool = model, pool
         self.words, self.longest = int(model.config.vocab_size), int(model.config.max_position_embeddings)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-        if self._pooling == "cls":
-            return hidden[:, 0]
-        weight = mask.unsqueeze(-1).to(hidden.dtype)
-        return (hidden * weight).sum(1) / weight.sum(1)
+        return self._pool(hidden, mask)
 
 
-def load_encoder(folder: Path, pooling: str) -> TorchEncoder:
+def load_encoder(folder: Path, pool: Callable[[Tensor, Tensor], Tensor]) -> TorchEncoder:
     """Load the text encoder in a transformers folder, in fp32 for inference.
 
-    `pooling` "cls" takes the first token's vector, "mean" the mean over the mask. Raises `InputError` for a
-    folder that does not load and for another pooling.
+    `pool` makes vectors [B, f] of states [B, L, f] and the mask [B, L]. Raises `InputError` for a folder that does not
+    load.
     """
     from safetensors import SafetensorError
     from transformers import AutoModel
 
-    if pooling not in ("cls", "mean"):
-        raise unknown("pooling", pooling, ("cls", "mean"))
     try:
         with _no_bars():
             model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True)
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError(f"{folder} does not load as a transformers folder: {str(error).splitlines()[0]}") from error
-    return TorchEncoder(model.eval().float(), pooling)
+    return TorchEncoder(model.eval().float(), pool)
 
 
 @contextmanager
@@ -323,7 +318,7 @@ def encoder_graph(folder: Path, module: torch.nn.Module, words: int, longest: in
     `module` is the encoder from `folder`, which knows `words` pieces and reads at most `longest` of them. Raises
     `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
 
-    >>> encoder = load_encoder(Path("student"), "mean")  # doctest: +SKIP
+    >>> encoder = load_encoder(Path("student"), POOLINGS["mean"].pool)  # doctest: +SKIP
     >>> encoder_graph(Path("student"), encoder, encoder.words, encoder.longest)  # doctest: +SKIP
     """
 

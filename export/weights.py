@@ -52,6 +52,8 @@ def stored_as(weights: Weights, graph: Any, scratch: Path) -> Any:
         _rewrite(out, "Gather", _int8_table)
         _rewrite(out, "MatMul", _nibble_matrix)
         out.opset_import.add(domain=CONTRIB, version=1)
+    elif weights != "f32":
+        raise ValueError(f"weights are stored as {', '.join(WEIGHTS)}, not as {weights}")
     return out
 
 

@@ -1,7 +1,7 @@
 """This clips a client's whole update. Owns norms and factors; the caller multiplies its own tensors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +33,21 @@ def joint_norms(parts: Sequence[npt.ArrayLike], norm: Norm) -> Floats:
     """
     flat = [np.abs(np.asarray(part, dtype=np.float64)).reshape(len(np.asarray(part)), -1) for part in parts]
     with np.errstate(over="ignore", invalid="ignore"):
-        if norm == "l1":
-            return np.sum([part.sum(axis=1) for part in flat], axis=0)
-        largest = np.max([part.max(axis=1, initial=0.0) for part in flat], axis=0)
-        unit = np.where(largest > 0, largest, 1.0)  # values are divided by it, so that no square leaves the range
-        squares = np.sum([np.square(part / unit[:, None]).sum(axis=1) for part in flat], axis=0)
-        return np.where(np.isfinite(largest), largest * np.sqrt(squares), largest)
+        return _JOINT[norm](flat)
+
+
+def _l1(parts: Sequence[Floats]) -> Floats:
+    return np.asarray(np.sum([part.sum(axis=1) for part in parts], axis=0))
+
+
+def _l2(parts: Sequence[Floats]) -> Floats:
+    largest = np.max([part.max(axis=1, initial=0.0) for part in parts], axis=0)
+    unit = np.where(largest > 0, largest, 1.0)  # values are divided by it, so that no square leaves the range
+    squares = np.sum([np.square(part / unit[:, None]).sum(axis=1) for part in parts], axis=0)
+    return np.where(np.isfinite(largest), largest * np.sqrt(squares), largest)
+
+
+_JOINT: Mapping[str, Callable[[Sequence[Floats]], Floats]] = {"l1": _l1, "l2": _l2}
 
 
 def clip_factors(norms: npt.ArrayLike, bound: float) -> Floats:

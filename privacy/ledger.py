@@ -12,7 +12,7 @@ Owns: counts and their guarantee, as arrays and columns. Does not own: files, wh
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,11 @@ from privacy.accounting import Guarantee, composed
 from privacy.budget import Budget, distinct
 from privacy.errors import InputError
 from privacy.guarantee import Event
+from privacy.trust import Adjacency
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Adjacency = Literal["replace-one", "zero-out"]
 MOST_CLIENTS = 10**8
 COLUMNS = (*(name for name in Event.__dataclass_fields__ if name != "sampling"), "client", "releases", "refused")
 """Columns of ledger.parquet: one row per client and event. Its metadata are `Ledger.facts`."""
@@ -51,7 +51,7 @@ class Ledger:
             raise InputError(f"delta must be between 0 and 1, got {delta}")
         if not budget > 0:
             raise InputError(f"a privacy budget must be above 0, got {budget}")
-        if adjacency not in ("replace-one", "zero-out"):
+        if adjacency not in get_args(Adjacency):
             raise InputError(f"adjacency must be replace-one or zero-out, got {adjacency!r}")
         self.delta, self.adjacency, self.budget, self.run = float(delta), adjacency, float(budget), run
         self.events: list[Event] = []

@@ -26,7 +26,7 @@ from privacy.table import Table
 
 if TYPE_CHECKING:
     from privacy.guarantee import Event
-    from privacy.settings import NoiseSettings, PrivacySettings, Trust
+    from privacy.settings import NoiseSettings, PrivacySettings
 
 Floats = npt.NDArray[np.float64]
 
@@ -80,7 +80,7 @@ class Mechanism(ABC):
 
     name: str
     settings: type[PrivacySettings] | None
-    trusts: tuple[Trust, ...]
+    trusts: tuple[str, ...]
     guarantees: bool
     unknown: str
     citation: str

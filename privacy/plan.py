@@ -11,6 +11,7 @@ from privacy.guarantee import Event
 from privacy.mechanism import SAMPLERS, Noise
 from privacy.prototypes import Prototypes
 from privacy.settings import Norm, PrivacySettings
+from privacy.trust import TRUSTS, Adjacency
 
 MOST = 10**12  # rounds and clients of a cohort
 FAR = 64.0  # noise is farther from 0 than so many scales with a probability below 1e-27
@@ -32,7 +33,7 @@ class Plan:
     where: Literal["each upload", "the sum", "nowhere"]
     clip: float | None
     norm: Norm
-    adjacency: Literal["replace-one", "zero-out"]
+    adjacency: Adjacency
     sensitivity: float
     promised: Guarantee
     rounds: int
@@ -117,12 +118,11 @@ def plan(
             f"one release costs an epsilon of {least:.4g}, so nobody could take part with a privacy.budget of "
             f"{settings.budget:g}: raise it, or add more noise"
         )
-    if weights == "size" and math.isfinite(promised.epsilon):
+    if {"uniform": False, "size": True}[weights] and math.isfinite(promised.epsilon):
         raise InputError("size weights are not covered by the clip: with clip and noise set the weights to uniform")
-    where: Literal["each upload", "the sum", "nowhere"] = "each upload" if settings.trust == "local" else "the sum"
     return Plan(
         noise=noise,
-        where=where if noise else "nowhere",
+        where=TRUSTS[settings.trust].where if noise else "nowhere",
         clip=settings.clip,
         norm=settings.norm,
         adjacency=settings.adjacency,
@@ -145,8 +145,10 @@ def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -
         return 1.0
     if sampling != "poisson":
         raise unknown("sampling", sampling, ("fixed", "poisson"))
-    if settings.trust == "local":
-        raise InputError("Poisson sampling amplifies nothing under local trust: the server sees who uploads; use fixed")
+    if TRUSTS[settings.trust].sees_uploads:
+        raise InputError(
+            f"Poisson sampling amplifies nothing under {settings.trust} trust: the server sees who uploads; use fixed"
+        )
     return cohort / clients
 
 

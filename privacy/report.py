@@ -11,14 +11,10 @@ from privacy.ledger import Ledger
 from privacy.mechanism import SAMPLERS, law_of
 from privacy.plan import Plan
 from privacy.settings import PrivacySettings
+from privacy.trust import TRUSTS
 
 WEAK = 10.0
 MEANINGLESS = 50.0
-
-ADVERSARY = {
-    "local": "the server, which sees each noised upload",
-    "central": "whoever sees the broadcasts; the server is trusted, or sums under secure aggregation",
-}
 
 
 def report(
@@ -69,7 +65,7 @@ def report(
         "unit": "client",
         "adjacency": plan.adjacency,
         "trust": settings.trust,
-        "adversary": ADVERSARY[settings.trust],
+        "adversary": TRUSTS[settings.trust].adversary,
         "release": _released(settings, plan),
         "values": dimension,
         "recipients": _recipients(made_of),

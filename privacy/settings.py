@@ -6,7 +6,7 @@ Owns the fields and their rules; `plan` derives the numbers.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -16,9 +16,11 @@ from privacy.errors import InputError
 from privacy.examples import ExampleSettings
 from privacy.mechanism import MECHANISMS, SAMPLERS, Noise, law_of
 from privacy.table import Choice, Table
+from privacy.trust import TRUSTS, Adjacency
 
 Norm = Literal["l1", "l2"]
-Trust = Literal["local", "central"]
+ROUNDED: Mapping[str, Callable[[float], float]] = {"l1": float, "l2": math.sqrt}
+"""Longest vector, by norm, of so many values that are rounded by at most 1 together."""
 
 
 class PrivacySettings(Choice):
@@ -41,7 +43,7 @@ class PrivacySettings(Choice):
         description="law of the noise: none, laplace, discrete-laplace, gaussian; paper-laplace: as papers add it, to "
         "updates nobody clipped",
     )
-    trust: Trust = Field(
+    trust: Annotated[str, named_in(TRUSTS)] = Field(
         "central",
         description="local: each client noises its own upload; central: the server noises the sum once",
     )
@@ -103,8 +105,10 @@ class PrivacySettings(Choice):
 
     @model_validator(mode="after")
     def _has_a_sum(self) -> Self:
-        if self.at_least > 1 and self.trust == "local":
-            raise ValueError("at_least closes a sum, and under local trust the server sees each upload: drop it")
+        if self.at_least > 1 and TRUSTS[self.trust].sees_uploads:
+            raise ValueError(
+                f"at_least closes a sum, and under {self.trust} trust the server sees each upload: drop it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -137,20 +141,14 @@ class PrivacySettings(Choice):
         return None if self.law is None or scale is None else Noise(self.law, scale)
 
     @property
-    def adjacency(self) -> Literal["replace-one", "zero-out"]:
+    def adjacency(self) -> Adjacency:
         """Say which two worlds are compared: a client's data replaced by other data, or its update by zeros."""
-        return "replace-one" if self.trust == "local" else "zero-out"
+        return TRUSTS[self.trust].adjacency
 
     @property
     def sensitivity(self) -> float:
-        """Farthest one client can move what is noised, in `norm`: 2 C local, C central, inf without a clip.
-
-        In the local model another user's data may turn an update of norm C into its opposite; in the central
-        model one client's clipped update is there or is zeros.
-        """
-        if self.clip is None:
-            return math.inf
-        return 2.0 * self.clip if self.trust == "local" else self.clip
+        """Farthest one client can move what is noised, in `norm`: 2 C local, C central, inf without a clip."""
+        return math.inf if self.clip is None else TRUSTS[self.trust].reach * self.clip
 
     def sensitivity_of(self, dimension: int | None) -> float:
         """Return `sensitivity` of a release of `dimension` values, with what rounding to the grid adds to it.
@@ -167,7 +165,7 @@ class PrivacySettings(Choice):
             return self.sensitivity
         if dimension is None:
             raise InputError("rounding to the grid costs by the size of a release: say its dimension")
-        return self.sensitivity + self.step * (dimension if self.norm == "l1" else math.sqrt(dimension))
+        return self.sensitivity + self.step * ROUNDED[self.norm](dimension)
 
 
 class NoiseSettings(PrivacySettings):

@@ -12,7 +12,6 @@ import pytest
 import edgefr
 
 PUBLIC = [
-    "Dataset",
     "Experiment",
     "FleetFile",
     "InputError",

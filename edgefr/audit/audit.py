@@ -13,6 +13,7 @@ from edgefr.prepare import Progress
 from edgefr.run import Run
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
+from privacy.trust import TRUSTS
 
 FEWEST, MOST = 100, 1_000_000
 
@@ -47,17 +48,11 @@ def audit(
         "adjacency": target.plan.adjacency,
         "delta": target.experiment.privacy.delta,
         "rounds": target.rounds,
-        "attacker": ATTACKER[target.experiment.privacy.trust],
+        "attacker": TRUSTS[target.experiment.privacy.trust].attacker,
         "attacks": [finding.row() for finding in found],
     }
     write_json(run.path / FILE, report)
     return report
-
-
-ATTACKER = {
-    "local": "the server, which sees each upload",
-    "central": "somebody who sees the sum and knows all other uploads",
-}
 
 
 def bound(found: Sequence[Finding]) -> float | None:

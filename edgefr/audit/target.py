@@ -20,7 +20,6 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr import purposes
-from edgefr.data.blocks import Blocks
 from edgefr.engine import inline
 from edgefr.engine.aggregate import ShardAggregate, Terms, release, released_values
 from edgefr.engine.backend import Backend, InProcess
@@ -74,8 +73,7 @@ class AttackTarget:
         clients = len(own)
         private = program.init_private(experiment.seed, torch.arange(clients))
         private |= {n: v for n, v in model.private.items() if n in program.specs}
-        blocks = experiment.protocol.increments + 1 if isinstance(experiment.protocol, Blocks) else 1
-        rounds = max(experiment.rounds * blocks, 1)
+        rounds = max(experiment.total_rounds, 1)
         population = int((own.counts > 0).sum())
         # an audit spends nobody's budget, and its rounds have one client
         settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr import purposes
 from edgefr.data.interactions import Dataset, k_core
+from edgefr.protocol import ProtocolSettings
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -27,7 +28,7 @@ Part = Literal["train", "valid", "test"]
 _LEAST = 3  # interactions in a block below which a user only trains
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class Stream(Dataset):
     """This is a data set with one order over all users: `position` int64 [n] is every row's place, 0 the oldest.
 
@@ -71,6 +72,11 @@ class Block:
         """Return the users with at least one item in that part, ascending, int64 [n]."""
         return np.flatnonzero(self._part(which).counts)
 
+    def held(self, which: Part) -> npt.NDArray[np.int32]:
+        """Return the first item that each of these users has in that part, int32 [n]."""
+        part = self._part(which)
+        return part.values[part.offsets[self.users(which)]]
+
     def statistics(self) -> dict[str, Any]:
         """Return counts for a report, named as in F3CRec's Table 1 where they share a name.
 
@@ -101,7 +107,7 @@ class Block:
         return {"train": self.train, "valid": self.valid, "test": self.test}[which]
 
 
-class Blocks(BaseModel):
+class Blocks(ProtocolSettings):
     """Blocks are made by time: a base block D0 and equal increments.
 
     Every user's items of a block are split 80/10/10 (F3CRec §5.1).
@@ -114,7 +120,6 @@ class Blocks(BaseModel):
     (10, 3)
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: Literal["blocks"] = "blocks"
     min_interactions: int = Field(
         10, ge=1, description="users and items with fewer interactions are left out until none is left (interactions)"
@@ -128,6 +133,11 @@ class Blocks(BaseModel):
         description="how a user's items of an increment become train, validation and test; by default as the "
         "experiment's fidelity has it: random in the paper, chronological in the released code",
     )
+
+    @property
+    def learned(self) -> int:
+        """Return the number of blocks, the base block among them."""
+        return 1 + self.increments
 
     def restrict(self, dataset: Dataset) -> Stream:
         """Return the interactions that take part, with users and items renumbered by first appearance in time.
@@ -157,12 +167,12 @@ class Blocks(BaseModel):
         Raises `InputError` when there are too few interactions for that many blocks.
         """
         user, item, users, items = dataset.user, dataset.item, len(dataset.users), len(dataset.catalogue)
-        blocks = 1 + self.increments
+        blocks = self.learned
         number = self._numbers(dataset)
         group = user.astype(np.int64) * blocks + number  # ascends, since a user's rows are in time order
         once = _first(group * items + item)
         ever = _first(user.astype(np.int64) * items + item)
-        chronological = (self.increment_split or increment_split) == "chronological"
+        chronological = {"random": False, "chronological": True}[self.increment_split or increment_split]
         part = np.full(len(user), -1, np.int8)
         part[once] = _parts(group[once], blocks, seed, chronological)
         user_born, item_born = _born(user, number, users, blocks), _born(item, number, items, blocks)
@@ -201,7 +211,7 @@ class Blocks(BaseModel):
         sizes = [floor(share * n)] + [floor((1 - share) * n / self.increments)] * (self.increments - 1)
         if not all(sizes) or sum(sizes) == n:
             raise InputError(
-                f"{n} interactions of '{dataset.name}' are too few for {1 + self.increments} blocks; lower "
+                f"{n} interactions of '{dataset.name}' are too few for {self.learned} blocks; lower "
                 "protocol.min_interactions or protocol.increments, or use more data"
             )
         position = dataset.position if isinstance(dataset, Stream) else _ranks(dataset.time)

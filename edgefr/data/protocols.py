@@ -1,38 +1,34 @@
 """A protocol says which interactions train, which are held out, and what a held-out item is ranked against.
 
-Owns: leave-one-out, within a domain and across two, and the choice among all protocols. Does not own: scores and
+Owns: leave-one-out, within a domain and across two. Does not own: other protocols (`edgefr.protocols`), scores and
 metrics. A protocol is part of a result: `describe` is printed with every number.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr import purposes
-from edgefr.data.blocks import Blocks
 from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset
 from edgefr.data.order import repeats
-from edgefr.data.sessions import SessionsProtocol
 from edgefr.data.split import Items, Split
+from edgefr.protocol import ProtocolSettings
 from privacy import keyed
 from privacy.errors import InputError, unknown
-
-__all__ = ["CrossDomain", "LeaveOneOut", "ProtocolSettings", "SessionsProtocol", "Split"]
 
 _ROWS_AT_ONCE = 1 << 18
 
 
-class LeaveOneOut(BaseModel):
+class LeaveOneOut(ProtocolSettings):
     """This is leave-one-out by time: the newest item is the test, the second newest the validation item.
 
-    Where a data set of single interactions has a split of its own, its test and validation items are these.
     Both are ranked against `negatives` sampled items or against the whole pool; ask
     `edgefr.metrics.evaluate`.
 
@@ -40,7 +36,6 @@ class LeaveOneOut(BaseModel):
     99
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: Literal["leave-one-out"] = "leave-one-out"
     negatives: int = Field(99, ge=1, description="sampled items each held-out item is ranked against (items)")
     min_interactions: int = Field(
@@ -55,10 +50,10 @@ class LeaveOneOut(BaseModel):
 
     def describe(self, dataset: Dataset) -> str:
         """Write one line that says how the numbers beside it were made."""
-        return f"leave-one-out by {_clock(dataset)}; {_rules(dataset, self.negatives, self.min_interactions)}"
+        return f"leave-one-out by {_clock(dataset)}; {_rules(self.negatives, self.min_interactions)}"
 
 
-class CrossDomain(BaseModel):
+class CrossDomain(ProtocolSettings):
     """This is TransFR's cross-domain task (TransFR §4.1):
 
     learn in `source`, recommend in `target` to users who are in both.
@@ -68,7 +63,6 @@ class CrossDomain(BaseModel):
     items (train and validation). Cold start trains on nothing of the target.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: Literal["cross-domain"] = "cross-domain"
     source: str = Field(description="the domain that is learned from")
     target: str = Field(description="the domain that is recommended in")
@@ -101,20 +95,12 @@ class CrossDomain(BaseModel):
 
     def describe(self, dataset: Dataset) -> str:
         """Write one line that says how the numbers beside it were made."""
-        rules = _rules(dataset, self.negatives, self.min_interactions)
+        rules = _rules(self.negatives, self.min_interactions)
         return (
             f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
             f"domain; all {self.source} users train, overlapping users are tested in {self.target} with "
             f"their {self.source} train and validation items as history; {rules}"
         )
-
-
-ProtocolSettings = Annotated[LeaveOneOut | CrossDomain | Blocks | SessionsProtocol, Field(discriminator="name")]
-
-
-def _has_split(dataset: Dataset) -> bool:
-    """Say whether single interactions, not sessions, were released with their parts."""
-    return dataset.part is not None and dataset.session is None
 
 
 def _clock(dataset: Dataset) -> str:
@@ -123,12 +109,9 @@ def _clock(dataset: Dataset) -> str:
     return "position (no clock times; equal positions in file order)"
 
 
-def _rules(dataset: Dataset, negatives: int, min_interactions: int) -> str:
-    held = "newest item = test, second newest = validation"
-    if _has_split(dataset):
-        held = "test and validation items as the data's own split (no validation item: the newest training item)"
+def _rules(negatives: int, min_interactions: int) -> str:
     return (
-        f"{held}, a repeated item counts at its first time; "
+        "newest item = test, second newest = validation, a repeated item counts at its first time; "
         f"users under {min_interactions} items only train; sampled ranking: {negatives} fixed uniform "
         "negatives, listed items the user never had; full ranking: every listed item but the user's own "
         "earlier ones; ties count against the target"
@@ -175,8 +158,6 @@ def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: i
     """Hold out the newest row of a user = test, the one before = validation; users with too few rows have neither."""
     counts = np.bincount(dataset.user[rows], minlength=len(dataset.users))
     last = np.cumsum(counts)[counts >= min_interactions] - 1
-    if _has_split(dataset) and len(last):
-        return _as_split(dataset, rows, counts >= min_interactions)
     if not len(last):
         raise InputError(
             f"no user of '{dataset.name}' has the {min_interactions} different items that the protocol "
@@ -184,32 +165,6 @@ def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: i
         )
     valid, test = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     test[last], valid[last - 1] = True, True
-    return _Held(rows, valid, test)
-
-
-def _as_split(dataset: Dataset, rows: npt.NDArray[np.int64], enough: npt.NDArray[np.bool_]) -> _Held:
-    """Hold out what the data's own split says, of users with `enough` [users]; without a test item they only train."""
-    assert dataset.part is not None
-    user, part = dataset.user[rows], dataset.part[rows]
-    for number, name in ((2, "test"), (1, "validation")):
-        counts = np.bincount(user[part == number], minlength=1)
-        if counts.max() > 1:
-            raise InputError(
-                f"user '{dataset.users[int(counts.argmax())]}' has {counts.max()} rows of {name} in the split of "
-                f"'{dataset.name}', and leave-one-out asks for one; keep one, or set data_options.columns.split=-"
-            )
-    tested = np.zeros(len(dataset.users), bool)
-    tested[user[part == 2]] = True
-    tested &= enough
-    if not tested.any():
-        raise InputError(
-            f"no user of '{dataset.name}' has a test row and enough items; set data_options.columns.split=-"
-        )
-    test, valid = (part == 2) & tested[user], (part == 1) & tested[user]
-    newest = np.full(len(dataset.users), -1)
-    newest[user[~test]] = np.flatnonzero(~test)  # of several rows of a user the last is kept
-    newest[user[valid]] = -1
-    valid[newest[tested & (newest >= 0)]] = True
     return _Held(rows, valid, test)
 
 

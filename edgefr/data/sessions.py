@@ -7,18 +7,21 @@ reads in a round (`edge.sessions`), scores and metrics.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr import purposes
 from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset, Kinds
 from edgefr.data.split import Items, Split, Which
+from edgefr.data.streams import NEGATIVES, STREAMS
+from edgefr.protocol import ProtocolSettings
 from privacy import keyed
+from privacy.belongs import named_in
 from privacy.errors import InputError, unknown
 
 Ints = npt.NDArray[np.int64]
@@ -67,7 +70,7 @@ class Sessions:
         }
 
 
-class SessionsProtocol(BaseModel):
+class SessionsProtocol(ProtocolSettings):
     """This protocol makes sessions by inactivity:
 
     the last one of a user is the test, the second last validates, the others train.
@@ -79,19 +82,18 @@ class SessionsProtocol(BaseModel):
     30.0
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: Literal["sessions"] = "sessions"
     gap_minutes: float = Field(30.0, gt=0, allow_inf_nan=False, description="inactivity that ends a session (minutes)")
     drop: list[str | int] | None = Field(
         None, description="kinds of interaction to leave out, by name or number; by default the data set's own choice"
     )
     negatives: int = Field(100, ge=1, description="sampled items each target is ranked against (items)")
-    candidates: Literal["unseen", "any", "own"] = Field(
+    candidates: Annotated[str, named_in(NEGATIVES)] = Field(
         "unseen",
         description="negatives: unseen, never the user's own training items, as released; any: everything but the "
         "target; own: half of them the user's own training items, so that a repeat has to be told from others",
     )
-    stream: Literal["one-pass", "cyclic"] = Field(
+    stream: Annotated[str, named_in(STREAMS)] = Field(
         "one-pass", description="one-pass: a client meets each session once, in its turn; cyclic: over and over"
     )
     min_length: int = Field(
@@ -100,6 +102,14 @@ class SessionsProtocol(BaseModel):
     min_sessions: int = Field(
         3, ge=3, description="users with fewer sessions are left out, where the protocol cuts them (sessions)"
     )
+
+    @property
+    def returns(self) -> bool:
+        return STREAMS[self.stream].returns
+
+    @property
+    def pause_s(self) -> int:
+        return round(60 * self.gap_minutes)
 
     def restrict(self, dataset: Dataset) -> Dataset:
         """Return the interactions that take part, with the users and items that have some, in the order they had.
@@ -162,18 +172,13 @@ class SessionsProtocol(BaseModel):
         """Write one line that says how the numbers beside it were made; `dataset` as it was loaded."""
         whole = "sessions and parts as released" if dataset.part is not None else self._how(dataset)
         dropped = [] if dataset.kinds is None else [dataset.kinds.names[kind] for kind in self._dropped(dataset.kinds)]
-        negatives = {
-            "unseen": "never the user's own training items, so having had an item tells a repeated target apart",
-            "any": "the user's own training items among them, as rarely as chance has it",
-            "own": f"but {self.negatives // 2} (or all there are) are the user's own training items",
-        }[self.candidates]
-        stream = {"one-pass": "each session is met once, in its turn", "cyclic": "sessions are met over and over"}
+        negatives = NEGATIVES[self.candidates].about(self.negatives)
         return (
             f"{whole}{'; without ' + ', '.join(dropped) if dropped else ''}; last session = test, second last = "
             "validation, the target is its last item and may be a repeat of the user's; held-out items unseen in "
             f"training dropped, then held-out sessions under {_LEAST} items; sampled ranking: {self.negatives} fixed "
             f"uniform negatives out of the items seen in training, {negatives}; full ranking: all of those, nothing "
-            f"left out; ties count against the target; stream {self.stream}: {stream[self.stream]}"
+            f"left out; ties count against the target; stream {self.stream}: {STREAMS[self.stream].about}"
         )
 
     def _mend(self, dataset: Dataset) -> str:
@@ -243,17 +248,18 @@ class SessionsProtocol(BaseModel):
 
         `known` are the users' training items and all of them.
         """
-        train, pool = known
+        (train, pool), kind = known, NEGATIVES[self.candidates]
         users = np.flatnonzero(asked >= 0)
         target = np.where(asked >= 0, items.values[items.offsets[1:][asked] - 1], -1).astype(np.int32)
-        owned = _owned(train, target, self.candidates != "any")
+        owned = _owned(train, target, kind.unseen)
         if len(users):
             check_room(dataset, users, owned.counts[users], len(pool), self.negatives)
         key = keyed.key(seed, purposes.session_candidates(purpose))
         table = drawn(Candidates(key, users, target, owned, (), pool, self.negatives))
-        if self.candidates != "own":
+        own = kind.own(self.negatives)
+        if not own:
             return target, table
-        return target, _with_own(np.asarray(table), train.take(users), self.negatives // 2, keyed.fold(key, users))
+        return target, _with_own(np.asarray(table), train.take(users), own, keyed.fold(key, users))
 
 
 @dataclass(frozen=True)

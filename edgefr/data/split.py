@@ -40,4 +40,11 @@ class Split:
 
     def users(self, which: Which) -> npt.NDArray[np.int64]:
         """Return the users with a held-out item, ascending, int64 [n]."""
-        return np.flatnonzero((self.valid if which == "valid" else self.test) >= 0)
+        return np.flatnonzero(self._targets(which) >= 0)
+
+    def held(self, which: Which) -> Items:
+        """Return the held-out item of each of these users, int32 [n]."""
+        return self._targets(which)[self.users(which)]
+
+    def _targets(self, which: Which) -> Items:
+        return self.valid if which == "valid" else self.test

@@ -32,3 +32,7 @@ class Task(Protocol):
     def users(self, which: Which) -> npt.NDArray[np.int64]:
         """Return the users with held-out items, ascending, int64 [n]."""
         ...
+
+    def held(self, which: Which) -> npt.NDArray[np.int32]:
+        """Return the held-out item of each of these users, the first of several, int32 [n]."""
+        ...

@@ -132,7 +132,7 @@ class ShardAggregate:
 
 def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> ShardAggregate:
     """Sum a shard's updates under `terms`; `sizes` [C] are its clients' numbers of training interactions."""
-    order, own, message = 1 if terms.norm == "l1" else 2, updates.tables, updates.message
+    order, own, message = {"l1": 1, "l2": 2}[terms.norm], updates.tables, updates.message
     norms = updates.norms(len(sizes), order).cpu().numpy()
     kept = norms <= LARGEST  # false for NaN
     updates = updates if kept.all() else _without(updates, kept)

@@ -113,7 +113,7 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
     if bound is not None and (plan.clip is None or plan.norm == "l2"):
         return Terms(bound if plan.clip is None else min(plan.clip, bound), "l2", False, plan.guarantees, step=step)
     each = not aggregation.is_sum
-    return Terms(plan.clip, plan.norm, aggregation.weights == "size", plan.guarantees, each, step=step)
+    return Terms(plan.clip, plan.norm, aggregation.by_size, plan.guarantees, each, step=step)
 
 
 class Federation:

@@ -11,7 +11,7 @@ clip and noise (`privacy.prototypes`).
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from export.program import LocalProgram, SessionProgram, Tensors
 from privacy import keyed
 from privacy.prototypes import Prototypes
 
+Order = Literal["received", "trained"]
+"""Whose prototype is sent, the received encoder's before training or the trained one's after it."""
+
 REPLY = "prototype"
 """The private tensor that holds a client's last answer."""
 
@@ -38,7 +41,9 @@ class Transfer:
     released). In rounds without a transfer (FCUCR Table 5) clients send nothing and keep their answer.
     """
 
-    def __init__(self, base: KnowledgeBase, order: Literal["received", "trained"], terms: Prototypes, seed: int):
+    def __init__(self, base: KnowledgeBase, order: Order, terms: Prototypes, seed: int):
+        if order not in get_args(Order):
+            raise ValueError(f"prototypes are sent as {' or '.join(get_args(Order))}, not as {order}")
         self.base, self.order, self.terms, self.seed = base, order, terms, seed
         self._sent: list[tuple[Clients, Tensor]] = []
 

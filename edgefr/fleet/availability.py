@@ -62,7 +62,7 @@ class AvailabilityProcess:
         """
         pauses = np.zeros(len(clients))
         edge = self.online_until(clients, now) - now  # the end of the spell on in which the work has come so far
-        if self._rule is None or self._rule.work == "fails":
+        if self._rule is None or not {"fails": False, "pauses": True}[self._rule.work]:
             return pauses, edge
         spell = self._spell[clients]
         after = np.flatnonzero((edge >= ends[:, 0]) & (edge < ends[:, 1]) & (edge < limit))

@@ -44,7 +44,7 @@ class Figures:
         self.tail_j = np.array([r.tail_j for r in radios])
         self.runtime_mb = runtime.rss_mb.v
         self.stack = stack_of(spec)
-        calibration = spec.cost.calibration if spec.cost.mode == "host-ratio" else None
+        calibration = spec.cost.calibration if spec.cost.measured else None
         limits = {name: spec.devices[name].memory.app_mb.v for name in classes}
         self.measured = None if calibration is None else MeasuredSteps.of(calibration, limits)
 

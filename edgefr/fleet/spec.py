@@ -267,6 +267,11 @@ class CostModel(_Section):
         None, description="calibration.json of `edgefr calibrate`: a file name, or its content"
     )
 
+    @property
+    def measured(self) -> bool:
+        """Say whether a host measured what steps take."""
+        return {"analytic": False, "host-ratio": True}[self.mode]
+
 
 class FleetFile(_Section):
     """This is the content of devices.yaml."""
@@ -292,7 +297,7 @@ class FleetFile(_Section):
     def _not_calibrated(self) -> tuple[str, str]:
         """Return what host-ratio is missing, and the field to blame."""
         known = self.cost.calibration
-        if self.cost.mode == "analytic":
+        if not self.cost.measured:
             return "", ""
         if known is None:
             return "host-ratio needs cost.calibration, a file that `edgefr calibrate RUN` writes", "mode"

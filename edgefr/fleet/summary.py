@@ -54,7 +54,7 @@ def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
     not listed: they are counted, not modelled.
     """
     device, runtime = spec.devices[name], spec.runtimes[spec.fleet.stack]
-    measured = spec.cost.mode == "host-ratio"
+    measured = spec.cost.measured
     mix = spec.fleet.networks or device.networks
     networks = [spec.networks[n] for n, share in mix.items() if share > 0]
     seconds = {

@@ -35,7 +35,8 @@ class Method:
     name the model after the rounds and after local training (None: the method has none); `ablation`: the folder has
     one, whose stages before anything is learned are measured. `clients` are experiment values that go
     before `defaults`, by the value of `model.client`; `released` go before them where fidelity is released. `own_rows`:
-    item rows differ from client to client, which neither bundles nor blocks can hold. `reads`: whether clients learn
+    item rows differ from client to client, which neither bundles nor blocks can hold. `answered`: the server's rule has
+    an answer for each client, as the program reads it. `reads`: whether clients learn
     from sets of items or from sessions in order. `between_blocks`: what F3CRec's released code does with it as a
     backbone (values of `continual`), where fidelity is released.
     """
@@ -52,6 +53,7 @@ class Method:
     released: Mapping[str, Any] = field(default_factory=dict)
     reads: Literal["items", "sessions"] = "items"
     own_rows: bool = False
+    answered: bool = False
     between_blocks: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, settings: BaseModel, given: Given) -> LocalProgram:
@@ -131,6 +133,7 @@ for _row in (
         needs_text=False,
         stages=("federated", None),
         own_rows=True,
+        answered=True,
     ),
     Method(
         name="fedrap",
@@ -155,7 +158,6 @@ METHODS.register(
             "backbone": "fedmf",
             "strategy": "f3crec",
             "protocol": {"name": "blocks"},
-            "evaluation": {"k": [20], "full_ranking_users": 100_000, "curve_users": 100_000},
         },
     )
 )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from edge.ragged import Ragged
 from edgefr.data.interactions import Progress
-from edgefr.data.protocols import Split
+from edgefr.data.split import Split
 from edgefr.metrics.cutoffs import at_cutoffs
 from privacy.errors import InputError
 

@@ -35,16 +35,6 @@ PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "
 def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the whole summary as JSON values. `seconds`: wall time of the run; `bundles`: one row per device class."""
     e = sim.experiment
-    if sim.prepared.blocks:
-        from edgefr.report.blocks import summarise_blocks
-
-        results = summarise_blocks(sim)
-    else:
-        results = _summarise_stages(sim)
-    if sim.prepared.sessions is not None:
-        from edgefr.report.sessions import summarise_sessions
-
-        results["sessions"] = summarise_sessions(sim)
     return {
         "schema": "edgefr.summary/1",
         "experiment": e.name,
@@ -57,7 +47,7 @@ def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[d
         "protocol": sim.prepared.protocol,
         "seed": e.seed,
         "rounds": e.rounds,
-        **results,
+        **e.protocol.entry.results(sim),
         "privacy": _privacy(sim),
         "fleet": with_fairness(sim.fleet.summary(), sim),
         "engine": _engine(sim, seconds, peak_rss_mb),
@@ -67,7 +57,7 @@ def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[d
     }
 
 
-def _summarise_stages(sim: Training) -> dict[str, Any]:
+def summarise_splits(sim: Training) -> dict[str, Any]:
     """Return the parts that speak of splits and stages of one model."""
     splits = list(sim.prepared.splits)
     stages, full = sim.measured.table(), sim.measured.table(ranking="full")

@@ -15,7 +15,6 @@ from typing import Any
 
 from cloud.rules.mean import MeanSettings
 from edgefr import checkpoint
-from edgefr.data.blocks import Blocks
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.jobs import Failed, in_processes
@@ -80,7 +79,7 @@ def run_all(
     for job in jobs:
         if job not in todo:
             yield job, Run(job.out)
-    over_blocks = [job for job in todo if isinstance(job.experiment.protocol, Blocks)]
+    over_blocks = [job for job in todo if job.experiment.protocol.entry.hands_on]
     bases = list({base_of(j.experiment).model_dump_json(): j for j in over_blocks}.values())
     for job, made in _told("base blocks", bases, in_processes(_make_base, bases, setting, workers), progress):
         if isinstance(made, Failed):

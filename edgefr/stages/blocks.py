@@ -100,7 +100,7 @@ class Learned(Stage):
         known[torch.from_numpy(before.pool.astype(np.int64)).to(f.device)] = True
         tables = [name for name, spec in plain.specs.items() if spec.kind == "rows" and name in best.shared]
         f.previous = {name: (best.shared[name], known) for name in tables}
-        if e.carry == "best":
+        if {"best": True, "last": False}[e.carry]:
             f.shared = {name: value.clone() for name, value in best.shared.items()}
             f.private.update({name: value.clone() for name, value in best.private.items()})
         first = plain.init_shared(e.seed)

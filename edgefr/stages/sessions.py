@@ -26,6 +26,7 @@ from edge.sessions import SessionSampler, Windows, windows
 from edgefr.data.interactions import Dataset
 from edgefr.data.sessions import Sessions, SessionsProtocol
 from edgefr.data.split import Split, Which
+from edgefr.data.streams import STREAMS
 from edgefr.engine.sequences import WindowScorer
 from edgefr.engine.transfer import REPLY
 from edgefr.engine.work import Clients
@@ -53,7 +54,7 @@ def over_sessions(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ..
     assert prepared.sessions is not None
     protocol = cast(SessionsProtocol, experiment.protocol)
     longest = int(prepared.sessions.train.counts.max(initial=0))
-    rounds = experiment.rounds if protocol.stream == "cyclic" else min(experiment.rounds, longest)
+    rounds = experiment.rounds if protocol.returns else min(experiment.rounds, longest)
     patience = experiment.sessions.patience or math.inf
     return (
         Met(
@@ -103,9 +104,7 @@ class Met(Stage):
     def current(self, number: int) -> npt.NDArray[np.int64]:
         """The session each client meets in round `number`, int64 [clients]; -1: none is left, or none can teach."""
         train = self.sessions.train
-        turn = np.full(len(train), number - 1)
-        if self.protocol.stream == "cyclic":
-            turn %= np.maximum(train.counts, 1)
+        turn = STREAMS[self.protocol.stream].turn(number, train.counts)
         some = turn < train.counts
         met = np.full(len(train), -1, np.int64)
         met[some] = train.values[train.offsets[:-1][some] + turn[some]]
@@ -148,6 +147,15 @@ class Met(Stage):
     def first_split(self) -> Split:
         """Return every client's first session as something to be asked about (FCUCR Fig. 2a)."""
         return self.protocol.at(self.dataset, self.sessions, self.task, self.current(1), FIRST, self.experiment.seed)
+
+    def present(self) -> dict[str, Ragged]:
+        """Give every user's newest training session in order, where clients read sessions."""
+        if not self.windowed:
+            return {}
+        train, users = self.sessions.train, np.flatnonzero(self.sessions.train.counts)
+        newest = train.values[train.offsets[users + 1] - 1]
+        own = {"items": self.sessions.items.take(newest), "times": self.sessions.times.take(newest)}
+        return {f"session.{n}": Ragged.from_sorted(users[p.rows], p.values, len(train)) for n, p in own.items()}
 
     # --- models ---------------------------------------------------------------------------------------------------
 

@@ -97,6 +97,10 @@ class Stage(ABC):
     def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
         """Measure the model that the stage ended with, and hand on; returns the model that its users then have."""
 
+    def present(self) -> dict[str, Ragged]:
+        """Give what devices know of their users' present, by name, beside the items of the task."""
+        return {}
+
     def statistics(self) -> dict[str, Any]:
         """Give the counts of the stage's data for a report, where its protocol has some."""
         return {}

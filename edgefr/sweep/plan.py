@@ -164,7 +164,7 @@ class Plan:
         wanted, out = self.ask.search.objective, {}
         for name, experiment in self._first.items():
             known = [f"{kind}@{k}" for kind in _metrics() for k in experiment.evaluation.k]
-            known = known[:1] if experiment.protocol.name == "blocks" else known  # what ends a block's rounds
+            known = known[:1] if experiment.protocol.entry.validates_once else known
             if wanted is not None and wanted not in known:
                 raise unknown("validation metric", wanted, known)
             out[name] = wanted or known[0]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
+import cloud.index
 import cloud.prototypes
 import cloud.search
 from cloud.prototypes import KnowledgeBase
@@ -335,9 +336,9 @@ def test_without_faiss_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     base = filled(KnowledgeSettings(replace=False))
     before = base.answer(np.arange(3), drawn(1, 3, WIDTH))
     assert before.any(1).all()
-    monkeypatch.setattr(cloud.prototypes, "EXACT_MOST", len(base))
+    monkeypatch.setattr(cloud.index, "EXACT_MOST", len(base))
     assert torch.equal(base.answer(np.arange(3), drawn(1, 3, WIDTH)), before)
-    monkeypatch.setattr(cloud.prototypes, "EXACT_MOST", len(base) - 1)
+    monkeypatch.setattr(cloud.index, "EXACT_MOST", len(base) - 1)
     with pytest.raises(InputError, match=r"pip install 'edgefr\[faiss\]'.* or use index exact or a window"):
         base.answer(np.arange(3), drawn(1, 3, WIDTH))
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from edge.ragged import Ragged
 from edgefr.data import load
 from edgefr.data.blocks import Block, Blocks
-from edgefr.data.protocols import ProtocolSettings
+from edgefr.protocol import ProtocolSettings
 from privacy.errors import InputError
 from tests.data.tables import dataset
 

@@ -6,8 +6,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgefr.data import candidates, load, protocols
 from edgefr.data.candidates import Candidates
-from edgefr.data.protocols import CrossDomain, LeaveOneOut, ProtocolSettings
+from edgefr.data.protocols import CrossDomain, LeaveOneOut
 from edgefr.metrics import evaluate, references
+from edgefr.protocol import ProtocolSettings
 from privacy.errors import InputError
 from tests.data.tables import dataset
 

@@ -10,11 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgefr.data import load
 from edgefr.data.interactions import Kinds
-from edgefr.data.protocols import ProtocolSettings
 from edgefr.data.sessions import SessionsProtocol
 from edgefr.experiment import load_experiment
 from edgefr.metrics import evaluate
 from edgefr.prepare import prepare
+from edgefr.protocol import ProtocolSettings
 from privacy.errors import InputError
 from tests.data.tables import dataset
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from cloud.pooling import POOLINGS
 from export.encoders import Form, Reading, encoder_of, stage_encoders, torch_vectors
 from export.graphs import load_encoder
 from export.staging import Staging
@@ -23,7 +24,7 @@ TEXTS = [*worlds.titles(), ""]
 
 
 def reading(vocabulary: int | None = None, max_tokens: int = 32) -> Reading:
-    return Reading("mean", max_tokens, vocabulary, TEXTS)
+    return Reading(POOLINGS["mean"], max_tokens, vocabulary, TEXTS)
 
 
 def staged(root: Path, how: Reading, **students: Path) -> tuple[Staging, dict[str, Form]]:
@@ -38,7 +39,7 @@ def small() -> tuple[Staging, dict[str, Form]]:
 
 
 def expected(texts: list[str], max_tokens: int) -> np.ndarray:
-    return torch_vectors(load_encoder(worlds.student(), "mean"), worlds.student(), texts, max_tokens)
+    return torch_vectors(load_encoder(worlds.student(), POOLINGS["mean"].pool), worlds.student(), texts, max_tokens)
 
 
 def test_vectors_are_those_of_the_whole_model() -> None:
@@ -122,7 +123,7 @@ def test_a_narrow_student_gives_vectors_of_the_items_width(tmp_path: Path) -> No
     assert list(forms)[4:] == ["1x24-f32", "1x24-f16", "1x24-i8", "1x24-i4"]
     record = forms["1x24-f32"].record
     assert (record.hidden, record.layers, record.width) == (24, 1, worlds.WIDTH)
-    plain = torch_vectors(load_encoder(narrow(), "mean"), worlds.student(), worlds.titles(), 16)
+    plain = torch_vectors(load_encoder(narrow(), POOLINGS["mean"].pool), worlds.student(), worlds.titles(), 16)
     mapped = plain @ worlds.weights("projection", (24, worlds.WIDTH)).numpy()
     mapped += worlds.weights("bias", (worlds.WIDTH,)).numpy()
     assert_same(encoder_of(stage, record).encode(worlds.titles()), mapped)

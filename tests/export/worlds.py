@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cloud.pooling import POOLINGS
 from edgefr.methods import METHODS
 from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
@@ -117,7 +118,7 @@ def text() -> torch.Tensor:
     """The student's mean-pooled vectors of the titles, [items, width], one title at a time."""
     from transformers import AutoTokenizer
 
-    tokenizer, module = AutoTokenizer.from_pretrained(student()), load_encoder(student(), "mean")
+    tokenizer, module = AutoTokenizer.from_pretrained(student()), load_encoder(student(), POOLINGS["mean"].pool)
     with torch.no_grad():
         tokens = [tokenizer(title, return_tensors="pt") for title in titles()]
         return torch.cat([module(t["input_ids"], t["attention_mask"]) for t in tokens])
@@ -177,7 +178,7 @@ def export(
     """`export_bundles` of plain values by name, so that a test changes one of them."""
     asked = {name: others.pop(name) for name in ("learning", "rules", "footprints", "progress") if name in others}
     model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
-    text = None if encoder is None else TextEncoders(encoder, pooling, max_tokens)
+    text = None if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
     origin = Provenance(created, provenance, seed, expires_days)
     return export_bundles(out, model, Targets(classes, users_of), origin, text=text, **asked)
 

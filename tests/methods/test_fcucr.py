@@ -164,9 +164,9 @@ def test_a_prototype_is_the_mean_of_the_real_features_or_all_of_them(masked: boo
     """The released encoder has features at padding, which are no part of a mean."""
     features, real = torch.tensor([[8.0, 8.0], [1.0, 2.0], [3.0, 6.0]]), torch.tensor([0.0, 1.0, 1.0])
     mean = plain(personal=True, prototypes="received", masked=masked)
-    assert mean.pooled(features, real).tolist() == [2.0, 4.0]
+    assert mean.form.pooled(features, real).tolist() == [2.0, 4.0]
     whole = plain(personal=True, prototypes="received", pooling="map", masked=masked)
-    assert whole.pooled(features, real).tolist() == [8.0, 8.0, 1.0, 2.0, 3.0, 6.0]
+    assert whole.form.pooled(features, real).tolist() == [8.0, 8.0, 1.0, 2.0, 3.0, 6.0]
     assert plain(personal=True).publish({}, window()) is None
 
 

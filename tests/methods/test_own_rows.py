@@ -179,7 +179,7 @@ def test_what_own_rows_cannot_do_is_said_in_a_line(name: str) -> None:
 
 @pytest.mark.parametrize("overrides", [["method=gpfedrec", "aggregation.rule=mean"], ["aggregation.rule=graph"]])
 def test_the_graph_is_gpfedrecs_and_gpfedrec_has_no_other_rule(overrides: list[str]) -> None:
-    with pytest.raises(InputError, match="rule graph is gpfedrec's"):
+    with pytest.raises(InputError, match="an answer for each client are gpfedrec's"):
         load_experiment(overrides=overrides)
 
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data.protocols import LeaveOneOut, Split
+from edgefr.data.protocols import LeaveOneOut
+from edgefr.data.split import Split
 from edgefr.metrics import Ranking, evaluate, topk
 from privacy.errors import InputError
 from tests.data.tables import dataset

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from edge.ragged import Ragged
-from edge.replay import Picks, Replay, Rule, best, ranks
+from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.sampling import Sampler
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import MEMORY, Clients, without_memory
@@ -40,7 +40,7 @@ class ReplayMemory:
     """Draws the replay of a round from the clients' memories. `pool`: the items that exist, ascending."""
 
     settings: ContinualSettings
-    picks: Picks
+    picks: str
     pool: npt.NDArray[np.int64]
     catalogue: int
     seed: int
@@ -67,7 +67,7 @@ class ReplayMemory:
     def _chosen(
         self, program: LocalProgram, shared: Tensors, own: Tensors, clients: Clients, number: int
     ) -> npt.NDArray[np.bool_]:
-        now = None if self.picks == "all" else self.ranks(program, shared, own)
+        now = None if PICKS[self.picks].draw is None else self.ranks(program, shared, own)
         return self.rule.chosen(own[ITEMS].numpy(), now, clients, number)
 
     def ranks(self, program: LocalProgram, shared: Tensors, own: Tensors) -> npt.NDArray[np.int64]:
@@ -80,7 +80,7 @@ class ReplayMemory:
         return ranks(scorer(np.arange(len(lists)), None), places)
 
 
-def rule_of(settings: ContinualSettings, picks: Picks, seed: int) -> Rule:
+def rule_of(settings: ContinualSettings, picks: str, seed: int) -> Rule:
     """Return the rule by which an experiment's clients replay."""
     return Rule(picks, settings.list_size, settings.shift_scale, settings.kd_weight, settings.kd_reduction, seed)
 

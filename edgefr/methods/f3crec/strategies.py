@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from edge.replay import PICKS
 from privacy.table import Table
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Strategy:
     """A strategy is one row.
 
-    `remembers`: what clients keep at the end of a block; `replays`: which of it enters a round.
+    `remembers`: what clients keep at the end of a block; `replays`: which of it enters a round (`edge.replay.PICKS`).
 
     `remembers`: "best" items by their own model (F3CRec Eq. 1), training "errors" (RLP2), or best items of two
     "proxies" (SPP). `anchored`: a term pulls parameters to those of the previous block (Reg). `server`: values of the
@@ -29,7 +30,7 @@ class Strategy:
     name: str
     about: str
     remembers: Literal["nothing", "best", "errors", "proxies"] = "nothing"
-    replays: Literal["all", "adaptive", "discrepancy"] = "all"
+    replays: str = "all"
     anchored: bool = False
     server: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,7 +46,7 @@ class Strategy:
         out = {"reg_weight"} if self.anchored else set()
         if self.remembers != "nothing":
             out |= {"list_size", "kd_weight", "kd_reduction"}
-        out |= {"shift_scale"} if self.replays == "adaptive" else set()
+        out |= PICKS[self.replays].reads
         return frozenset(out | ({"proxy_rate"} if self.remembers == "proxies" else set()))
 
     def keeping(self) -> type[Keeping]:

@@ -1,4 +1,4 @@
-"""A session program is put together from registered parts: the encoder that reads a window, and the loss of a position.
+"""A session program is put together from registered parts: its encoder, loss, teacher, distillation and prototype.
 
 The tables are here without torch, so that names can be checked before anything heavy is imported.
 """
@@ -14,8 +14,10 @@ from privacy.table import Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefr.methods.fcucr.program import Encoder
+    from edgefr.methods.fcucr.program import FCUCR, Encoder
     from edgefr.methods.fcucr.settings import FCUCRSettings
+    from export.batches import Window
+    from export.program import Tensors
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,58 @@ class PositionLoss:
     load: Callable[[], Callable[[Tensor, Tensor], Tensor]]
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """A teacher has a name; `features(program, tensors, batch)` are what a round's are held to (FCUCR Eq. 3).
+
+    [..., L, d], from the tensors before training; None: nothing is. `kept`: a client keeps the encoder it trained as
+    its next teacher, and has none at first.
+    """
+
+    name: str
+    features: Callable[[FCUCR, Tensors, Window], Tensor | None]
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class DistillWeight:
+    """A weight of the distillation has a name; `weight(own, apart, most)` is it.
+
+    `own` and `apart` [...] are each client's loss and distance to its teacher; `most` is the setting `distill_weight`.
+    """
+
+    name: str
+    weight: Callable[[Tensor, Tensor, float], float | Tensor]
+
+
+@dataclass(frozen=True)
+class PrototypeForm:
+    """A form of prototypes has a name, and says how a window's features [..., L, d] are sent and read.
+
+    `size(dim, length)`: values of a prototype. `pooled(features, real)`: features as one, [..., P]; `real` [..., L] is
+    0 at padding. `spread(reply, length)`: one beside each of the features, [..., L or 1, d].
+    """
+
+    name: str
+    size: Callable[[int, int], int]
+    pooled: Callable[[Tensor, Tensor], Tensor]
+    spread: Callable[[Tensor, int], Tensor]
+
+
 ENCODERS: Table[Backbone] = Table("encoder", Backbone)
 """What can read a window of a session."""
 
 LOSSES: Table[PositionLoss] = Table("loss", PositionLoss)
 """How a position's scores become its error."""
+
+TEACHERS: Table[Teacher] = Table("teacher", Teacher)
+"""Whose features are kept."""
+
+DISTILL_WEIGHTS: Table[DistillWeight] = Table("distill", DistillWeight)
+"""How much the distillation counts beside the loss."""
+
+PROTOTYPE_FORMS: Table[PrototypeForm] = Table("pooling", PrototypeForm)
+"""What a window's prototype is."""
 
 
 def _gru4rec(settings: FCUCRSettings) -> Encoder:
@@ -79,3 +128,32 @@ ENCODERS.register(Backbone("gru4rec", _gru4rec))
 ENCODERS.register(Backbone("tisasrec", _tisasrec))
 LOSSES.register(PositionLoss("bce", _bce))
 LOSSES.register(PositionLoss("softmax", _softmax))
+
+
+def _clamped(own: Tensor, apart: Tensor, most: float) -> Tensor:
+    return (own.detach() / apart.detach().clamp_min(1e-12)).clamp(max=most)
+
+
+def _mean(features: Tensor, real: Tensor) -> Tensor:
+    weight = real / real.sum(-1, keepdim=True).clamp_min(1.0)
+    return (features * weight.unsqueeze(-1)).sum(-2)
+
+
+TEACHERS.register(Teacher("previous_local", lambda program, tensors, batch: program.earlier(tensors, batch), kept=True))
+TEACHERS.register(Teacher("received_global", lambda program, tensors, batch: program.features(tensors, batch)))
+TEACHERS.register(Teacher("none", lambda program, tensors, batch: None))
+
+DISTILL_WEIGHTS.register(DistillWeight("constant", lambda own, apart, most: most))
+DISTILL_WEIGHTS.register(DistillWeight("clamped", _clamped))
+
+PROTOTYPE_FORMS.register(
+    PrototypeForm("mean", lambda dim, length: dim, _mean, lambda reply, length: reply.unsqueeze(-2))
+)
+PROTOTYPE_FORMS.register(
+    PrototypeForm(
+        "map",
+        lambda dim, length: dim * length,
+        lambda features, real: features.flatten(-2),
+        lambda reply, length: reply.unflatten(-1, (length, -1)),
+    )
+)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgefr import purposes
-from edgefr.methods.fcucr.parts import ENCODERS, LOSSES
+from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
 from edgefr.methods.fcucr.prediction import init_prediction, prediction, prediction_shapes
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.given import Given
@@ -54,7 +54,8 @@ class FCUCR(SessionProgram):
 
     def __init__(self, settings: FCUCRSettings, items: int, local_epochs: int):
         self.settings, self.encoder = settings, encoder_of(settings)
-        self.errors = LOSSES[settings.loss].load()
+        self.errors, self.teacher = LOSSES[settings.loss].load(), TEACHERS[settings.teacher]
+        self.distill, self.form = DISTILL_WEIGHTS[settings.distill], PROTOTYPE_FORMS[settings.pooling]
         self.window, self.publishes = settings.length, settings.prototypes
         self.reply = "prototype" if settings.reply else None
         self.frozen: dict[str, Tensor] = {}
@@ -65,7 +66,7 @@ class FCUCR(SessionProgram):
         self.specs |= {name: TensorSpec(shape, "private") for name, shape in own.items()}
         if settings.reply:
             self.specs["prototype"] = TensorSpec((settings.reply,), "private")
-        if settings.teacher == "previous_local":
+        if self.teacher.kept:
             self.specs |= {PREVIOUS + name: TensorSpec(shape, "private") for name, shape in dense.items()}
             self.specs[PREVIOUS + "known"] = TensorSpec((1,), "private")
         trained = ("item", *dense, *own)
@@ -109,23 +110,20 @@ class FCUCR(SessionProgram):
         return self.encoder.encode(own, x, window.label, window.times)
 
     def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
-        """Return the teacher's features [..., L, d], fixed for the round (FCUCR Eq. 3); `tensors` as before training.
+        """Return the teacher's features [..., L, d], fixed for a round (FCUCR Eq. 3); `tensors` as before training."""
+        return self.teacher.features(self, tensors, batch)
 
-        A client's previous encoder reads item vectors as received: a device does not keep a second table of them.
+    def earlier(self, tensors: Tensors, batch: Window) -> Tensor:
+        """Return the features [..., L, d] of the encoder that the client trained last.
+
+        It reads item vectors as received: a device does not keep a second table of them.
         """
-        if self.settings.teacher == "none":
-            return None
-        if self.settings.teacher == "received_global":
-            return self.features(tensors, batch)
-        return self.features({**tensors, **self._previous(tensors)}, batch)
-
-    @staticmethod
-    def _previous(tensors: Tensors) -> dict[str, Tensor]:
-        return {n.removeprefix(PREVIOUS): v for n, v in tensors.items() if n.startswith(PREVIOUS + "encoder.")}
+        own = {n.removeprefix(PREVIOUS): v for n, v in tensors.items() if n.startswith(PREVIOUS + "encoder.")}
+        return self.features({**tensors, **own}, batch)
 
     def remember(self, tensors: Tensors) -> dict[str, Tensor]:
         """Return what a client keeps for its next round: the encoder it has now."""
-        if self.settings.teacher != "previous_local":
+        if not self.teacher.kept:
             return {}
         own = [name for name in self.specs if name.startswith(PREVIOUS + "encoder.")]
         kept = {name: tensors[name.removeprefix(PREVIOUS)].expand_as(tensors[name]) for name in own}
@@ -135,14 +133,7 @@ class FCUCR(SessionProgram):
         """Return the client's prototype (FCUCR Eq. 4), [..., P]: the mean of its features, or all of them."""
         if not self.settings.reply:
             return None
-        return self.pooled(self.features(tensors, batch), batch.label)
-
-    def pooled(self, features: Tensor, real: Tensor) -> Tensor:
-        """Return a window's features [..., L, d] as a prototype [..., P]."""
-        if self.settings.pooling == "map":
-            return features.flatten(-2)
-        weight = real / real.sum(-1, keepdim=True).clamp_min(1.0)
-        return (features * weight.unsqueeze(-1)).sum(-2)
+        return self.form.pooled(self.features(tensors, batch), batch.label)
 
     def predicted(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
         """Return what is compared with item rows: [..., L, d], and 1 for their bias (FCUCR Eq.
@@ -154,9 +145,7 @@ class FCUCR(SessionProgram):
 
     def _personal(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
         if self.settings.reply:
-            reply = tensors["prototype"]
-            wide = reply.unflatten(-1, features.shape[-2:]) if self.settings.pooling == "map" else reply.unsqueeze(-2)
-            wide = wide.expand_as(features)
+            wide = self.form.spread(tensors["prototype"], features.shape[-2]).expand_as(features)
         else:
             wide = torch.zeros_like(features)
         return prediction(tensors, torch.cat([features, wide], dim=-1), real)
@@ -188,10 +177,8 @@ class FCUCR(SessionProgram):
         if batch.taught is None:
             return own.sum()
         apart = ((features - batch.taught).square().mean(-1) * batch.weight).sum(-1)  # FCUCR Eq. 3
-        weight: Tensor | float = self.settings.distill_weight
-        if self.settings.distill == "clamped":
-            weight = (own.detach() / apart.detach().clamp_min(1e-12)).clamp(max=self.settings.distill_weight)
-        if self.settings.teacher == "previous_local":
+        weight = self.distill.weight(own, apart, self.settings.distill_weight)
+        if self.teacher.kept:
             weight = weight * tensors[PREVIOUS + "known"].squeeze(-1)
         return (own + weight * apart).sum()  # FCUCR Eq. 8
 

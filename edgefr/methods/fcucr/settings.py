@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from edgefr.methods.fcucr.parts import ENCODERS, LOSSES
+from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
 from privacy.belongs import ReadWith, ReadWithout, Settings, named_in
 
 ATTENTION = ReadWith("encoder", "sasrec", "tisasrec")
@@ -55,10 +55,10 @@ class FCUCRSettings(Settings):
     hidden: Annotated[int, ReadWith("personal", True)] = Field(
         80, ge=1, description="width of the MLP's hidden layer (values)"
     )
-    teacher: Literal["previous_local", "received_global", "none"] = Field(
+    teacher: Annotated[str, named_in(TEACHERS)] = Field(
         "previous_local", description="whose features are kept (FCUCR Eq. 3); received_global: as released"
     )
-    distill: Annotated[Literal["constant", "clamped"], TAUGHT] = Field(
+    distill: Annotated[str, named_in(DISTILL_WEIGHTS), TAUGHT] = Field(
         "constant", description="weight of the distillation: constant, or min(loss / distillation, weight) as released"
     )
     distill_weight: Annotated[float, TAUGHT] = Field(10.0, ge=0, description="lambda of FCUCR Eq. 8, or the clamp")
@@ -67,7 +67,7 @@ class FCUCRSettings(Settings):
         description="whose prototype is sent: of the received encoder before training, answered in the same round "
         "(FCUCR Alg. 1); of the trained one, answered in the next round (as released); none: nothing is sent",
     )
-    pooling: Annotated[Literal["mean", "map"], SENT] = Field(
+    pooling: Annotated[str, named_in(PROTOTYPE_FORMS), SENT] = Field(
         "mean", description="a prototype: mean of a window's features, or all of them one after another (as released)"
     )
     asks_when_recommending: Annotated[bool, SENT] = Field(
@@ -88,4 +88,4 @@ class FCUCRSettings(Settings):
         """Return the number of values of a prototype; 0: none is sent."""
         if self.prototypes == "none":
             return 0
-        return self.dim * (self.length if self.pooling == "map" else 1)
+        return PROTOTYPE_FORMS[self.pooling].size(self.dim, self.length)

@@ -62,8 +62,9 @@ class GPFedRec(LocalProgram):
         return batch.own(tensors["scorer.weight"])
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
-        if self.settings.recommends == "graph":
-            vectors = batch.rows(tensors["received.item"])
+        table = {"graph": "received.item", "global": "item"}[self.settings.recommends]
+        if table != "item":
+            vectors = batch.rows(tensors[table])
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:

@@ -12,12 +12,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cloud.pooling import POOLINGS
 from privacy.errors import InputError, unknown
 
 Activation = Callable[[Tensor], Tensor]
@@ -35,7 +36,7 @@ MASKED = -1e9
 class Bert:
     """A BERT has frozen weights by the names that transformers gives them, and what else decides a forward pass.
 
-    `pooling` "cls" takes the first token's state (TransFR Eq. 11), "mean" the mean over tokens that are not `pad`.
+    `pooling` names an entry of `cloud.pooling.POOLINGS`; tokens `pad` are padding.
     """
 
     weights: Mapping[str, Tensor]
@@ -44,17 +45,17 @@ class Bert:
     eps: float
     activation: str
     pad: int
-    pooling: Literal["cls", "mean"]
+    pooling: str
 
     @classmethod
-    def open(cls, folder: Path, pooling: Literal["cls", "mean"]) -> Bert:
+    def open(cls, folder: Path, pooling: str) -> Bert:
         """Open the encoder of a transformers folder in float32. Raises `InputError` for one that is no usable BERT."""
         from cloud.folder import open_model
 
         return cls.of(open_model(folder), pooling)
 
     @classmethod
-    def of(cls, model: torch.nn.Module, pooling: Literal["cls", "mean"]) -> Bert:
+    def of(cls, model: torch.nn.Module, pooling: str) -> Bert:
         """Return the weights of an open `BertModel`.
 
         Raises `InputError` for an activation that this file does not know.
@@ -114,9 +115,7 @@ class Bert:
         bias = ((1.0 - real) * MASKED)[..., None, None, :]  # [..., n, heads, L, L]
         for k in range(self.layers):
             x = self._layer(k, x, bias, lora, scale)
-        if self.pooling == "cls":
-            return x[..., 0, :] * real[..., :1]
-        return (x * real.unsqueeze(-1)).sum(-2) / real.sum(-1, keepdim=True).clamp(min=1.0)
+        return POOLINGS[self.pooling].pool(x, real)
 
     def _layer(self, k: int, x: Tensor, bias: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
         at = f"encoder.layer.{k}"
@@ -156,7 +155,7 @@ class Reader:
     bert: Bert
 
     @classmethod
-    def open(cls, folder: Path, texts: Sequence[str], pooling: Literal["cls", "mean"], max_tokens: int) -> Reader:
+    def open(cls, folder: Path, texts: Sequence[str], pooling: str, max_tokens: int) -> Reader:
         """Read the titles through the tokenizer of `folder`, padded to the longest; an empty title is padding alone.
 
         Raises `InputError` for a folder that is no usable BERT, and for `max_tokens` beyond its positions.

@@ -8,7 +8,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.given import Given
 from edgefr.methods.losses import init_mlp, init_vectors, mlp, mlp_shapes, pointwise_bce
-from edgefr.methods.transfr.adapter import carry_main_directions
+from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import Batch, inner
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -34,12 +34,12 @@ class TransFR(LocalProgram):
             raise InputError(
                 f"model.head ends in {settings.head[-1]} but model.adapter in {settings.adapter[-1]}: make them equal"
             )
-        self.settings, self.text = settings, text
+        self.settings, self.text, self.form = settings, text, HEADS[settings.head_form]
         self.frozen = {"text": text}
         self.dim = settings.adapter[-1]
         self.adapter_widths = [text.shape[1], *settings.adapter]
         self.head_widths = [self.dim, *settings.head]
-        self.needs_history = settings.user_encoder == "mean"
+        self.needs_history = {"vector": False, "mean": True}[settings.user_encoder]
         adapter, head = mlp_shapes("adapter", self.adapter_widths), mlp_shapes("head", self.head_widths)
         self.specs: dict[str, TensorSpec] = {name: TensorSpec(shape, "shared") for name, shape in adapter.items()}
         self.specs |= {name: TensorSpec(shape, "private") for name, shape in head.items()}
@@ -66,7 +66,7 @@ class TransFR(LocalProgram):
             lr,
             draws=purposes.FINE_TUNING,
         )
-        local = head + (user if s.local_trains == "head and user" else ())
+        local = head + {"head": (), "head and user": user}[s.local_trains]
         final = Phase(
             "local training",
             adapter + head + user,
@@ -81,13 +81,12 @@ class TransFR(LocalProgram):
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         adapter = init_mlp(seed, "adapter", self.adapter_widths)
-        if self.settings.adapter_init == "pca":
-            carry_main_directions(adapter, self.text, self.adapter_widths, self.settings.adapter_norm)
+        ADAPTER_INITS[self.settings.adapter_init].start(adapter, self.text, self.adapter_widths, self.settings)
         return adapter
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         head = init_mlp(seed, "head", self.head_widths)
-        if self.settings.head_form == "residual":
+        if self.form.zero:
             last = f"head.{len(self.head_widths) - 2}.weight"
             head[last] = torch.zeros_like(head[last])
         private = {name: value.expand(len(clients), *value.shape).contiguous() for name, value in head.items()}
@@ -107,7 +106,7 @@ class TransFR(LocalProgram):
         if "head.0.weight" not in tensors:
             return vectors
         out = mlp(tensors, "head", len(self.head_widths) - 1, vectors, batch)
-        return vectors + out if self.settings.head_form == "residual" else out
+        return self.form.apply(vectors, out)
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         if history is None or batch.history is None:
@@ -129,10 +128,4 @@ class TransFR(LocalProgram):
 
 def build(settings: TransFRSettings, given: Given) -> TransFR:
     """Build the program by these settings. Clients read an item's vector from a table, or the titles themselves."""
-    if settings.client == "lora":
-        from edgefr.methods.transfr.lora import LoRATransFR
-
-        assert given.reader is not None
-        return LoRATransFR(settings, given.reader(), given.text, given.local_epochs)
-    assert given.text is not None
-    return TransFR(settings, given.text, given.local_epochs)
+    return CLIENTS[settings.client].build(settings, given)

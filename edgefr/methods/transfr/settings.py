@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
-from privacy.belongs import ReadWith, ReadWithout, Settings
+from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
+from privacy.belongs import ReadWith, ReadWithout, Settings, named_in
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 LORA = ReadWith("client", "lora")
@@ -17,7 +18,7 @@ class TransFRSettings(Settings):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    client: Literal["mlp", "lora"] = Field(
+    client: Annotated[str, named_in(CLIENTS)] = Field(
         "mlp",
         description="mlp: the text's frozen vector is read from a table; lora: the device runs the encoder itself and "
         "trains low-rank matrices in its attention, with the adapter on top",
@@ -36,12 +37,12 @@ class TransFRSettings(Settings):
     head: list[Width] = Field(
         [64, 32], min_length=1, description="widths of the local head; the last must equal the adapter's"
     )
-    head_form: Literal["residual", "plain"] = Field(
+    head_form: Annotated[str, named_in(HEADS)] = Field(
         "residual",
         description="residual: v + MLP(v), last layer starts at 0, so the head starts from what was learned together; "
         "plain: MLP(v) from random weights, as Eq. 12 reads",
     )
-    adapter_init: Literal["pca", "random"] = Field(
+    adapter_init: Annotated[str, named_in(ADAPTER_INITS)] = Field(
         "pca",
         description="pca: the untrained adapter is the projection of the item texts on their main directions, so that "
         "training starts from what the texts say; random: He-normal weights. The paper does not say",

@@ -1,0 +1,52 @@
+"""An index says how the prototypes nearest to a query are searched: one registered object each.
+
+The table is here without torch, so that names can be checked before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from privacy.table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cloud.prototypes import KnowledgeBase
+
+EXACT_MOST = 100_000
+"""Prototypes up to which `auto` compares with all."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index has a name; `search(base, clients, queries, count)` finds rows that may be among the nearest `count`.
+
+    `queries` float32 [C, P] of length 1, of `clients` int64 [C], whose own prototypes are not found. Returns pieces
+    int64 [c, m] along the queries, -1 where there are fewer. `ready` raises `InputError` where what it needs is not
+    installed.
+    """
+
+    name: str
+    search: Callable[[KnowledgeBase, Tensor, Tensor, int], list[Tensor]]
+    ready: Callable[[], object] = lambda: None
+
+
+def _library() -> object:
+    from cloud.search import library
+
+    return library()
+
+
+def _auto(base: KnowledgeBase, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
+    return INDEXES["exact" if len(base) <= EXACT_MOST else "faiss"].search(base, clients, queries, count)
+
+
+INDEXES: Table[Index] = Table("index", Index)
+"""How prototypes can be searched."""
+
+INDEXES.register(Index("exact", lambda base, *asked: base.among_all(*asked)))
+INDEXES.register(Index("faiss", lambda base, *asked: base.in_clusters(*asked), ready=_library))
+INDEXES.register(Index("auto", _auto))

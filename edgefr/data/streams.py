@@ -1,0 +1,88 @@
+"""These tables are choices of protocol sessions: which one is met in a round, and what a target is ranked against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privacy.table import Table
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SessionStream:
+    """A stream has a name; `about` says in a report how sessions are met.
+
+    `turn(round, counts)`: the place, among its own sessions, of the one that each client meets in a round (from 1), for
+    clients with `counts` sessions, int64 [clients]; who has no session at that place meets none. `returns`: whether a
+    client meets the same session again; else a run ends when there is none left.
+    """
+
+    name: str
+    about: str
+    turn: Callable[[int, Ints], Ints]
+    returns: bool
+
+
+@dataclass(frozen=True)
+class SessionNegatives:
+    """Negatives of a held-out session have a name; `about(negatives)` says in a report what they are.
+
+    `unseen`: the user's own training items are never drawn. `own(negatives)`: so many of them are the user's own
+    training items, where there are as many.
+    """
+
+    name: str
+    about: Callable[[int], str]
+    unseen: bool
+    own: Callable[[int], int]
+
+
+STREAMS: Table[SessionStream] = Table("stream", SessionStream)
+"""In which order sessions can be met."""
+
+STREAMS.register(
+    SessionStream(
+        "one-pass",
+        "each session is met once, in its turn",
+        lambda number, counts: np.full(len(counts), number - 1),
+        False,
+    )
+)
+STREAMS.register(
+    SessionStream(
+        "cyclic", "sessions are met over and over", lambda number, counts: (number - 1) % np.maximum(counts, 1), True
+    )
+)
+
+NEGATIVES: Table[SessionNegatives] = Table("negatives", SessionNegatives)
+"""What a held-out session's target can be ranked against."""
+
+NEGATIVES.register(
+    SessionNegatives(
+        "unseen",
+        lambda n: "never the user's own training items, so having had an item tells a repeated target apart",
+        unseen=True,
+        own=lambda n: 0,
+    )
+)
+NEGATIVES.register(
+    SessionNegatives(
+        "any",
+        lambda n: "the user's own training items among them, as rarely as chance has it",
+        unseen=False,
+        own=lambda n: 0,
+    )
+)
+NEGATIVES.register(
+    SessionNegatives(
+        "own",
+        lambda n: f"but {n // 2} (or all there are) are the user's own training items",
+        unseen=True,
+        own=lambda n: n // 2,
+    )
+)

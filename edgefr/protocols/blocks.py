@@ -1,0 +1,72 @@
+"""Blocks of time are a protocol (F3CRec §5.1): a stage per block, each learned from what the one before handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from edgefr.data.blocks import Blocks
+from edgefr.data.interactions import Dataset
+from edgefr.faults import fault
+from edgefr.protocol import Protocol
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
+    from edgefr.prepare import Prepared
+    from edgefr.stages.stage import Stage
+    from edgefr.training import Training
+
+
+class OverBlocks(Protocol):
+    """This cuts a base block and equal increments, each split per user."""
+
+    name = "blocks"
+    settings = Blocks
+    reads = frozenset({"items"})
+    own = ("continual", "evaluation.keep_blocks")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "evaluation": {"k": [20], "full_ranking_users": 100_000, "curve_users": 100_000}
+    }
+    hands_on = True
+    validates_once = True
+
+    def check(self, experiment: Experiment) -> None:
+        row, evaluation = experiment.row, experiment.evaluation
+        if row.own_rows:
+            raise fault(f"blocks do not carry the item rows of {row.name}'s own clients on", "protocol")
+        if experiment.continual.patience < evaluation.every:
+            problem = f"it counts rounds, and only every {evaluation.every}th is measured; use at least that"
+            raise fault(problem, "continual", "patience")
+        if not evaluation.full_ranking_users:
+            raise fault("blocks are tested by full ranking; use at least 1", "evaluation", "full_ranking_users")
+
+    def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
+        from edgefr.prepare import Prepared
+
+        protocol = experiment.protocol
+        assert isinstance(protocol, Blocks)
+        how = protocol.increment_split or {"paper": "random", "released": "chronological"}[experiment.fidelity]
+        protocol, dataset = protocol.model_copy(update={"increment_split": how}), protocol.restrict(dataset)
+        blocks = protocol.apply(dataset, experiment.seed)
+        empty = [block.name for block in blocks if not (len(block.users("valid")) and len(block.users("test")))]
+        if empty:
+            raise InputError(
+                f"nobody in block {empty[0]} has enough items to be tested; ask for fewer protocol.increments, "
+                "a smaller protocol.base or more data"
+            )
+        return Prepared(dataset, {}, protocol.describe(dataset), blocks=blocks)
+
+    def stages(self, experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
+        from edgefr.stages.blocks import over_blocks
+
+        return over_blocks(experiment, prepared)
+
+    def released(self, experiment: Experiment) -> bool:
+        assert isinstance(experiment.protocol, Blocks)
+        return experiment.protocol.increment_split is None or bool(experiment.row.between_blocks)
+
+    def results(self, sim: Training) -> dict[str, Any]:
+        from edgefr.report.blocks import summarise_blocks
+
+        return summarise_blocks(sim)

@@ -1,0 +1,43 @@
+"""Sessions as a protocol (FCUCR §4): one stage, in whose rounds each client meets one of its sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgefr.data.interactions import Dataset
+from edgefr.data.sessions import SessionsProtocol
+from edgefr.protocol import Protocol
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
+    from edgefr.prepare import Prepared
+    from edgefr.stages.stage import Stage
+    from edgefr.training import Training
+
+
+class OverSessions(Protocol):
+    """A user's last session is the test, the second last validates, the others are met one by one."""
+
+    name = "sessions"
+    settings = SessionsProtocol
+    reads = frozenset({"items", "sessions"})
+    own = ("sessions",)
+
+    def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
+        from edgefr.prepare import Prepared
+
+        protocol = experiment.protocol
+        assert isinstance(protocol, SessionsProtocol)
+        some = protocol.restrict(dataset)
+        split, sessions = protocol.apply(some, experiment.seed)
+        return Prepared(some, {"main": split}, protocol.describe(dataset), sessions=sessions)
+
+    def stages(self, experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
+        from edgefr.stages.sessions import over_sessions
+
+        return over_sessions(experiment, prepared)
+
+    def results(self, sim: Training) -> dict[str, Any]:
+        from edgefr.report.sessions import summarise_sessions
+
+        return {**super().results(sim), "sessions": summarise_sessions(sim)}
