@@ -49,8 +49,8 @@ def export_run(
     users = saved.learners
     model = of_users(saved.model, users)
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), saved.activity, experiment.seed)
-    offered = len(model.names.items) if model.pool is None else len(model.pool)
-    facts = {"experiment": experiment.name, "data": experiment.data, "seed": experiment.seed, "pool": offered}
+    facts = {"experiment": experiment.name, "data": experiment.data, "seed": experiment.seed}
+    facts["pool"] = len(model.offered)
     if experiment.privacy.examples is not None:
         facts["learning"] = ONLY_RECOMMENDS
     learning, why = learning_of(experiment, len(users)), unlearnable(model.program)

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -76,14 +76,7 @@ def save_model(run: Run, sim: Training) -> None:
     tensors["valid.users"] = torch.from_numpy(task.users("valid"))
     tensors["valid.items"] = torch.from_numpy(task.held("valid").astype(np.int64))
     run.write_tensors("model", tensors)
-    catalogue = dataset.catalogue
-    names = {
-        "users": [str(u) for u in dataset.users],
-        "items": [str(i) for i in catalogue.ids],
-        "titles": list(catalogue.title),
-        "texts": list(catalogue.text),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    names = {**asdict(sim.names), "created": datetime.now(UTC).isoformat(timespec="seconds")}
     write_json(run.path / "checkpoint" / "names.json", names)
     if sim.prepared.text is not None:
         _link(sim.prepared.text.folder, run.path / "encoder")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from edgefr.model import Model
 from edgefr.participation import Log, Participants, Participation
 from edgefr.prepare import Prepared
 from edgefr.stages import Position, Stage, Task, schedule_of
+from export.model import Names, TrainedModel
 from export.program import LocalProgram, read_by
 
 
@@ -100,6 +102,12 @@ class Training:
     def stages(self) -> tuple[str, ...]:
         """Return the names of the method's models: after the rounds and, if it has any, after local training."""
         return tuple(name for name in self.row.stages if name is not None)
+
+    @cached_property
+    def names(self) -> Names:
+        """Return what users and items are called outside."""
+        users, items = self.prepared.dataset.users, self.prepared.dataset.catalogue
+        return Names([str(u) for u in users], [str(i) for i in items.ids], list(items.title), list(items.text))
 
     @property
     def clients(self) -> Clients:
@@ -200,9 +208,11 @@ class Training:
 
         `program`: that of the model, where it is not the one that is being trained.
         """
-        f, items = self.federation, len(self.prepared.dataset.catalogue)
-        tensors = program or f.program, model.shared, model.private, context
-        return ModelScorer(*tensors, task.pool, items, f.device, tables=model.tables)
+        f = self.federation
+        tensors = program or f.program, model.shared, model.private
+        pool, tables = task.pool.tolist(), model.tables
+        known = TrainedModel(*tensors, self.names, task.train, history=context, pool=pool, tables=tables)
+        return ModelScorer.of(known, f.device)
 
     def plain_program(self) -> LocalProgram:
         """The experiment's program as no strategy has changed it, on the federation's frozen tables."""

@@ -85,3 +85,8 @@ class TrainedModel:
     held_out: HeldOut | None = None
     numbers: Sequence[int] | None = None
     tables: Mapping[str, OwnRows] = field(default_factory=dict)
+
+    @property
+    def offered(self) -> Ints:
+        """Return the items that may be recommended, int64 [n]."""
+        return np.arange(len(self.names.items)) if self.pool is None else np.asarray(self.pool, np.int64)

@@ -29,6 +29,7 @@ from edgefr.engine.work import Clients, Executor, LocalWork, Updates
 from edgefr.experiment import Experiment
 from edgefr.run import Run
 from edgefr.trained import open_model
+from export.model import TrainedModel
 from export.program import LocalProgram, Phase, Tensors, TensorSpec, read_by
 from privacy import keyed
 from privacy.errors import InputError
@@ -44,18 +45,12 @@ PLAIN = AggregationSettings(rule="mean", server_lr=1.0, weights="uniform")
 class AttackTarget:
     """A run's model after its last round, its clients' items, and what the next round would do to an upload.
 
-    `shared`, `private` [clients, ...]: the final tensors. `own`: every client's training items, of its last block if
-    there are blocks. `pool`: those of all `items` that negatives are drawn from. `rounds`: of the run. `p90`: 90th
-    percentile of the run's update norms (None: not measured).
+    `model` has every client's training items, of its last block if there are blocks, and of its tensors those that a
+    round uses. `rounds`: of the run. `p90`: 90th percentile of the run's update norms (None: not measured).
     """
 
     experiment: Experiment
-    program: LocalProgram
-    shared: dict[str, Tensor]
-    private: dict[str, Tensor]
-    own: Ragged
-    pool: Ints
-    items: int
+    model: TrainedModel
     plan: Plan
     rounds: int
     p90: float | None
@@ -67,30 +62,43 @@ class AttackTarget:
         if experiment.row.reads == "sessions":
             raise InputError(f"audits know sets of items, and {experiment.row.name} reads sessions: audit another run")
         model = open_model(run).model
-        program, own = model.program, model.own
-        assert isinstance(own, Ragged)
-        used = read_by(program.phases, "round")
-        clients = len(own)
-        private = program.init_private(experiment.seed, torch.arange(clients))
-        private |= {n: v for n, v in model.private.items() if n in program.specs}
+        program, used = model.program, read_by(model.program.phases, "round")
+        first = program.init_private(experiment.seed, torch.arange(len(model.names.users)))
+        model = replace(
+            model,
+            shared={n: v for n, v in model.shared.items() if n in program.specs},
+            private={n: v for n, v in {**first, **model.private}.items() if n in used},
+        )
+        assert model.own is not None
         rounds = max(experiment.total_rounds, 1)
-        population = int((own.counts > 0).sum())
+        population = int((np.diff(model.own.offsets) > 0).sum())
         # an audit spends nobody's budget, and its rounds have one client
         settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})
         values = released_values(program, settings.project)
         norm = run.summary.get("privacy", {}).get("clip", {}).get("p90_norm")
         return cls(
             experiment=experiment,
-            program=program,
-            shared={n: v for n, v in model.shared.items() if n in program.specs},
-            private={n: v for n, v in private.items() if n in used},
-            own=own,
-            pool=np.arange(len(model.names.items)) if model.pool is None else np.array(model.pool, np.int64),
-            items=len(model.names.items),
+            model=model,
             plan=plan(settings, rounds, experiment.cohort_size(population), population, dimension=values),
             rounds=rounds,
             p90=norm if isinstance(norm, float) and norm > 0 else None,
         )
+
+    @property
+    def program(self) -> LocalProgram:
+        """Return the program that clients run."""
+        return self.model.program
+
+    @property
+    def own(self) -> Ragged:
+        """Return every client's training items."""
+        assert isinstance(self.model.own, Ragged)
+        return self.model.own
+
+    @property
+    def pool(self) -> Ints:
+        """Return the items that negatives are drawn from."""
+        return self.model.offered
 
     @property
     def sent(self) -> list[str]:
@@ -149,14 +157,14 @@ class AttackTarget:
         """
         seed = keyed.key(self.experiment.seed, purposes.AUDIT, client, draw)
         federation = self._loud if noise else self._quiet
-        federation.seed, federation.shared = seed, dict(self.shared)
+        federation.seed, federation.shared = seed, dict(self.model.shared)
         one = slice(client, client + 1)
-        federation.private = {n: v[one].clone() for n, v in self.private.items()}  # a round writes there
+        federation.private = {n: v[one].clone() for n, v in self.model.private.items()}  # a round writes there
         rows = Ragged(np.asarray(items, np.int32), np.array([0, len(items)], np.int64))
         e, ids = self.experiment, np.array([client])
-        sampler = Sampler(rows, self.pool, self.items, e.negatives, e.batch_size, seed, ids)
+        sampler = Sampler(rows, self.pool, len(self.model.names.items), e.negatives, e.batch_size, seed, ids)
         federation.round(self.rounds + 1, np.zeros(1, np.int64), sampler, rows)
-        return {n: (federation.shared[n].double() - self.shared[n].double()).numpy() for n in self.sent}
+        return {n: (federation.shared[n].double() - self.model.shared[n].double()).numpy() for n in self.sent}
 
 
 class Bare:

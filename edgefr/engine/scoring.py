@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from edge.ragged import Ragged
 from edgefr.engine.work import Table
 from export.batches import One
+from export.model import TrainedModel
 from export.program import LocalProgram, Tensors
 
 
@@ -71,6 +72,15 @@ class ModelScorer:
             self.vectors = torch.cat(blocks)
             whole = len(pool) == catalogue and bool((self.pool == torch.arange(catalogue, device=device)).all())
             self.ranked = self.vectors if whole else self.vectors[self.pool]
+
+    @classmethod
+    def of(cls, model: TrainedModel, device: torch.device) -> ModelScorer:
+        """Score a model's users for the items that it offers; programs that need a past get what its `history` is."""
+        past = Ragged.empty(len(model.names.users))
+        if model.history is not None:
+            past = Ragged(model.history.values, model.history.offsets)
+        tensors, items = (model.program, model.shared, model.private, past), len(model.names.items)
+        return cls(*tensors, model.offered, items, device, tables=model.tables)
 
     def _catalogue(self, items: Tensor) -> Tensor:
         return self.program.vectors(self.shared, One(items, items, items, items))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from edgefr.audit.target import AttackTarget
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.run import Run
+from export.model import Names, TrainedModel
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.plan import plan
@@ -72,9 +74,9 @@ def test_uploads_are_those_of_the_real_round(bare: Run, noised: Run) -> None:
 
 def test_the_model_is_as_it_was_after_an_attack(bare: Run) -> None:
     target = AttackTarget.open(bare)
-    before = {n: v.clone() for n, v in {**target.shared, **target.private}.items()}
+    before = {n: v.clone() for n, v in {**target.model.shared, **target.model.private}.items()}
     sign_split(target, Effort(3, 100), quiet)
-    assert all(torch.equal(v, before[n]) for n, v in {**target.shared, **target.private}.items())
+    assert all(torch.equal(v, before[n]) for n, v in {**target.model.shared, **target.model.private}.items())
 
 
 def test_signs_give_the_items_away_and_noise_hides_them(bare: Run, noised: Run) -> None:
@@ -119,12 +121,7 @@ def adapters() -> AttackTarget:
     experiment = edgefr.load_experiment(overrides=["rounds=2", "local_epochs=3"])
     return AttackTarget(
         experiment=experiment,
-        program=program,
-        shared=shared,
-        private=private,
-        own=own,
-        pool=np.arange(items),
-        items=items,
+        model=TrainedModel(program, shared, private, Names(range(clients), range(items), []), seen=own, own=own),
         plan=plan(PrivacySettings(), 2, clients, clients),
         rounds=2,
         p90=None,
@@ -205,7 +202,7 @@ def test_progress_goes_to_its_end(bare: Run) -> None:
 
 def test_clients_without_items_are_not_attacked() -> None:
     target = adapters()
-    target.own = Ragged.empty(16)
+    target.model = replace(target.model, own=Ragged.empty(16))
     for attack in (matching, membership):
         found = attack(target, Effort(USERS, 100), quiet)
         assert found.note == "no client has anything that could be told apart"

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,8 @@ class Twins:
         model = open_model(self.simulated).model
         used = read_by(model.program.phases, "round")
         own = {n: v for n, v in model.private.items() if n in used or private == "personal"}
-        pool = np.arange(len(model.names.items))
         device = next(iter(model.shared.values())).device
-        score = ModelScorer(model.program, model.shared, own, self.train, pool, len(pool), device)
+        score = ModelScorer.of(replace(model, private=own, history=self.train), device)
         return score(np.array(list(self.users.values())), None)
 
     def metrics(self, scores: np.ndarray) -> dict[str, float]:
