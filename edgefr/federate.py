@@ -16,6 +16,7 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Transfer
 from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import FleetFile
+from edgefr.fleet.policies import POLICIES
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.given import Given
 from edgefr.prepare import Prepared
@@ -68,9 +69,12 @@ def federate(
     assert experiment.engine.shard_size is not None
     cohort = min(devices.rounds.buffer or experiment.cohort_size(population), population)
     program = build_program(experiment, prepared)
-    if devices.rounds.policy == "async" and (experiment.privacy.project or experiment.privacy.step):
+    policy = POLICIES[devices.rounds.policy]
+    if not policy.waits and (experiment.privacy.project or experiment.privacy.step):
         field = "project" if experiment.privacy.project else "sampler"
-        raise InputError(f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than async")
+        raise InputError(
+            f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than {policy.name}"
+        )
     examples = plan_for(experiment.privacy, program, rounds)
     if examples is not None:
         start_up_probe(program, experiment.seed, experiment.negatives, torch.device("cpu"))

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from edgefr.training import Training
 
 
-REFERENCES = ("popularity", "popularity, all blocks", "chance", "text mean")
-
-
 def summarise_blocks(sim: Training) -> dict[str, Any]:
     """Return the parts of summary.json that speak of blocks. Averages are over the increments D1, D2, ...
 
@@ -31,7 +28,7 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
     stages = {stage: _by_block(sim, stage, names) for stage in measured}
     averages = {stage: {mask: _average(values, mask) for mask in MASKS} for stage, values in stages.items()}
     metric = next(m for m in averages[last][MASKS[0]] if m.startswith("NDCG"))
-    references = [name for name in REFERENCES if name in stages]
+    references = [name for name in sim.schedule[0].compared if name in stages]
     blocks = [
         {
             **{k: done[k] for k in ("name", "clients_per_second", "train_seconds", "eval_seconds", "statistics")},
@@ -53,7 +50,7 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
         "metrics": averages[last][MASKS[0]],
         "metrics_history_masked": averages[last][MASKS[1]],
         "blocks": blocks,
-        "stages": {name: averages[name] for name in measured if name not in REFERENCES},
+        "stages": {name: averages[name] for name in measured if name not in references},
         "references": {name: averages[name] for name in references},
         "continual": {mask: _kept(sim, names, metric, mask) for mask in MASKS},
         "verdicts": {"main": verdicts(flat, list(sim.stages), metric, compared)},

@@ -19,16 +19,6 @@ from privacy.report import report as privacy_report
 if TYPE_CHECKING:
     from edgefr.training import Training
 
-REFERENCES = (
-    "popularity",
-    "chance",
-    "text mean",
-    "text mean, cold",
-    "seen, then popularity",
-    "seen or in session, then popularity",
-    "all seen, then popularity",
-    "follows last item",
-)
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
@@ -61,6 +51,7 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
     """Return the parts that speak of splits and stages of one model."""
     splits = list(sim.prepared.splits)
     stages, full = sim.measured.table(), sim.measured.table(ranking="full")
+    compared = _compared(sim)
     last = sim.stages[-1]
     block = {"metrics": stages[splits[-1]][last], **_engine_speed(sim)}
     return {
@@ -69,13 +60,18 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
         "metrics": block["metrics"],
         "metrics_full_ranking": full.get(splits[-1], {}).get(last, {}),
         "blocks": [block],
-        "stages": {s: {n: m for n, m in t.items() if n not in REFERENCES} for s, t in stages.items()},
-        "references": {s: {n: m for n, m in t.items() if n in REFERENCES} for s, t in stages.items()},
+        "stages": {s: {n: m for n, m in t.items() if n not in compared} for s, t in stages.items()},
+        "references": {s: {n: m for n, m in t.items() if n in compared} for s, t in stages.items()},
         "full_ranking": {"users": _full_users(sim), **full},
         "validation": sim.measured.table(which="valid"),
         "transfer": _transfer(stages, last),
         "verdicts": {s: _verdicts(stages[s], last, sim) for s in splits},
     }
+
+
+def _compared(sim: Training) -> list[str]:
+    """Return the names of the references of all stages, once each."""
+    return list(dict.fromkeys(name for stage in sim.schedule for name in stage.compared))
 
 
 def _full_users(sim: Training) -> int:
@@ -88,7 +84,7 @@ def _verdicts(table: dict[str, dict[str, float]], last: str, sim: Training) -> l
         table,
         [name for name in sim.stages if name in table],
         metric,
-        [n for n in REFERENCES if n in table and n != "chance"],
+        [n for n in _compared(sim) if n in table and n != "chance"],
     )
 
 

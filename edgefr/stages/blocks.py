@@ -47,6 +47,7 @@ class Learned(Stage):
     task: Block
 
     keeps_best = True
+    compared = ("popularity", "popularity, all blocks", "chance", "text mean")
 
     @property
     def label(self) -> str:  # type: ignore[override]

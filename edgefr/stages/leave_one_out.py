@@ -61,6 +61,7 @@ class Local(Stage):
     learned_on: str = "main"
 
     federated = False
+    compared = ("popularity", "chance", "text mean", "text mean, cold")
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         """Measure nothing: a stage without rounds has no learning curve."""
@@ -83,11 +84,16 @@ class Local(Stage):
 
     @property
     def cold(self) -> Ragged:
-        """Return what is known of users before they train on the split: in a target domain their source items."""
-        return self.task.history if self.task.name == "target" else self.task.train
+        """Return what is known of users before they train on the split: in another domain their items of the first."""
+        return self.task.history if self.elsewhere else self.task.train
+
+    @property
+    def elsewhere(self) -> bool:
+        """Say whether the rounds were over another split."""
+        return self.task.name != self.learned_on
 
     def references(self, run: Training, which: Which) -> dict[str, Scorer]:
-        return split_references(self.task, run.prepared.text, run.experiment.seed)
+        return split_references(self.task, run.prepared.text, run.experiment.seed, cold=self.elsewhere)
 
     def _test(self, run: Training, asked: Asked, score: Scorer) -> None:
         run.measured.candidates(asked, self.task, score, "valid", full=False)
@@ -110,14 +116,11 @@ def untrained(run: Training, task: Task, context: Ragged) -> Mapping[str, Scorer
     return {name: run.scorer(Model(shared, {}), task, context, program) for name, program, shared in stages}
 
 
-def split_references(split: Split, text: Text | None, seed: int) -> dict[str, Scorer]:
-    """Return references that need no learning.
-
-    In a target domain popularity and text mean know what cold start may not.
-    """
+def split_references(split: Split, text: Text | None, seed: int, cold: bool = False) -> dict[str, Scorer]:
+    """Return references that need no learning, also a cold start's: popularity and text mean know what it may not."""
     out = {"popularity": references.popularity(split), "chance": references.random(seed, split)}
     if text is not None:
         out["text mean"] = references.text_mean(text.vectors, split)
-        if split.name == "target":
+        if cold:
             out["text mean, cold"] = references.text_mean(text.vectors, split, train=False)
     return out

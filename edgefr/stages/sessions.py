@@ -32,12 +32,13 @@ from edgefr.engine.transfer import REPLY
 from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
+from edgefr.fleet.policies import POLICIES
 from edgefr.measure import Asked
 from edgefr.metrics import Scorer, references
 from edgefr.metrics.repeats import had, repeats
 from edgefr.model import Model
 from edgefr.prepare import Prepared
-from edgefr.stages.leave_one_out import split_references, untrained
+from edgefr.stages.leave_one_out import Local, split_references, untrained
 from edgefr.stages.stage import Progress, Stage
 from export.program import SessionProgram
 from privacy.errors import InputError
@@ -78,12 +79,19 @@ class Met(Stage):
     experiment: Experiment = field(kw_only=True)
 
     keeps_best = True
+    compared = (
+        *Local.compared,
+        "seen, then popularity",
+        "seen or in session, then popularity",
+        "all seen, then popularity",
+        "follows last item",
+    )
 
     def check(self, devices: FleetFile) -> None:
-        if devices.rounds.policy == "async":
+        if not POLICIES[devices.rounds.policy].waits:
             raise InputError(
                 "a round over sessions is about one session of each client, so none can be late for it: use another "
-                "fleet.rounds.policy than async"
+                f"fleet.rounds.policy than {devices.rounds.policy}"
             )
 
     def value(self, found: Mapping[str, float]) -> float:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class Stage(ABC):
     """What progress calls the stage."""
     keeps_best = False
     """Whether the stage ends with its best round's model; else with its last."""
+    compared: ClassVar[tuple[str, ...]] = ()
+    """The references beside the stage's models, by the names under which they are measured."""
     federated = True
     """Whether the stage has rounds in which updates leave devices."""
 

@@ -24,6 +24,7 @@ from edge.replay import PICKS, Picks, Rule
 from edgefr.data.sessions import SessionsProtocol
 from edgefr.data.streams import NEGATIVES, STREAMS, SessionNegatives, SessionStream
 from edgefr.engine.transfer import Transfer
+from edgefr.fleet.policies import POLICIES, Policy
 from edgefr.fleet.spec import CostModel
 from edgefr.methods.f3crec.strategies import STRATEGIES, Strategy
 from edgefr.methods.fcucr.parts import (
@@ -79,6 +80,12 @@ def test_negatives_of_ones_own_are_what_targets_are_ranked_against(tmp_path: Pat
         found = ran(tmp_path / "run", *over, "protocol.candidates=all-own")
     assert "as 20 of the user's own as there are" in found["protocol"]
     assert found["references"] != ran(tmp_path / "usual", *over)["references"]
+
+
+def test_a_policy_that_does_not_wait_meets_no_sessions(tmp_path: Path) -> None:
+    whenever = Policy("whenever", "each when it likes", waits=False, enough=lambda wanted: None)
+    with POLICIES.having(whenever), pytest.raises(InputError, match=r"another fleet.rounds.policy than whenever"):
+        ran(tmp_path / "run", *FCUCR, "fleet.rounds.policy=whenever", "aggregation.weights=uniform")
 
 
 def test_picks_of_ones_own_are_replayed(tmp_path: Path) -> None:

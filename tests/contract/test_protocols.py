@@ -13,11 +13,14 @@ from pydantic import Field
 import edgefr
 from edgefr.data.interactions import Dataset
 from edgefr.data.protocols import LeaveOneOut
+from edgefr.data.split import Which
 from edgefr.experiment import Experiment
+from edgefr.metrics import Scorer, references
 from edgefr.prepare import Prepared
 from edgefr.protocol import PROTOCOLS, Protocol, ProtocolSettings
-from edgefr.stages.leave_one_out import Rounds, over_splits
+from edgefr.stages.leave_one_out import Local, Rounds, over_splits
 from edgefr.stages.stage import Stage
+from edgefr.training import Training
 from privacy.errors import InputError
 
 SMALL = ["method=fedmf", "rounds=2", "model.dim=4", "evaluation.k=[5]", "protocol.negatives=20"]
@@ -30,6 +33,13 @@ class SwappedSettings(ProtocolSettings):
     name: Literal["swapped"] = "swapped"
     negatives: int = Field(20, ge=1)
     rarely: bool = False
+
+
+class OwnTests(Local):
+    compared = (*Local.compared, "popularity once more")
+
+    def references(self, run: Training, which: Which) -> dict[str, Scorer]:
+        return {**super().references(run, which), "popularity once more": references.popularity(self.task)}
 
 
 class Swapped(Protocol):
@@ -46,7 +56,8 @@ class Swapped(Protocol):
         return Prepared(dataset, {"swapped": swapped}, f"swapped, rarely {settings.rarely}")
 
     def stages(self, experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
-        return over_splits(experiment, prepared)
+        rounds, local = over_splits(experiment, prepared)
+        return rounds, OwnTests(local.task, 0, experiment.rounds, learned_on="swapped")
 
 
 def ran(folder: Path, *overrides: str, bundles: bool = False) -> dict[str, Any]:
@@ -63,7 +74,9 @@ def test_a_protocol_of_ones_own_runs_to_bundles(tmp_path: Path) -> None:
         assert edgefr.load_experiment(tmp_path / "run" / "experiment.yaml").protocol.entry.name == "swapped"
     assert found["protocol"] == "swapped, rarely True"
     asked = usual["validation"]["main"]["popularity"]
-    assert found["references"]["swapped"]["popularity"] == pytest.approx(asked)
+    compared = found["references"]["swapped"]
+    assert compared["popularity"] == compared["popularity once more"] == pytest.approx(asked)
+    assert found["stages"]["swapped"].keys() == {"federated"}
     assert found["metrics"]
     assert found["bundles"]
     with pytest.raises(InputError, match=r"unknown protocol 'swapped' \(known: blocks, cross-domain, leave-one-out"):
