@@ -181,7 +181,7 @@ class _Phase:
         self.moments = {t: self._moments(f"items.{t}", rows[t].shape) for t in phase.tables}
 
     def _moments(self, name: str, shape: tuple[int, ...]) -> dict[str, Floats]:
-        if self.phase.optimiser != "adam":
+        if not {"sgd": False, "adam": True}[self.phase.optimiser]:
             return {}
         return {f"{name}.{moment}": np.zeros(shape, np.float32) for moment in ("first", "second")}
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from edge.optimiser import BETA_2
 from edge.sampling import EVERYTHING, Selection
 from export.batches import Batch, Window
+from privacy.errors import unknown
 
 Tensors = Mapping[str, Tensor]
 
@@ -56,6 +57,10 @@ class TensorSpec:
         return out
 
 
+ON_DEVICES: Mapping[str, bool] = {"sgd": False, "adam": True}
+"""Optimisers that bundles can ask for, and whether they keep two moments of every value."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """A phase is one stage of local work: which tensors it trains, for how many epochs, by which optimiser and rates.
@@ -73,7 +78,7 @@ class Phase:
     uses: tuple[str, ...]
     trains: tuple[str, ...]
     epochs: int
-    optimiser: Literal["sgd", "adam"]
+    optimiser: str
     lr: Mapping[str, float]
     when: Literal["round", "final"] = "round"
     draws: str | None = None
@@ -86,6 +91,13 @@ class Phase:
     def purpose(self) -> str:
         """Return what keys the phase's draws."""
         return self.draws or self.name
+
+    @property
+    def moments(self) -> bool:
+        """Say whether a device keeps two moments of every value. Raises `InputError` for an optimiser it has not."""
+        if self.optimiser not in ON_DEVICES:
+            raise unknown("optimiser of devices", self.optimiser, ON_DEVICES)
+        return ON_DEVICES[self.optimiser]
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class SessionStep(Step):
         out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
         out |= {f"items.{name}": ("n", at.read[name]) for name in at.tables}
         out |= {f"lr.{name}": (1,) for name in at.tables} | self.window
-        if self.phase.optimiser == "adam":
+        if self.phase.moments:
             out |= {"factor": (1,), "epsilon": (1,)}
             out |= {f"{name}.{moment}": out[name] for name in self.moving() for moment in MOMENTS}
         return out | {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}

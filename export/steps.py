@@ -95,7 +95,7 @@ class Step:
         out |= {f"items.{name}": ("n", width) for name, width in at.read.items()}
         out |= {f"lr.{name}": (1,) for name in at.tables}
         out |= {"label": ("n",), "weight": ("n",)}
-        if self.phase.optimiser == "adam":
+        if self.phase.moments:
             out |= {"factor": (1,), "epsilon": (1,)}
             for name in self.moving():
                 out |= {f"{name}.{moment}": out[name] for moment in MOMENTS}
@@ -111,7 +111,7 @@ class Step:
 
     def outputs(self) -> list[str]:
         """Name the outputs, in order."""
-        moments = MOMENTS if self.phase.optimiser == "adam" else ()
+        moments = MOMENTS if self.phase.moments else ()
         return ["loss", *(f"{n}.next" for name in self.moving() for n in (name, *(f"{name}.{m}" for m in moments)))]
 
     def loss(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> Tensor:
@@ -159,7 +159,7 @@ class Step:
         for name, value, gradient in zip(self.moving(), moving, gradients, strict=True):
             after = value.clone()
             lr = given["lr" + name.removeprefix("theta").removeprefix("items")]
-            if self.phase.optimiser == "sgd":
+            if not self.phase.moments:
                 self.optimisers[self.phase.optimiser](after, gradient, lr)
                 out.append(after)
                 continue

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.engine.aggregate import released_values
+from edgefr.engine.optimisers import RULES
 from edgefr.engine.work import Clients
 from edgefr.fleet import Work
 from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
@@ -52,7 +53,7 @@ def round_work(
         + reading_bytes(program, np.minimum(sampler.batch_size, examples) + history),
         bytes_down=FLOAT * sent + frozen * newcomers,
         bytes_up=FLOAT * upload,
-        optimiser=phases[0].optimiser if phases else "sgd",
+        optimiser="adam" if phases and RULES[phases[0].optimiser].moments else "sgd",  # what its traffic is like
         passes=3.0 if program.transformer is None else 2.0,  # nearly all of it is a frozen encoder's
         width=max(spec.shape[-1] for spec in program.specs.values()),
     )

@@ -23,9 +23,12 @@ from edge.learning import ReplayRecord
 from edge.replay import PICKS, Picks, Rule
 from edgefr.data.sessions import SessionsProtocol
 from edgefr.data.streams import NEGATIVES, STREAMS, SessionNegatives, SessionStream
+from edgefr.engine.optimisers import RULES as OPTIMISERS
+from edgefr.engine.optimisers import Rule as OptimiserRule
 from edgefr.engine.transfer import Transfer
 from edgefr.fleet.policies import POLICIES, Policy
 from edgefr.fleet.spec import CostModel
+from edgefr.methods import METHODS, Method
 from edgefr.methods.f3crec.strategies import STRATEGIES, Strategy
 from edgefr.methods.fcucr.parts import (
     DISTILL_WEIGHTS,
@@ -36,12 +39,14 @@ from edgefr.methods.fcucr.parts import (
     Teacher,
 )
 from edgefr.methods.fcucr.settings import FCUCRSettings
+from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.program import GPFedRec
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS, AdapterInit, Client, Head
 from edgefr.methods.transfr.program import TransFR, build
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.candidates import stored
+from export.program import LocalProgram, Phase
 from export.weights import stored_as
 from privacy.clip import joint_norms
 from privacy.errors import InputError
@@ -80,6 +85,27 @@ def test_negatives_of_ones_own_are_what_targets_are_ranked_against(tmp_path: Pat
         found = ran(tmp_path / "run", *over, "protocol.candidates=all-own")
     assert "as 20 of the user's own as there are" in found["protocol"]
     assert found["references"] != ran(tmp_path / "usual", *over)["references"]
+
+
+def test_an_optimiser_of_ones_own_trains_and_no_device_is_asked_for_it(tmp_path: Path) -> None:
+    def sign(parameter: torch.Tensor, gradient: torch.Tensor, lr: Any) -> None:
+        parameter.sub_(gradient.sign() * lr)
+
+    class BySigns(Method):
+        def build(self, settings: BaseModel, given: Given) -> LocalProgram:
+            program = super().build(settings, given)
+            program.phases = tuple(replace(phase, optimiser="sign") for phase in program.phases)
+            return program
+
+    mine = BySigns(**(vars(METHODS["fedmf"]) | {"name": "signs"}))
+    over = ["model.dim=4", "model.item_lr=0.1", "model.lr=0.1", *SMALL, *SIZE]
+    with OPTIMISERS.having(OptimiserRule("sign", sign, moments=False)), METHODS.having(mine):
+        found = ran(tmp_path / "run", "method=signs", *over)["metrics"]
+        with pytest.raises(InputError, match="unknown optimiser of devices 'sign'"):
+            Phase("round", (), (), 1, "sign", {}).moments  # noqa: B018
+    assert found != ran(tmp_path / "usual", "method=fedmf", *over)["metrics"]
+    with pytest.raises(InputError, match="unknown optimiser 'sign'"):
+        OPTIMISERS["sign"]
 
 
 def test_a_policy_that_does_not_wait_meets_no_sessions(tmp_path: Path) -> None:
