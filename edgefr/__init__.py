@@ -8,6 +8,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgefr.data import Dataset
     from edgefr.data import load as load_data
     from edgefr.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from privacy.errors import InputError
 
 _HOMES = {
+    "Dataset": "edgefr.data.interactions",
     "Experiment": "edgefr.experiment",
     "FleetFile": "edgefr.fleet",
     "InputError": "privacy.errors",
@@ -31,6 +33,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Dataset",
     "Experiment",
     "FleetFile",
     "InputError",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr import checkpoint
+from edgefr.data import GIVEN, Dataset
 from edgefr.data.candidate_file import write_candidates
 from edgefr.documents import Document
 from edgefr.experiment import Experiment, check_shippable
@@ -35,6 +36,7 @@ def simulate(
     experiment: Experiment,
     devices: str | Path | FleetFile = "devices.yaml",
     *,
+    data: Dataset | None = None,
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
     bundles: bool = True,
@@ -44,7 +46,8 @@ def simulate(
 ) -> Run:
     """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
 
-    `devices`: a devices.yaml or what `load_fleet` made of one. `data_dir`: where archives lie (default: EDGEFR_DATA).
+    `devices`: a devices.yaml or what `load_fleet` made of one. `data`: a data set of the caller's own, as
+    `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA).
     `bundles`: also write a bundle per device class; `figures`: also draw them. `checkpoint_every`: rounds between
     checkpoints, from which `resume` goes on (none: no checkpoints). Raises `InputError` for everything the caller can
     mend; a run that did not finish has no summary.json.
@@ -53,15 +56,28 @@ def simulate(
     """
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     torch_device(experiment.engine.device)
+    experiment = _given(experiment, data)
     if bundles and experiment.row.reads != "sessions":  # they do without, and their summary says so
         check_shippable(experiment)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
-        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures), progress)
+        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data), progress)
+
+
+def _given(experiment: Experiment, data: Dataset | None) -> Experiment:
+    """Return the experiment with `data` as its data set, if there is one."""
+    if data is None:
+        return experiment
+    if experiment.data not in (GIVEN, Experiment.model_fields["data"].default) or experiment.data_options:
+        raise InputError(
+            f"data= is a data set, and the experiment names another: {experiment.data}; leave one of them out"
+        )
+    return experiment.model_copy(update={"data": GIVEN})
 
 
 def resume(
     path: str | Path,
     *,
+    data: Dataset | None = None,
     data_dir: str | Path | None = None,
     bundles: bool = True,
     figures: bool = True,
@@ -74,7 +90,8 @@ def resume(
     """Go on with a run that was stopped or killed, from its newest whole checkpoint (else from its beginning).
 
     The result is the same as if it had never stopped, with any `executor` and number of `workers`. Raises `InputError`
-    for a folder that is no unfinished run, and where experiment, fleet or data are not those it was started with.
+    for a folder that is no unfinished run, and where experiment, fleet or data are not those it was started with; a run
+    whose data were handed over needs them again, as `data`.
 
     Example: ``edgefr.resume("runs/demo").summary["metrics"]``
     """
@@ -82,13 +99,13 @@ def resume(
     if (run.path / SEEDS).is_file():
         raise InputError(f"{path} holds a run per seed; go on with them by resume_seeds, or name one of them")
     run.sweep()
-    experiment = run.experiment
+    experiment = _given(run.experiment, data)
     changed = {k: v for k, v in (("executor", executor), ("workers", workers)) if v is not None}
     if changed:
         engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
         experiment = experiment.model_copy(update={"engine": engine})
     fleet = load_fleet(run.path / "devices.yaml")
-    return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures), progress, warn)
+    return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data), progress, warn)
 
 
 @dataclass(frozen=True)
@@ -99,6 +116,7 @@ class Options:
     bundles: bool
     checkpoint_every: int | None
     figures: bool = True
+    data: Dataset | None = None
 
 
 def _go(
@@ -116,7 +134,7 @@ def _go(
     device = torch_device(experiment.engine.device)
     data_dir = None if options.data_dir is None else Path(options.data_dir)
     with nullcontext() if warn is not None else run.recorded(experiment, fleet):
-        prepared = prepare(experiment, data_dir, str(device), progress)
+        prepared = prepare(experiment, data_dir, str(device), progress, options.data)
         if experiment.engine.shard_size is None:
             experiment = sized(experiment, prepared)
             run.write_experiment(experiment)

@@ -17,6 +17,8 @@ from edgefr.data.interactions import Dataset
 from edgefr.data.sessions import Sessions
 from edgefr.data.split import Split
 from edgefr.experiment import Experiment
+from edgefr.methods import METHODS
+from privacy.errors import InputError
 
 Progress = Callable[[str, int, int, str], None]
 Vectors = npt.NDArray[np.float32]
@@ -65,13 +67,40 @@ class Prepared:
         return next(iter(self.splits.values()))
 
 
-def prepare(experiment: Experiment, data_dir: Path | None, device: str, progress: Progress | None = None) -> Prepared:
-    """Load the data, split it by the protocol, and encode the catalogue if the method reads text."""
-    dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
+def prepare(
+    experiment: Experiment,
+    data_dir: Path | None,
+    device: str,
+    progress: Progress | None = None,
+    given: Dataset | None = None,
+) -> Prepared:
+    """Load the data, split it by the protocol, and encode the catalogue if the method reads text.
+
+    `given` is a data set that the caller has, in place of what the experiment names.
+    """
+    needs_text = experiment.row.needs_text
+    if needs_text and given is None and not data.has_texts(experiment.data, data_dir, experiment.data_options):
+        raise _no_texts(experiment, experiment.data)
+    dataset = given
+    if dataset is None:
+        dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
+    if needs_text and not any(dataset.catalogue.text):
+        raise _no_texts(experiment, dataset.name)
     prepared = experiment.protocol.entry.cut(experiment, dataset)
-    if not experiment.row.needs_text:
+    if not needs_text:
         return prepared
     return replace(prepared, text=read(experiment, prepared.dataset.catalogue.text, device, progress))
+
+
+def _no_texts(experiment: Experiment, name: str) -> InputError:
+    """Return the error of a method that reads texts where items have none."""
+    others = [row.name for row in METHODS.values() if not row.needs_text and row.reads == experiment.row.reads]
+    own = experiment.data not in data.names()
+    mend = "name a file of items with texts by data_options.items (of a frame: items=), or " if own else ""
+    return InputError(
+        f"{experiment.row.name} reads the texts of items, and '{name}' has none; {mend}choose a method that reads "
+        f"none: --set method={' or '.join(others)}"
+    )
 
 
 def read(experiment: Experiment, texts: list[str], device: str, progress: Progress | None = None) -> Text:

@@ -12,6 +12,7 @@ import pytest
 import edgefr
 
 PUBLIC = [
+    "Dataset",
     "Experiment",
     "FleetFile",
     "InputError",

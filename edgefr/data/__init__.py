@@ -1,4 +1,4 @@
-"""Data sets by name: readers of public archives and the built-in demo generator.
+"""Data sets by name or by path: readers of public archives, of people's own files, and the built-in demo generator.
 
 Owns: names, options and where archives are looked for. Does not own: splits (`protocols`), text vectors
 (`cloud`).
@@ -7,7 +7,7 @@ Owns: names, options and where archives are looked for. Does not own: splits (`p
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,19 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.ragged import Ragged
-from edgefr.data import amazon, amazon_pairs, demo, hetrec, lastfm_1k, movielens, retailrocket, tmall, xing
+from edgefr.data import amazon, amazon_pairs, demo, files, hetrec, lastfm_1k, movielens, retailrocket, tmall, xing
 from edgefr.data.archive import Public
+from edgefr.data.files.folder import is_file
 from edgefr.data.interactions import Catalogue, Dataset, Progress
 from privacy.errors import InputError, unknown
 from privacy.table import Table
 
-__all__ = ["READERS", "Catalogue", "Dataset", "Ragged", "Reader", "check", "load", "names"]
+__all__ = ["GIVEN", "READERS", "Catalogue", "Dataset", "Ragged", "Reader", "check", "has_texts", "load", "names"]
+
+GIVEN = "given"
+"""An experiment names its data set so where the caller hands it over."""
+
+Texts = Callable[[Path, Any], bool]
 
 
 class NoOptions(BaseModel):
@@ -35,25 +41,46 @@ class Reader:
     """A reader makes a data set of a name: `read(data_dir, options, seed, progress)`.
 
     `options` are its settings, which are the keys of `data_options`; `public` says where its archive is from (None: it
-    is generated, and needs no folder).
+    is generated, or is somebody's own, and needs no folder). `texts(data_dir, options)` says, before anything is
+    loaded, whether items have texts.
     """
 
     name: str
     options: type[BaseModel]
     public: Public | None
     read: Callable[[Path, Any, int, Progress | None], Dataset]
+    texts: Texts = lambda data_dir, options: True
 
 
-def _fixed(name: str, read: Callable[[Path, Progress | None], Dataset], public: Public) -> Reader:
+def _fixed(name: str, read: Callable[[Path, Progress | None], Dataset], public: Public, texts: bool = True) -> Reader:
     """Return the reader of a data set with nothing to choose."""
-    return Reader(name, NoOptions, public, lambda data_dir, options, seed, progress: read(data_dir, progress))
+    return Reader(
+        name, NoOptions, public, lambda data_dir, options, seed, progress: read(data_dir, progress), lambda *_: texts
+    )
 
 
 def _chosen(
-    name: str, options: type[BaseModel], read: Callable[[Path, Any, Progress | None], Dataset], public: Public
+    name: str,
+    options: type[BaseModel],
+    read: Callable[[Path, Any, Progress | None], Dataset],
+    public: Public,
+    texts: Texts = lambda *_: True,
 ) -> Reader:
     """Return the reader of a public data set with options."""
-    return Reader(name, options, public, lambda data_dir, options, seed, progress: read(data_dir, options, progress))
+    return Reader(
+        name, options, public, lambda data_dir, options, seed, progress: read(data_dir, options, progress), texts
+    )
+
+
+def _not_given(*_: Any) -> Any:
+    raise InputError(
+        "this run's data was handed over by its caller, so only the caller has it: pass it again by data=, as in "
+        "edgefr.resume(run, data=dataset)"
+    )
+
+
+def _none(*_: Any) -> bool:
+    return False
 
 
 READERS: Table[Reader] = Table("data set", Reader)
@@ -64,19 +91,36 @@ READERS.register(_fixed("ml-100k", movielens.read_100k, movielens.ML_100K))
 READERS.register(_fixed("ml-latest-small", movielens.read_latest_small, movielens.ML_LATEST_SMALL))
 READERS.register(_fixed("lastfm-2k", hetrec.read_lastfm_2k, hetrec.LASTFM_2K))
 READERS.register(_fixed("hetrec2011", hetrec.read_movielens_2k, hetrec.MOVIELENS_2K))
-READERS.register(_chosen("amazon", amazon.AmazonOptions, amazon.read, amazon.AMAZON))
+READERS.register(_chosen("amazon", amazon.AmazonOptions, amazon.read, amazon.AMAZON, amazon.has_texts))
 READERS.register(_fixed("amazon-arts-office", amazon_pairs.read_arts_office, amazon_pairs.ARTS_OFFICE))
 READERS.register(_fixed("amazon-movie-book", amazon_pairs.read_movie_book, amazon_pairs.MOVIE_BOOK))
-READERS.register(_fixed("xing", xing.read_sessions, xing.XING))
-READERS.register(_chosen("xing-2017", xing.ChallengeOptions, xing.read_challenge, xing.XING_2017))
-READERS.register(_fixed("retailrocket", retailrocket.read, retailrocket.RETAILROCKET))
+READERS.register(_fixed("xing", xing.read_sessions, xing.XING, texts=False))
+READERS.register(_chosen("xing-2017", xing.ChallengeOptions, xing.read_challenge, xing.XING_2017, _none))
+READERS.register(_fixed("retailrocket", retailrocket.read, retailrocket.RETAILROCKET, texts=False))
 READERS.register(_chosen("lastfm-1k", lastfm_1k.LastfmOptions, lastfm_1k.read, lastfm_1k.LASTFM_1K))
-READERS.register(_fixed("tmall", tmall.read, tmall.TMALL))
+READERS.register(Reader(GIVEN, NoOptions, None, _not_given, _not_given))
+READERS.register(_fixed("tmall", tmall.read, tmall.TMALL, texts=False))
 
 
 def names() -> list[str]:
     """Return the names of the data sets that `load` knows."""
-    return list(READERS)
+    return [name for name in READERS if name != GIVEN]
+
+
+def reader(name: str) -> Reader:
+    """Return the reader of a data set: by its name, or of a file or folder by its path."""
+    return _of_files(name) if name not in READERS and is_file(name) else READERS[name]
+
+
+def _of_files(path: str) -> Reader:
+    """Return the reader of somebody's own file or folder."""
+    return Reader(
+        path,
+        files.FileOptions,
+        None,
+        lambda data_dir, options, seed, progress: files.read(Path(path), options, progress),
+        lambda data_dir, options: files.has_texts(Path(path), options),
+    )
 
 
 def check(name: str, options: dict[str, Any] | None = None) -> None:
@@ -84,7 +128,16 @@ def check(name: str, options: dict[str, Any] | None = None) -> None:
 
     >>> check("demo", {"users": 50})
     """
-    _checked(name, READERS[name].options, options or {})
+    _checked(name, reader(name).options, options or {})
+
+
+def has_texts(name: str, data_dir: str | Path | None = None, options: dict[str, Any] | None = None) -> bool:
+    """Say whether the items of a data set have texts, as far as headers and names of files tell.
+
+    Raises `InputError` as `load`, whose arguments it takes.
+    """
+    found, folder = reader(name), data_dir or os.environ.get("EDGEFR_DATA") or ""
+    return found.texts(Path(folder), _checked(name, found.options, options or {}))
 
 
 def load(
@@ -94,7 +147,7 @@ def load(
     options: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Load the data set of that name.
+    """Load the data set of that name, or of a file or folder of one's own by its path.
 
     `data_dir` holds the public archives (zip or unpacked; default: the environment's EDGEFR_DATA); `seed`
     matters to "demo" only; `options` are the reader's own. Raises `InputError` for an unknown name or option,
@@ -103,16 +156,15 @@ def load(
     >>> load("demo", options={"users": 50}).statistics()["users"]
     50
     """
-    check(name, options)
-    reader = READERS[name]
-    settings = _checked(name, reader.options, options or {})
+    found = reader(name)
+    settings = _checked(name, found.options, options or {})
     folder = data_dir or os.environ.get("EDGEFR_DATA") or ""
-    if reader.public is not None and not folder:
+    if found.public is not None and not folder:
         raise InputError(
-            f"data set '{name}' is read from a folder and none is named: get it from {reader.public.url} "
-            f"(licence: {reader.public.licence}) and name its folder by --data-dir or EDGEFR_DATA"
+            f"data set '{name}' is read from a folder and none is named: get it from {found.public.url} "
+            f"(licence: {found.public.licence}) and name its folder by --data-dir or EDGEFR_DATA"
         )
-    return reader.read(Path(folder), settings, seed, progress)
+    return found.read(Path(folder), settings, seed, progress)
 
 
 def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> BaseModel:
@@ -123,8 +175,17 @@ def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> Base
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise unknown(f"option of data set '{name}'", where, model.model_fields) from error
+            *above, last = first["loc"]
+            raise unknown(f"option of data set '{name}'", str(last), _fields(model, above)) from error
         if first["type"] == "missing":
             about = model.model_fields[where].description
             raise InputError(f"data set '{name}' needs the option {where}: {about}") from error
         raise InputError(f"option {where} of data set '{name}': {first['msg']}, got {first['input']!r}") from error
+
+
+def _fields(model: type[BaseModel], place: list[Any]) -> Iterable[str]:
+    """Return the names of the settings at a place of others."""
+    for part in place:
+        inner = model.model_fields[str(part)].annotation
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
+    return model.model_fields

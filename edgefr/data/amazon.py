@@ -4,7 +4,8 @@ one ratings or reviews file and one metadata file per category.
 
 Found in the folder `amazon` of the data folder, or in the data folder itself, or in a folder below:
 `ratings_<Category>.csv` (user, item, rating, unix time; no header), or `reviews_<Category>.json.gz`,
-`reviews_<Category>_5.json.gz`, `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`.
+`reviews_<Category>_5.json.gz`, `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`, without
+which the category's items have no texts.
 Every rating is an interaction; every category is a domain. The large files are streamed.
 """
 
@@ -79,7 +80,7 @@ def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> D
         kept, item = np.unique(item[keep], return_inverse=True)
         catalogues.append(_describe(archive, meta, asins.ids()[kept], number))
         parts.append((user[keep], item + sum(map(len, catalogues[:-1])), time[keep]))
-        used += [table, meta]
+        used += [table] if meta is None else [table, meta]
         if progress is not None:
             progress("read reviews", number + 1, len(options.categories), category)
     user, item, time = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -102,18 +103,23 @@ def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
     return Archive(folder, AMAZON, members), {p.name: place for place, p in members.items()}
 
 
-def _files_of(category: str, archive: Archive, names: dict[str, str]) -> tuple[str, str]:
+def has_texts(data_dir: Path, options: AmazonOptions) -> bool:
+    """Say whether any category has its metadata, without which items are ids alone."""
+    _, names = _find_files(data_dir)
+    return any(f"meta_{category}.json.gz" in names for category in options.categories)
+
+
+def _files_of(category: str, archive: Archive, names: dict[str, str]) -> tuple[str, str | None]:
+    """Return the files of ratings and, where it is there, of metadata."""
     tables = [f"ratings_{category}.csv"]
     tables += [f"{prefix}{category}{core}.json.gz" for prefix in ("reviews_", "") for core in ("", "_5")]
     table = next((names[t] for t in tables if t in names), None)
-    meta = names.get(f"meta_{category}.json.gz")
-    if table is None or meta is None:
-        missing = tables[0] + f" (or {tables[1]})" if table is None else f"meta_{category}.json.gz"
+    if table is None:
         raise InputError(
-            f"{archive.path} has no {missing}; get it from {AMAZON.url} (licence: {AMAZON.licence}) "
+            f"{archive.path} has no {tables[0]} (or {tables[1]}); get it from {AMAZON.url} (licence: {AMAZON.licence}) "
             "and name its folder by --data-dir or EDGEFR_DATA"
         )
-    return table, meta
+    return table, names.get(f"meta_{category}.json.gz")
 
 
 def _ratings(archive: Archive, member: str, users: Numbering, asins: Numbering) -> Columns:
@@ -177,11 +183,12 @@ def _lines(archive: Archive, member: str) -> Iterator[tuple[int, bytes]]:
                 yield number, text
 
 
-def _describe(archive: Archive, member: str, asins: np.ndarray, domain: int) -> Catalogue:
+def _describe(archive: Archive, member: str | None, asins: np.ndarray, domain: int) -> Catalogue:
     """Return titles and texts of these items from the metadata; an item that is not there has none."""
     place = {asin: number for number, asin in enumerate(asins.tolist())}
     titles, texts = [""] * len(asins), [""] * len(asins)
-    for line, text in _lines(archive, member):
+    for line, text in () if member is None else _lines(archive, member):
+        assert member is not None
         found = _ASIN.search(text)
         if found is None:
             raise archive.fault(member, line, "not an item with an asin")

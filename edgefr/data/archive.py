@@ -95,7 +95,7 @@ class Archive:
         except InputError:
             raise
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise self.fault(member, *_row_of(str(error))) from error
+            raise self.fault(member, *row_of(str(error))) from error
         except UnicodeDecodeError as error:
             raise self.fault(member, None, f"byte {error.start} is not {error.encoding} text") from error
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
@@ -213,7 +213,7 @@ def read_table(
             line += block.num_rows
 
 
-def _row_of(message: str) -> tuple[int | None, str]:
+def row_of(message: str) -> tuple[int | None, str]:
     """Return (line, what is wrong) of a parser's message."""
     if "does not exist in CSV file" in message:
         column = message.strip("'\"").split(" in include_columns")[0]

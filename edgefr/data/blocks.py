@@ -28,7 +28,7 @@ Part = Literal["train", "valid", "test"]
 _LEAST = 3  # interactions in a block below which a user only trains
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Stream(Dataset):
     """This is a data set with one order over all users: `position` int64 [n] is every row's place, 0 the oldest.
 

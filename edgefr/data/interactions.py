@@ -6,18 +6,20 @@ split (protocols).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.data.order import stable_order
+
 Progress = Callable[[str, int, int, str], None]
 """progress(stage, done, total, note): how long work tells how far it is."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Catalogue:
     """The catalogue is what is known of every item; position i is item number i.
 
@@ -33,6 +35,9 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"<Catalogue: {len(self):,} items, {sum(map(bool, self.text)):,} with text>"
 
     def take(self, items: npt.NDArray[np.integer]) -> Catalogue:
         """Return these items alone, in this order."""
@@ -61,7 +66,7 @@ class Kinds:
     dropped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A data set holds interactions sorted by (user, time, order in the file), with their users and items.
 
@@ -88,6 +93,40 @@ class Dataset:
     session: npt.NDArray[np.int64] | None = None
     part: npt.NDArray[np.uint8] | None = None
     kinds: Kinds | None = None
+
+    @classmethod
+    def from_frame(
+        cls, interactions: Any, items: Any = None, columns: Mapping[str, str] | None = None, **options: Any
+    ) -> Dataset:
+        """Make a data set of a data frame: of pandas, polars or arrow, one row for each interaction.
+
+        `items` is a frame with a row for each item and its texts. `columns` names what has not its usual name, as
+        ``{"user": "uid"}``; `options` are those of a file (`positive`, `user_core`, `texts`, ...), and `name`. Raises
+        `InputError` naming row and column.
+
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"uid": [1, 1, 2], "movie": ["a", "b", "a"], "rating": [5, 2, 4]})
+        >>> Dataset.from_frame(frame, positive=4).statistics()["interactions"]
+        2
+        """
+        from edgefr.data.files.frames import from_frame
+
+        return from_frame(interactions, items, columns, str(options.pop("name", "frame")), options)
+
+    def __repr__(self) -> str:
+        time = "in an order without clock"
+        if self.clock and len(self.time):
+            time = " to ".join(str(np.datetime64(int(at), "s"))[:10] for at in (self.time.min(), self.time.max()))
+        beside = [name for name in ("session", "part", "kinds") if getattr(self, name) is not None]
+        lines = [
+            f"<{type(self).__name__} '{self.name}': {len(self.users):,} users, {len(self.catalogue):,} items, "
+            f"{len(self.user):,} interactions, {time}",
+            f" domains: {', '.join(self.domains[:8])}{', ...' if len(self.domains) > 8 else ''}; "
+            f"items with text: {sum(map(bool, self.catalogue.text)):,}"
+            + (f"; also: {', '.join(beside)}" if beside else "")
+            + ">",
+        ]
+        return "\n".join(lines)
 
     def statistics(self) -> dict[str, Any]:
         """Return counts for a report: users, items with at least one interaction, listed items, repeats, per domain.
@@ -150,7 +189,7 @@ def assemble(
 ) -> Dataset:
     """Make a `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order."""
     user, item, time = rows
-    order = np.lexsort((time, user))  # stable: equal times stay in file order
+    order = _by_user_and_time(user, time)  # stable: equal times stay in file order
     user = user[order].astype(np.int32)
     offsets = np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64)
     columns = (user, item[order].astype(np.int32), time[order].astype(np.int64))
@@ -167,6 +206,18 @@ def assemble(
         part=None if part is None else part[order].astype(np.uint8),
         kinds=None if kinds is None else replace(kinds, number=kinds.number[order].astype(np.int8)),
     )
+
+
+def _by_user_and_time(user: np.ndarray, time: np.ndarray) -> npt.NDArray[np.int64]:
+    """Return the order `np.lexsort((time, user))`, several times faster."""
+    if not len(user):
+        return np.empty(0, np.int64)
+    first, last = int(time.min()), int(time.max())
+    if last - first >= 1 << 62:
+        return np.lexsort((time, user))
+    order = stable_order(time.astype(np.int64) - first, last - first + 1)
+    people = user.astype(np.int64)[order]
+    return order[stable_order(people, int(people.max()) + 1)]
 
 
 def k_core(user: np.ndarray, item: np.ndarray, users: int, items: int) -> npt.NDArray[np.bool_]:

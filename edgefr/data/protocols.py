@@ -29,6 +29,7 @@ _ROWS_AT_ONCE = 1 << 18
 class LeaveOneOut(ProtocolSettings):
     """This is leave-one-out by time: the newest item is the test, the second newest the validation item.
 
+    Where a data set of single interactions has a split of its own, its test and validation items are these.
     Both are ranked against `negatives` sampled items or against the whole pool; ask
     `edgefr.metrics.evaluate`.
 
@@ -50,7 +51,7 @@ class LeaveOneOut(ProtocolSettings):
 
     def describe(self, dataset: Dataset) -> str:
         """Write one line that says how the numbers beside it were made."""
-        return f"leave-one-out by {_clock(dataset)}; {_rules(self.negatives, self.min_interactions)}"
+        return f"leave-one-out by {_clock(dataset)}; {_rules(dataset, self.negatives, self.min_interactions)}"
 
 
 class CrossDomain(ProtocolSettings):
@@ -95,12 +96,17 @@ class CrossDomain(ProtocolSettings):
 
     def describe(self, dataset: Dataset) -> str:
         """Write one line that says how the numbers beside it were made."""
-        rules = _rules(self.negatives, self.min_interactions)
+        rules = _rules(dataset, self.negatives, self.min_interactions)
         return (
             f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
             f"domain; all {self.source} users train, overlapping users are tested in {self.target} with "
             f"their {self.source} train and validation items as history; {rules}"
         )
+
+
+def _has_split(dataset: Dataset) -> bool:
+    """Say whether single interactions, not sessions, were released with their parts."""
+    return dataset.part is not None and dataset.session is None
 
 
 def _clock(dataset: Dataset) -> str:
@@ -109,9 +115,12 @@ def _clock(dataset: Dataset) -> str:
     return "position (no clock times; equal positions in file order)"
 
 
-def _rules(negatives: int, min_interactions: int) -> str:
+def _rules(dataset: Dataset, negatives: int, min_interactions: int) -> str:
+    held = "newest item = test, second newest = validation"
+    if _has_split(dataset):
+        held = "test and validation items as the data's own split (no validation item: the newest training item)"
     return (
-        "newest item = test, second newest = validation, a repeated item counts at its first time; "
+        f"{held}, a repeated item counts at its first time; "
         f"users under {min_interactions} items only train; sampled ranking: {negatives} fixed uniform "
         "negatives, listed items the user never had; full ranking: every listed item but the user's own "
         "earlier ones; ties count against the target"
@@ -158,6 +167,8 @@ def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: i
     """Hold out the newest row of a user = test, the one before = validation; users with too few rows have neither."""
     counts = np.bincount(dataset.user[rows], minlength=len(dataset.users))
     last = np.cumsum(counts)[counts >= min_interactions] - 1
+    if _has_split(dataset) and len(last):
+        return _as_split(dataset, rows, counts >= min_interactions)
     if not len(last):
         raise InputError(
             f"no user of '{dataset.name}' has the {min_interactions} different items that the protocol "
@@ -165,6 +176,32 @@ def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: i
         )
     valid, test = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     test[last], valid[last - 1] = True, True
+    return _Held(rows, valid, test)
+
+
+def _as_split(dataset: Dataset, rows: npt.NDArray[np.int64], enough: npt.NDArray[np.bool_]) -> _Held:
+    """Hold out what the data's own split says, of users with `enough` [users]; without a test item they only train."""
+    assert dataset.part is not None
+    user, part = dataset.user[rows], dataset.part[rows]
+    for number, name in ((2, "test"), (1, "validation")):
+        counts = np.bincount(user[part == number], minlength=1)
+        if counts.max() > 1:
+            raise InputError(
+                f"user '{dataset.users[int(counts.argmax())]}' has {counts.max()} rows of {name} in the split of "
+                f"'{dataset.name}', and leave-one-out asks for one; keep one, or set data_options.columns.split=-"
+            )
+    tested = np.zeros(len(dataset.users), bool)
+    tested[user[part == 2]] = True
+    tested &= enough
+    if not tested.any():
+        raise InputError(
+            f"no user of '{dataset.name}' has a test row and enough items; set data_options.columns.split=-"
+        )
+    test, valid = (part == 2) & tested[user], (part == 1) & tested[user]
+    newest = np.full(len(dataset.users), -1)
+    newest[user[~test]] = np.flatnonzero(~test)  # of several rows of a user the last is kept
+    newest[user[valid]] = -1
+    valid[newest[tested & (newest >= 0)]] = True
     return _Held(rows, valid, test)
 
 

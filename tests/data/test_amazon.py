@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from edgefr.data import load
+from edgefr.data import has_texts, load
 from edgefr.data.protocols import CrossDomain
 from privacy.errors import InputError
 
@@ -160,8 +160,18 @@ def test_truncated_gzip_names_file_and_line(folder, cut):
 
 
 def test_what_is_missing_is_named(folder):
-    (folder / "meta_Books.json.gz").unlink()
-    with pytest.raises(InputError, match=r"has no meta_Books.json.gz; get it from https://.*licence"):
-        load("amazon", folder, options={"categories": ["Books"], **CORE})
+    with pytest.raises(InputError, match=r"has no ratings_Toys.csv \(or reviews_Toys.json.gz\); get it from https://"):
+        load("amazon", folder, options={"categories": ["Toys"], **CORE})
     with pytest.raises(InputError, match="data set 'amazon' needs the option categories: category names"):
         load("amazon", folder)
+
+
+def test_ratings_without_metadata_are_a_data_set_without_texts(folder):
+    options = {"categories": ["Books"], **CORE}
+    with_texts = load("amazon", folder, options=options)
+    assert has_texts("amazon", folder, options)
+    (folder / "meta_Books.json.gz").unlink()
+    assert not has_texts("amazon", folder, options)
+    without = load("amazon", folder, options=options)
+    assert (without.user.tolist(), without.item.tolist()) == (with_texts.user.tolist(), with_texts.item.tolist())
+    assert not any(without.catalogue.text)

@@ -1,0 +1,94 @@
+"""Data sets out of files that people bring: tables of text, parquet, JSON lines, RecBole's atomic files, data frames.
+
+Owns: reading them, checked and bounded, into the same `Dataset` whatever the format. Does not own: data sets that have
+a name (`edgefr.data`), splits (`edgefr.data.protocols`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefr.data.files import names
+from edgefr.data.files.folder import tables
+from edgefr.data.files.formats import open_table
+from edgefr.data.files.made import make
+from edgefr.data.files.opened import Opened, bare
+from edgefr.data.files.options import FileOptions
+from edgefr.data.files.rows import read_rows
+from edgefr.data.files.texts import beside, described
+from edgefr.data.interactions import Dataset, Progress
+from privacy.errors import InputError
+from privacy.files import sha256_of
+
+__all__ = ["FileOptions", "Found", "build", "look", "read"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """This is what a look at the headers found: tables, the column of every role, and the columns of texts."""
+
+    interactions: Opened
+    columns: dict[str, str]
+    items: Opened | None
+    texts: tuple[str, ...]
+
+
+def look(path: Path, options: FileOptions) -> Found:
+    """Open a file or a folder and find its columns; no rows are read. Raises `InputError` for what cannot be used."""
+    first, second = tables(path, options)
+    plain = options.model_copy(update={"header": None, "separator": None})
+    return found(open_table(first, options), None if second is None else open_table(second, plain), options)
+
+
+def found(interactions: Opened, items: Opened | None, options: FileOptions) -> Found:
+    """Find the columns of tables that were opened."""
+    there = list(interactions.columns)
+    own = options.columns
+    if items is not None and own.domain is not None and own.domain not in there and own.domain in items.columns:
+        own = own.model_copy(update={"domain": None})  # it is a column of the file of items
+    columns = names.interactions(own, there, interactions.name)
+    if items is not None:
+        key = names.listed(own.listed, columns["item"], items.columns, items.name)
+        return Found(interactions, columns, items, tuple(names.texts(options.texts, items.columns, items.name, (key,))))
+    if own.listed is not None:
+        raise InputError("data_options.columns.listed is of a file of items, and none is named; set data_options.items")
+    said = () if options.texts is None else names.texts(options.texts, there, interactions.name, ())
+    return Found(interactions, columns, None, tuple(said))
+
+
+def has_texts(path: Path, options: FileOptions) -> bool:
+    """Say whether items have columns of texts; only headers are read."""
+    return bool(look(path, options).texts)
+
+
+def read(path: Path, options: FileOptions, progress: Progress | None = None) -> Dataset:
+    """Read the data set of a file or a folder, whole. Raises `InputError` naming file, row and column."""
+    there = look(path, options)
+    files = [Path(table.name) for table in (there.interactions, there.items) if table is not None]
+    name = bare(path).partition(".")[0] or "data"
+    if progress is not None:
+        progress("read data", 0, 1, name)
+    source = {"archive": str(path), "url": "", "licence": "", "sha256": _digest(files), "notes": ""}
+    dataset = build(name, there, options, source)
+    if progress is not None:
+        progress("read data", 1, 1, name)
+    return dataset
+
+
+def build(name: str, there: Found, options: FileOptions, source: dict[str, Any]) -> Dataset:
+    """Read the tables that were found into a data set."""
+    inside = there.texts if there.items is None else ()
+    rows = read_rows(there.interactions, there.columns, options, inside)
+    dataset = make(name, rows, options, source)
+    if there.items is not None:
+        return described(dataset, there.items, there.columns["item"], options)
+    return beside(dataset, rows.texts, rows.item, rows.items) if inside else dataset
+
+
+def _digest(files: list[Path]) -> str:
+    """Return the digest of one file, or of the digests of several."""
+    digests = [sha256_of(path) for path in files]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

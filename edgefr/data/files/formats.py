@@ -1,0 +1,53 @@
+"""Formats of files that people bring: each entry opens one, whatever is in its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefr.data.files.opened import PACKED, Opened, bare
+from edgefr.data.files.options import FileOptions
+from privacy.errors import InputError
+from privacy.table import Table
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format is told by the ends of files' names; `open(path, options)` opens a file of it and reads no rows."""
+
+    name: str
+    ends: tuple[str, ...]
+    open: Callable[[Path, FileOptions], Opened]
+
+
+FORMATS: Table[Format] = Table("format of a file", Format, home="edgefr.data.files.formats_known")
+"""The formats that `open_table` knows."""
+
+
+def ends() -> list[str]:
+    """Return the ends of names that files of known formats have."""
+    return [end for entry in FORMATS.values() for end in entry.ends]
+
+
+def format_of(path: Path) -> Format | None:
+    """Return the format of a file by its name, None where no format has such names."""
+    name = bare(path)
+    return next((entry for entry in FORMATS.values() if name.endswith(entry.ends)), None)
+
+
+def open_table(path: Path, options: FileOptions) -> Opened:
+    """Open a file of any known format. Raises `InputError` for a file that is missing, empty or of no known format."""
+    entry = format_of(path)
+    if entry is None:
+        packed = " or ".join(PACKED)
+        raise InputError(f"{path}: files of data end with {', '.join(ends())} (and {packed} after it); rename it")
+    if not path.is_file():
+        problem = "is no ordinary file" if path.exists() else "is not there"
+        raise InputError(f"{path} {problem}; check the path")
+    if not path.stat().st_size:
+        raise InputError(f"{path}: the file is empty")
+    opened = entry.open(path, options)
+    if not opened.columns:
+        raise InputError(f"{path}: it has no columns")
+    return opened

@@ -1,0 +1,118 @@
+"""This reads JSON lines: one object for each row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefr.data.files.formats import Format
+from edgefr.data.files.opened import BLOCK, Opened, printable, stream
+from edgefr.data.files.options import FileOptions
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOOKED_AT = 200  # rows that say which columns there are and of which type
+_LONGEST_LOOK = 1 << 20  # bytes
+
+
+def _open(path: Path, options: FileOptions) -> Opened:
+    """Open a file of JSON lines; its columns are the names that its first rows have."""
+    import pyarrow as pa
+
+    found: dict[str, pa.DataType] = {}
+    for row in _first_rows(path):
+        for name, value in row.items():
+            kind = _type(value)
+            before = found.get(name, pa.null())
+            found[name] = kind if before == pa.null() else (_wider(before, kind) or before)
+
+    def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        from pyarrow import json as arrow_json
+
+        kinds = {name: pa.string() if found[name] == pa.null() else found[name] for name in wanted}
+        options = arrow_json.ParseOptions(
+            explicit_schema=pa.schema(list(kinds.items())), unexpected_field_behavior="ignore"
+        )
+        row = 1
+        with stream(path) as file:
+            try:
+                for block in arrow_json.open_json(
+                    file, arrow_json.ReadOptions(use_threads=False, block_size=BLOCK), options
+                ):
+                    yield row, block.select(list(wanted))
+                    row += block.num_rows
+            except pa.ArrowInvalid as error:
+                raise _fault(path, row, str(error)) from error
+
+    return Opened(str(path), tuple(found), blocks)
+
+
+def _first_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the first rows of a file, as plain values."""
+    with stream(path) as file:
+        text = file.read(_LONGEST_LOOK)
+    lines = text.removeprefix(b"\xef\xbb\xbf").splitlines()
+    if len(text) == _LONGEST_LOOK:
+        if len(lines) < 2:
+            raise InputError(f"{path}: row 1 is longer than {_LONGEST_LOOK:,} bytes: these are not JSON lines")
+        lines.pop()
+    number = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        number += 1
+        if number > _LOOKED_AT:
+            return
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            why = "an array; write one object a line" if line.lstrip()[:1] == b"[" else printable(str(error))
+            raise InputError(f"{path}: row {number} is not a JSON object: {why}") from error
+        if not isinstance(row, dict):
+            what = "an array" if isinstance(row, list) else type(row).__name__
+            raise InputError(f"{path}: row {number} is {what}, not a JSON object; write one object a line")
+        yield row
+    if not number:
+        raise InputError(f"{path}: the file is empty")
+
+
+def _type(value: Any) -> pa.DataType:
+    """Return the type of a JSON value; what has none of its own here is null."""
+    import pyarrow as pa
+
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, int):
+        return pa.int64() if -(2**63) <= value < 2**63 else pa.float64()
+    if isinstance(value, list):
+        inner = next((kind for kind in map(_type, value) if kind != pa.null()), pa.string())
+        return pa.list_(inner)
+    return {str: pa.string(), float: pa.float64()}.get(type(value), pa.null())
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type of both numbers, None where one of them is none."""
+    import pyarrow as pa
+
+    numbers = (pa.int64(), pa.float64())
+    return pa.float64() if one in numbers and other in numbers and one != other else None
+
+
+def _fault(path: Path, first: int, message: str) -> InputError:
+    """Return the error of a block whose first row is number `first`, with the row of the file."""
+    place = re.search(r" in row (\d+)", message)
+    column = re.search(r"Column\(/([^)]*)\)", message)
+    if "straddling" in message:
+        return InputError(f"{path}: a row after row {first} is longer than {BLOCK:,} bytes: these are not JSON lines")
+    at = "" if place is None else f" row {first + int(place.group(1))}"
+    at += "" if column is None else f", column {printable(column.group(1), 40)}"
+    what = re.sub(r"^JSON parse error: |Column\([^)]*\) | in row \d+", "", message)
+    return InputError(f"{path}:{at}{':' if at else ''} {printable(what)}")
+
+
+JSONL = Format("jsonl", (".jsonl", ".ndjson", ".json"), _open)

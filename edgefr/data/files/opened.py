@@ -1,0 +1,125 @@
+"""This is one table of somebody's own: its columns, and its rows block by block, bounded and with errors that point.
+
+Owns: opening bytes safely, and what every format's reader hands out. Does not own: a format (`formats`), what columns
+mean (`names`, `values`).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK = 1 << 22  # bytes of text parsed at once; no row is longer
+MOST_ROWS = 1 << 30
+_MOST_BYTES = 1 << 36  # of one unpacked file
+_MOST_RATIO = 200  # unpacked to packed, above 64 MB: tables of interactions stay under 20
+_SMALL = 1 << 26
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+"""How files are packed, by the end of their name."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """This is a table that was opened, of which nothing but the names of the columns was read.
+
+    `name` is what errors call it. `blocks(columns)` yields (number of the first row, rows) with these columns, as the
+    file has them; rows count from `first`, the header's row included. Numbers may come as text.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    blocks: Callable[[Sequence[str]], Iterator[tuple[int, pa.RecordBatch]]]
+    first: int = 1
+
+    def read(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the blocks of `blocks`, at most `MOST_ROWS` rows; what a damaged file raises is one `InputError`."""
+        rows = 0
+        with faults(self.name):
+            for first, block in self.blocks(columns):
+                rows += block.num_rows
+                if rows > MOST_ROWS:
+                    raise InputError(f"{self.name}: it has more than {MOST_ROWS:,} rows; take a part of it")
+                yield first, block
+
+    def fault(self, row: int, column: str, value: object, rule: str) -> InputError:
+        """Return the error for a value; `row` is its number."""
+        found = "nothing is there" if value is None else f"'{printable(str(value), 80)}'"
+        return InputError(f"{self.name}: row {row}, column {printable(column, 40)}: {found}; {rule}")
+
+    def refuse(self, row: int, column: str, bad: npt.NDArray[np.bool_], values: pa.Array, rule: str) -> None:
+        """Raise `InputError` for the first bad value of a block whose first row is number `row`."""
+        if bad.any():
+            at = int(bad.argmax())
+            raise self.fault(row + at, column, values[at].as_py(), rule)
+
+
+@contextmanager
+def faults(name: str) -> Iterator[None]:
+    """Turn what a damaged file raises into one `InputError` that begins with `name`."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError:
+        raise
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError, EOFError, UnicodeError, OverflowError) as error:
+        raise InputError(f"{name}: {printable(str(error), 200) or 'damaged or unreadable'}") from error
+
+
+def printable(text: str, most: int = 120) -> str:
+    """Return the text on one line, cut, with what a terminal might act on replaced."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text[: 4 * most].split()))[:most]
+
+
+def bare(path: Path) -> str:
+    """Return a file's name without the end that says how it is packed, in lower case.
+
+    >>> bare(Path("Ratings.CSV.gz"))
+    'ratings.csv'
+    """
+    name = path.name.lower()
+    return name[: -len(path.suffix)] if path.suffix.lower() in PACKED else name
+
+
+class Bounded(io.RawIOBase):
+    """This is a stream of unpacked bytes that refuses to grow beyond what an honest file does."""
+
+    def __init__(self, stream: BinaryIO, packed: int, name: str):
+        self._stream, self._name, self._read = stream, name, 0
+        self._most = min(_MOST_BYTES, max(_SMALL, _MOST_RATIO * packed))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        content = self._stream.read(len(cast(memoryview, buffer)))
+        self._read += len(content)
+        if self._read > self._most:
+            raise InputError(f"{self._name}: it unpacks to more than {self._most:,} bytes, which no honest file does")
+        cast(memoryview, buffer)[: len(content)] = content
+        return len(content)
+
+
+@contextmanager
+def stream(path: Path) -> Iterator[BinaryIO]:
+    """Open a file as a stream of unpacked bytes, bounded."""
+    import pyarrow as pa
+
+    with faults(str(path)):
+        packing = PACKED.get(path.suffix.lower())
+        with path.open("rb") as raw, pa.input_stream(raw, compression=packing) as unpacked:
+            yield cast(BinaryIO, io.BufferedReader(Bounded(cast(BinaryIO, unpacked), path.stat().st_size, str(path))))

@@ -1,0 +1,163 @@
+"""Rows of a table become columns of numbers: users, items and times, and what else the table has.
+
+Owns: reading the interactions, every row checked before any is left out. Does not own: which rows a data set keeps
+(`made`), texts (`texts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.data.files.opened import Opened
+from edgefr.data.files.options import FileOptions
+from edgefr.data.files.times import Times
+from edgefr.data.files.values import ids, numbers, parts
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Codes = npt.NDArray[np.int32]
+_IDS = ("user", "item", "session", "domain")
+_RATING = "a rating is a finite number; if the column is none, set data_options.columns.rating=-"
+
+
+@dataclass
+class Rows:
+    """These are the interactions of a table in its order: numbers of ids [n], and the ids that they number.
+
+    `time` int64 [n] is unix seconds when `clock`, otherwise an order. `session`, `domain` and `part` are None where the
+    table has no such column. `below` rows were rated too low to be interactions, out of `read`. `texts` are the numbers
+    of the texts beside each row.
+    """
+
+    user: Codes
+    users: pa.Array
+    item: Codes
+    items: pa.Array
+    time: npt.NDArray[np.int64]
+    clock: bool
+    session: Codes | None
+    domain: Codes | None
+    domains: list[str]
+    part: npt.NDArray[np.uint8] | None
+    read: int
+    below: int
+    texts: dict[str, pa.ChunkedArray]
+
+
+def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, texts: Sequence[str]) -> Rows:
+    """Read the interactions of a table; `columns` by role. Raises `InputError` naming row and column.
+
+    `texts` are columns of texts beside the interactions.
+    """
+    if options.positive is not None and "rating" not in columns:
+        raise InputError(
+            f"{table.name}: no column has a usual name of a rating, so data_options.positive has nothing to compare; "
+            "say which by data_options.columns.rating=NAME, or drop it"
+        )
+    if options.time == "none":
+        columns = {role: name for role, name in columns.items() if role != "time"}
+    gathered = _Gathered(table, columns, options.positive, Times(options.time), texts)
+    for first, block in table.read(list(dict.fromkeys([*columns.values(), *texts]))):
+        gathered.add(first, block)
+    return gathered.rows()
+
+
+class _Gathered:
+    """Add the rows of a table to it block by block."""
+
+    def __init__(
+        self, table: Opened, columns: dict[str, str], positive: float | None, times: Times, texts: Sequence[str]
+    ):
+        self.table, self.columns, self.positive, self.times = table, columns, positive, times
+        self.read = self.below = 0
+        self.ids: dict[str, list[pa.DictionaryArray]] = {role: [] for role in _IDS if role in columns}
+        self.when: list[npt.NDArray[np.int64]] = []
+        self.parts: list[npt.NDArray[np.uint8]] = []
+        self.texts: dict[str, list[pa.Array]] = {name: [] for name in texts}
+
+    def add(self, first: int, block: pa.RecordBatch) -> None:
+        """Check all rows of a block, of which the first is number `first`, and keep those that are interactions."""
+        import pyarrow as pa
+
+        def of(role: str) -> tuple[Opened, int, str, pa.Array]:
+            return self.table, first, self.columns[role], block.column(self.columns[role])
+
+        found: dict[str, pa.Array] = {role: ids(*of(role)) for role in self.ids}
+        if "time" in self.columns:
+            found["time"] = pa.array(self.times.add(*of("time")))
+        if "split" in self.columns:
+            found["split"] = pa.array(parts(*of("split")))
+        texts = {name: block.column(name) for name in self.texts}
+        self.read += block.num_rows
+        if "rating" in self.columns:
+            rating = numbers(*of("rating"), _RATING)
+            if self.positive is not None:
+                keep = pa.array(rating >= self.positive)
+                self.below += len(rating) - keep.true_count
+                found, texts = ({name: values.filter(keep) for name, values in some.items()} for some in (found, texts))
+        for role, values in self.ids.items():
+            values.append(found[role])
+        if "time" in found:
+            self.when.append(found["time"].to_numpy())
+        if "split" in found:
+            self.parts.append(found["split"].to_numpy())
+        for name, column in self.texts.items():
+            column.append(texts[name])
+
+    def rows(self) -> Rows:
+        """Return all that was kept; nothing of it stays here. Raises `InputError` where that is nothing."""
+        import pyarrow as pa
+
+        if self.read == self.below:
+            what = f"no rating is at least {self.positive:g} (data_options.positive)" if self.read else "it has no rows"
+            raise InputError(f"{self.table.name}: {what}")
+        nobody = (None, pa.array([], pa.string()))
+        user, item, session, domain = (_joined(self.ids[role]) if role in self.ids else nobody for role in _IDS)
+        time, clock = np.arange(self.read - self.below), False
+        if self.when:
+            whole = np.concatenate(self.when)
+            self.when.clear()
+            time, clock = self.times.seconds(self.table, self.columns["time"], whole)
+        assert user[0] is not None and item[0] is not None  # noqa: PT018 - no table lacks either
+        return Rows(
+            *(user[0], user[1], item[0], item[1], time),
+            clock=clock,
+            session=session[0],
+            domain=domain[0],
+            domains=domain[1].to_pylist(),
+            part=np.concatenate(self.parts) if self.parts else None,
+            read=self.read,
+            below=self.below,
+            texts={name: pa.chunked_array(chunks) for name, chunks in self.texts.items()},
+        )
+
+
+def _joined(chunks: list[pa.DictionaryArray]) -> tuple[Codes, pa.Array]:
+    """Return one column's numbers int32 [n] and their ids, numbered by first appearance; empties the list."""
+    import pyarrow as pa
+
+    unified = pa.chunked_array(chunks).unify_dictionaries()
+    chunks.clear()
+    names = unified.chunk(0).dictionary.cast(pa.string()).dictionary_encode()  # every id once
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in unified.chunks])
+    twice = len(names.dictionary) < len(names)
+    return by_appearance(names.indices.to_numpy()[codes] if twice else codes, names.dictionary)
+
+
+def by_appearance(codes: Codes, names: pa.Array) -> tuple[Codes, pa.Array]:
+    """Return numbers and names anew: by first appearance, without names that no row has."""
+    import pyarrow as pa
+
+    first = np.full(len(names), len(codes), np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    order = np.argsort(first, kind="stable")[: int((first < len(codes)).sum())]
+    number = np.zeros(len(names), np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    return number[codes], names.take(pa.array(order))

@@ -1,0 +1,156 @@
+"""Columns are checked and turned into numbers, block by block: ids, ratings and parts of a split.
+
+Owns: what an id, a rating or a part may look like, and saying in which row one does not. Does not own: times (`times`).
+Columns come with the types that a file gives them; text that holds numbers is read as numbers where numbers are wanted.
+No row becomes an object of Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.data.files.opened import Opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LONGEST_ID = 64
+"""The characters that an id may have."""
+
+_ID = f"an id is 1 to {LONGEST_ID} printable characters, or a whole number"
+_PARTS = {
+    **dict.fromkeys(("train", "training", "tr", "0"), 0),
+    **dict.fromkeys(("valid", "validation", "val", "dev", "1"), 1),
+    **dict.fromkeys(("test", "testing", "te", "2"), 2),
+}
+
+
+def ids(table: Opened, row: int, column: str, values: pa.Array) -> pa.DictionaryArray:
+    """Return ids as numbers of a dictionary: of whole numbers (int64), or of text without spaces around it.
+
+    `row` is the number of the block's first row. An id may stand in the dictionary twice. Raises `InputError` for what
+    is no id.
+    """
+    import pyarrow as pa
+
+    if values.null_count:
+        table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, _ID)
+    if pa.types.is_nested(values.type):
+        raise table.fault(row, column, values[0].as_py(), f"{_ID}, not {values.type}")
+    coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    names, places = coded.dictionary, coded.indices.cast(pa.int32())
+    if names.null_count:  # a dictionary may hold nothing as a value
+        _refuse_names(table, row, column, names.is_null(), coded, _ID)
+    whole = _whole(table, row, column, names, coded)
+    return pa.DictionaryArray.from_arrays(places, _text(table, row, column, names, coded) if whole is None else whole)
+
+
+def _whole(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> pa.Array | None:
+    """Return the values of a dictionary as whole numbers, None where they are no numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(names.type):  # what a data frame makes of whole numbers where some are missing
+        whole = pc.and_(pc.is_finite(names), pc.equal(pc.floor(names), names))
+        whole = pc.and_(whole, pc.less(pc.abs(names), 2.0**53))
+        _refuse_names(table, row, column, pc.invert(whole), coded, _ID)
+        return pc.cast(pc.if_else(whole, names, 0.0), pa.int64())
+    if not pa.types.is_integer(names.type):
+        return None
+    return converted(table, row, column, names, lambda part: part.cast(pa.int64()), _ID)
+
+
+def _text(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary as text without spaces around it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "string" not in str(names.type):
+        raise table.fault(row, column, coded[0].as_py() if len(coded) else names.type, f"{_ID}, not {names.type}")
+    names.validate(full=True)  # not all readers look at the encoding
+    names = pc.utf8_trim_whitespace(names.cast(pa.string()))
+    length = pc.utf8_length(names)
+    odd = pc.or_(pc.or_(pc.equal(length, 0), pc.greater(length, LONGEST_ID)), pc.invert(pc.utf8_is_printable(names)))
+    _refuse_names(table, row, column, odd, coded, _ID)
+    return names
+
+
+def _refuse_names(
+    table: Opened, row: int, column: str, bad: pa.BooleanArray, coded: pa.DictionaryArray, rule: str
+) -> None:
+    """Raise `InputError` for the first row whose entry of the dictionary is bad; entries that no row has may be."""
+    wrong = bad.to_numpy(zero_copy_only=False)
+    if wrong.any():
+        rows = wrong[coded.indices.to_numpy(zero_copy_only=False)]
+        if rows.any():
+            at = int(rows.argmax())
+            raise table.fault(row + at, column, coded[at].as_py(), rule)
+
+
+def numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> npt.NDArray[np.float64]:
+    """Return numbers, float64 [n]. Raises `InputError` by the `rule` for what is missing, infinite or no number."""
+    import pyarrow as pa
+
+    values = decoded(values)
+    if values.null_count:
+        table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, rule)
+    if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type) or pa.types.is_temporal(values.type):
+        raise table.fault(row, column, values[0].as_py(), f"{rule}, and this column is of {values.type}")
+    found = converted(table, row, column, trimmed(values), lambda part: part.cast(pa.float64(), safe=False), rule)
+    out: npt.NDArray[np.float64] = found.to_numpy(zero_copy_only=False)
+    table.refuse(row, column, ~np.isfinite(out), values, rule)
+    return out
+
+
+def parts(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return the parts of a split: 0 training, 1 validation, 2 test, uint8 [n]."""
+    import pyarrow as pa
+
+    coded = ids(table, row, column, values)
+    known = [_PARTS.get(name.lower()) for name in coded.dictionary.cast(pa.string()).to_pylist()]
+    bad = np.array([number is None for number in known])
+    where = coded.indices.to_numpy()
+    rule = "a part is train, valid or test; if the column is no split, set data_options.columns.split=-"
+    table.refuse(row, column, bad[where], coded, rule)
+    return np.array([number or 0 for number in known], np.uint8)[where]
+
+
+def decoded(values: pa.Array) -> pa.Array:
+    """Return the values themselves, of an array that may be numbers of a dictionary."""
+    import pyarrow as pa
+
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def trimmed(values: pa.Array) -> pa.Array:
+    """Return text without spaces around it, and anything else as it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return values
+    return pc.utf8_trim_whitespace(values)
+
+
+def converted(
+    table: Opened, row: int, column: str, values: pa.Array, convert: Callable[[Any], Any], rule: str
+) -> pa.Array:
+    """Return `convert(values)`; where that fails, raise an `InputError` that names the first row at fault."""
+    import pyarrow as pa
+
+    try:
+        return convert(values)
+    except pa.ArrowException:
+        low, high = 0, len(values)  # the first `low` rows convert, the first `high` do not
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                convert(values.slice(low, middle - low))
+                low = middle
+            except pa.ArrowException:
+                high = middle
+        raise table.fault(row + low, column, values[low].as_py(), rule) from None
