@@ -90,19 +90,25 @@ def unread_values(schema: type[BaseModel], values: Mapping[str, Any]) -> dict[st
     return out
 
 
-def named_in(table: Table[Any]) -> AfterValidator:
-    """Return what a field is annotated with whose value is the name of an entry; the error names the nearest.
+@dataclass(frozen=True)
+class EntryName:
+    """This checks that a value is the name of an entry of a table; the error names the nearest."""
 
-    Example: ``policy: Annotated[str, named_in(POLICIES)] = "deadline"``
-    """
+    table: Table[Any]
 
-    def known(name: str) -> str:
+    def __call__(self, name: str) -> str:
         try:
-            return str(table[name].name)
+            return str(self.table[name].name)
         except InputError as error:
             raise PydanticCustomError("unknown", "{problem}", {"problem": str(error)}) from None
 
-    return AfterValidator(known)
+
+def named_in(table: Table[Any]) -> AfterValidator:
+    """Return what a field is annotated with whose value is the name of an entry.
+
+    Example: ``policy: Annotated[str, named_in(POLICIES)] = "deadline"``
+    """
+    return AfterValidator(EntryName(table))
 
 
 def default_of(field: FieldInfo) -> Any:

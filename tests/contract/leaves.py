@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
 import edgefr
 from edgefr.data import READERS
 from edgefr.experiment import Change, Experiment
 from edgefr.fleet.spec import FleetSection, Rounds
-from privacy.belongs import default_of
+from privacy.belongs import EntryName, default_of
 from privacy.errors import InputError
 from privacy.table import Choice
 from tests.golden.cases import MODELS, PRIVACY, PROTOCOLS, SIZE, ready
@@ -134,6 +134,9 @@ def others(place: Place, field: FieldInfo | None, value: Any) -> list[Any]:
     named = VALUES.get(".".join(place))
     if named is not None:  # what a fleet has stands in devices.yaml, not in the schema's defaults
         return named if place[0] == "fleet" else [other for other in named if other != value]
+    for part in () if field is None else field.metadata:
+        if isinstance(part, AfterValidator) and isinstance(part.func, EntryName):
+            return [name for name in part.func.table if name != value]
     for kind in _kinds(None if field is None else field.annotation):
         if get_origin(kind) is Literal:
             return [other for other in get_args(kind) if other != value]
