@@ -130,6 +130,8 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
         return None
     if e.prototypes is not None and e.privacy.clip is not None:  # a device does not clip what it tells of a session
         return None
+    if e.row.reads == "sessions" and e.protocol.pause_s is None:  # a device could not tell where one ends
+        return None
     if how.anchored or how.remembers not in ("nothing", "best") or not PICKS[how.replays].on_device:
         return None
     resolved = plan(e.privacy, max(e.total_rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)

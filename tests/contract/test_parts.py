@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -32,8 +32,10 @@ from edgefr.methods import METHODS, Method
 from edgefr.methods.f3crec.strategies import STRATEGIES, Strategy
 from edgefr.methods.fcucr.parts import (
     DISTILL_WEIGHTS,
+    ENCODERS,
     PROTOTYPE_FORMS,
     TEACHERS,
+    Backbone,
     DistillWeight,
     PrototypeForm,
     Teacher,
@@ -50,7 +52,7 @@ from export.program import LocalProgram, Phase
 from export.weights import stored_as
 from privacy.clip import joint_norms
 from privacy.errors import InputError
-from privacy.mechanism import MECHANISMS
+from privacy.mechanism import MECHANISMS, SAMPLERS, Draws, Sampler
 from privacy.mechanisms.gaussian import Gaussian
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
@@ -135,6 +137,28 @@ def test_teachers_weights_and_prototypes_of_ones_own_train(tmp_path: Path) -> No
         found = ran(tmp_path / "run", *FCUCR, *asked)["metrics"]
         assert found == ran(tmp_path / "same", *FCUCR, *same)["metrics"]
     assert found != ran(tmp_path / "mean", *FCUCR, *same[:2])["metrics"]
+
+
+def test_an_encoder_of_ones_own_reads_windows(tmp_path: Path) -> None:
+    class Plain:
+        """Features are the items' own rows."""
+
+        def specs(self) -> dict[str, tuple[int, ...]]:
+            return {}
+
+        def init(self, seed: int) -> dict[str, torch.Tensor]:
+            return {}
+
+        def encode(self, tensors: Any, x: torch.Tensor, real: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+            return x
+
+    defaults = {**METHODS["sasrec"].defaults, "model": {**METHODS["sasrec"].defaults["model"], "encoder": "plain"}}
+    row = replace(METHODS["sasrec"], name="plain", defaults=defaults)
+    with ENCODERS.having(Backbone("plain", lambda settings: Plain())), METHODS.having(row):
+        found = ran(tmp_path / "run", "method=plain", "model.dim=4", "model.length=4", *SESSIONS)
+    assert found["method"] == "plain"
+    with pytest.raises(InputError, match="unknown method 'plain'"):
+        ran(tmp_path / "gone", "method=plain")
 
 
 def test_parts_of_transfr_of_ones_own_make_its_program() -> None:
@@ -225,6 +249,26 @@ def test_a_trust_of_ones_own_decides_what_is_compared() -> None:
         finally:
             MECHANISMS.register(Gaussian())
     assert (found.where, found.adjacency, found.sensitivity) == ("the sum", "replace-one", 3.0)
+
+
+def test_a_sampler_of_ones_own_draws_for_mechanisms_that_list_it() -> None:
+    class Threes(Gaussian):
+        samplers: ClassVar = {**Gaussian.samplers, "threes": Draws(lambda noise, counts, generator: 3.0 * counts, None)}
+
+    asked = {"clip": 1.0, "sigma": 1.0, "sampler": "threes"}
+    with SAMPLERS.having(Sampler("threes", "not at all", on_grid=False, keyed=True)):
+        with pytest.raises(ValidationError, match="sampler threes draws no laplace noise"):
+            PrivacySettings.model_validate({"mechanism": "laplace", **asked})
+        MECHANISMS.unregister("gaussian")
+        try:
+            with MECHANISMS.having(Threes()):
+                noise = PrivacySettings.model_validate({"mechanism": "gaussian", **asked}).noise(1.0)
+                assert noise is not None
+                assert noise.of_sum(2, (2,), np.random.default_rng(0)).tolist() == [6.0, 6.0]
+                with pytest.raises(InputError, match="sampler threes has no keyed noise"):
+                    noise.of_clients(0, [1], 2)
+        finally:
+            MECHANISMS.register(Gaussian())
 
 
 NAMED: list[tuple[type[BaseModel], str, str]] = [
