@@ -109,7 +109,7 @@ def open_model(run: Run) -> Saved:
     experiment, tensors, names = run.experiment, run.read_tensors("model"), _names(run)
     program = _program(run, experiment, tensors, len(names["items"]))
     history, own = (_rows(tensors, name) for name in ("history", "train"))
-    past, windowed = joined(history, own), experiment.row.reads == "sessions"
+    past, windowed = joined(history, own), "session.items.values" in tensors
     pool = tensors["pool"].numpy().astype(np.int64)
     flat = {f"tables.{n[5:]}" if n.startswith("rows.") else n: value for n, value in tensors.items()}
     parts = Model.of(flat, program)

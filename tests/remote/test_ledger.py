@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -22,6 +25,7 @@ from edgefr.run import Run
 from edgefr.trained import open_model
 from privacy.errors import InputError
 from privacy.ledger import Ledger
+from tests.cli.commands import COMMAND, ROOT
 from tests.closeness import assert_same
 from tests.contract import bundles
 from tests.remote import worlds
@@ -100,6 +104,25 @@ def test_while_a_round_is_open_the_file_counts_its_whole_cohort(tmp_path: Path) 
     assert releases(path) == {1: 2, 2: 1, 4: 2}
     book.close()
     assert path.exists()
+
+
+def test_a_server_that_is_interrupted_leaves_the_ledger_of_who_took_up_work(tmp_path: Path) -> None:
+    twins = noisy(tmp_path)
+    asked = ("--bundle-class", CLASS, "--rounds", "2", "--timeout", "60", "--out", str(tmp_path / "served"))
+    command = [*COMMAND, "serve", str(twins.begun.path), *asked]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert server.stdout is not None
+        url, user = server.stdout.readline().split()[-1], next(iter(twins.users))
+        with urlopen(f"{url}/task?device={user}&after=0") as answer:
+            assert answer.status == 200
+        assert len(releases(tmp_path / "served" / "ledger.parquet")) == len(twins.users), "while the round is open"
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 130
+    finally:
+        server.kill()
+        server.wait()
+    assert releases(tmp_path / "served" / "ledger.parquet") == {twins.users[user]: 1}
 
 
 def test_where_nobody_took_up_work_no_file_is_left(tmp_path: Path) -> None:
