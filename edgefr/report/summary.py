@@ -19,6 +19,10 @@ from privacy.report import report as privacy_report
 if TYPE_CHECKING:
     from edgefr.training import Training
 
+SAME = (
+    *("schema", "experiment", "method", "backbone", "strategy", "fidelity", "data", "protocol", "rounds"),
+    *("stage", "split", "versions"),
+)
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
@@ -172,79 +176,30 @@ def versions() -> dict[str, str]:
 
 
 def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return mean and standard deviation (n - 1) over runs that differ in their seed, by split, stage and metric."""
+    """Return mean and standard deviation (n - 1), over runs that differ in their seed, of every metric in its place."""
     first = summaries[0]
-    if "continual" in first:
-        return _blocks_over_seeds(summaries)
-
-    def spread(section: str) -> dict[str, Any]:
-        return {
-            split: {
-                stage: {metric: _spread([s[section][split][stage][metric] for s in summaries]) for metric in values}
-                for stage, values in table.items()
-            }
-            for split, table in first[section].items()
-        }
-
-    kept = (
-        "schema",
-        "experiment",
-        "method",
-        "fidelity",
-        "data",
-        "protocol",
-        "rounds",
-        "stage",
-        "split",
-        "versions",
-    )
+    blocks = [
+        {"name": block["name"], "metrics": _over([s["blocks"][number]["metrics"] for s in summaries])}
+        for number, block in enumerate(first["blocks"] if "continual" in first else ())
+    ]
+    averaged = ("metrics", "metrics_history_masked", *(() if blocks else ("stages",)), "references")
     return {
-        **{key: first[key] for key in kept},
+        **{name: first[name] for name in SAME if name in first},
         "seeds": [s["seed"] for s in summaries],
-        "metrics": {m: _spread([s["metrics"][m] for s in summaries]) for m in first["metrics"]},
+        **{name: _over([s[name] for s in summaries]) for name in averaged if name in first},
+        **({"blocks": blocks} if blocks else {}),
         "fairness": _fairness(summaries),
-        "stages": spread("stages"),
-        "references": spread("references"),
-    }
-
-
-def _blocks_over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Mean ± sd over seeds of a continual run: averages of the increments, every block, and what was kept."""
-    first = summaries[0]
-    kept = ("schema", "experiment", "method", "backbone", "strategy", "fidelity", "data", "protocol", "rounds")
-
-    def over(*path: Any) -> dict[str, dict[str, float]]:
-        found = []
-        for summary in summaries:
-            for key in path:
-                summary = summary[key]
-            found.append(summary)
-        return {metric: _spread([values[metric] for values in found]) for metric in found[0]}
-
-    return {
-        **{key: first[key] for key in (*kept, "versions")},
-        "seeds": [s["seed"] for s in summaries],
-        "metrics": over("metrics"),
-        "metrics_history_masked": over("metrics_history_masked"),
-        "fairness": _fairness(summaries),
-        "blocks": [
-            {"name": block["name"], "metrics": over("blocks", number, "metrics")}
-            for number, block in enumerate(first["blocks"])
-        ],
-        "references": {
-            name: {mask: over("references", name, mask) for mask in masks}
-            for name, masks in first["references"].items()
-        },
     }
 
 
 def _fairness(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return by metric the worst device class's mean and its distance to the best, mean and sd over seeds."""
-    return {
-        metric: {name: _spread(values) for name, values in found.items()}
-        for metric, found in over_runs([s.get("fleet", {}).get("fairness", {}) for s in summaries]).items()
-    }
+    found = over_runs([s.get("fleet", {}).get("fairness", {}) for s in summaries])
+    return {metric: {name: _over(values) for name, values in of.items()} for metric, of in found.items()}
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
+def _over(found: Sequence[Any]) -> dict[str, Any]:
+    """Return mean and standard deviation of numbers, or of what mappings hold of each name."""
+    if isinstance(found[0], dict):
+        return {name: _over([one[name] for one in found]) for name in found[0]}
+    return {"mean": float(np.mean(found)), "sd": float(np.std(found, ddof=1)) if len(found) > 1 else 0.0}

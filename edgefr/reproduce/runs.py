@@ -123,7 +123,7 @@ def run_job(job: Job, setting: Setting) -> str:
     run = Run.create(job.out)
     run.write_experiment(experiment)
     run.write_devices(setting.fleet)
-    state = _taken_over(run, experiment, prepared, setting) if prepared.blocks else None
+    state = _taken_over(run, experiment, prepared, setting) if experiment.protocol.entry.hands_on else None
     training = _started(run, experiment, prepared, setting)
     if state is not None:
         training.restore(state)
