@@ -34,6 +34,8 @@ Tested = tuple[Users, PerUser]
 
 UNLEARNED = "before any round"
 """The stage of a run's model as it is before round 1: same program, same user encoder, same head."""
+MOST_USERS = 100_000
+"""A run keeps the metrics of at most so many single users."""
 NOTHING = "none"
 """The mask of a ranking that leaves nothing out."""
 
@@ -146,6 +148,25 @@ class Measurements:
             [self.final(stage=stage, after=after, on=on, mask=mask).get(metric, float("nan")) for on in blocks[: t + 1]]
             for t, after in enumerate(blocks)
         ]
+
+    def per_user(self, stages: Sequence[str], most: int = MOST_USERS) -> dict[str, npt.NDArray[Any]]:
+        """Return columns with a row per user, place it was asked about, stage and ranking: who, and every metric.
+
+        `user` is the user's number; of more than `most` users it is a keyed sample. These are personal data.
+        """
+        chosen = [(key, *found) for key, found in self.users.items() if key[0] in stages and len(found[0])]
+        if not chosen:
+            return {}
+        everybody = np.unique(np.concatenate([users for _, users, _ in chosen]))
+        kept = self.sample(everybody, most, "users kept")
+        columns: dict[str, list[npt.NDArray[Any]]] = {}
+        for (stage, on, ranking), users, metrics in chosen:
+            own = np.isin(users, kept)
+            place = {"on": on, "stage": stage, "ranking": ranking}
+            row = {"user": users[own]} | {name: np.full(int(own.sum()), value) for name, value in place.items()}
+            for name, values in {**row, **{metric: of[own] for metric, of in metrics.items()}}.items():
+                columns.setdefault(name, []).append(values)
+        return {name: np.concatenate(parts) for name, parts in columns.items()}
 
     # --- writing --------------------------------------------------------------------------------------------------
 
