@@ -1,4 +1,4 @@
-"""Intervals by the paired bootstrap over users: how far a difference of means could be chance in who was asked."""
+"""This module says how far a difference of means could be chance in who was asked: a paired bootstrap over users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether learning helped: a learned model beside all that needs no learning, user by user.
+"""This report says whether learning helped: a learned model beside all that needs no learning, user by user.
 
 A learned model is compared with the same model before any round, with chance and with every reference on the same
 users. Learning helped where it is better than each of them by more than chance: a model that beats itself untrained
