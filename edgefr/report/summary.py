@@ -95,7 +95,7 @@ def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Le
 
 def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
     """Return TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training."""
-    if "target" not in stages:
+    if not {"source", "target"} <= stages.keys():
         return None
     source, target = stages["source"][last], stages["target"][last]
     return {
