@@ -15,6 +15,7 @@ from rich.markup import escape
 from edgefr.cli.audit import audit
 from edgefr.cli.bundle import bundle
 from edgefr.cli.calibrate import calibrate
+from edgefr.cli.data import data
 from edgefr.cli.device import device
 from edgefr.cli.devices import devices
 from edgefr.cli.encoder import distill, pretrain
@@ -29,7 +30,7 @@ from edgefr.cli.sweep import sweep
 from privacy.errors import InputError
 
 app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
-for command in (simulate, export, recommend, devices, distill, pretrain, serve, calibrate, privacy, sweep, audit):
+for command in (simulate, data, export, recommend, devices, distill, pretrain, serve, calibrate, privacy, sweep, audit):
     app.command()(command)
 app.add_typer(reproduce)
 app.add_typer(bundle)

@@ -27,7 +27,7 @@ def simulate(
     experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). Default: the demo.")] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Data set: demo, ml-100k, ml-latest-small, amazon, ...", autocompletion=data_names),
+        typer.Option(help="Data set (demo, ml-100k, ...), or a file or folder of your own.", autocompletion=data_names),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")

@@ -82,6 +82,7 @@ def build(name: str, there: Found, options: FileOptions, source: dict[str, Any])
     """Read the tables that were found into a data set."""
     inside = there.texts if there.items is None else ()
     rows = read_rows(there.interactions, there.columns, options, inside)
+    source = {**source, "columns": there.columns, "texts": list(there.texts), "ratings": list(rows.ratings)}
     dataset = make(name, rows, options, source)
     if there.items is not None:
         return described(dataset, there.items, there.columns["item"], options)

@@ -32,8 +32,8 @@ class Rows:
     """These are the interactions of a table in its order: numbers of ids [n], and the ids that they number.
 
     `time` int64 [n] is unix seconds when `clock`, otherwise an order. `session`, `domain` and `part` are None where the
-    table has no such column. `below` rows were rated too low to be interactions, out of `read`. `texts` are the numbers
-    of the texts beside each row.
+    table has no such column. `below` rows were rated too low to be interactions, out of `read`. `ratings` are the
+    lowest, the mean and the highest of all of them, or nothing. `texts` are columns of texts beside the rows.
     """
 
     user: Codes
@@ -48,6 +48,7 @@ class Rows:
     part: npt.NDArray[np.uint8] | None
     read: int
     below: int
+    ratings: tuple[float, ...]
     texts: dict[str, pa.ChunkedArray]
 
 
@@ -77,6 +78,7 @@ class _Gathered:
     ):
         self.table, self.columns, self.positive, self.times = table, columns, positive, times
         self.read = self.below = 0
+        self.low, self.total, self.high = np.inf, 0.0, -np.inf
         self.ids: dict[str, list[pa.DictionaryArray]] = {role: [] for role in _IDS if role in columns}
         self.when: list[npt.NDArray[np.int64]] = []
         self.parts: list[npt.NDArray[np.uint8]] = []
@@ -98,6 +100,7 @@ class _Gathered:
         self.read += block.num_rows
         if "rating" in self.columns:
             rating = numbers(*of("rating"), _RATING)
+            self._count(rating)
             if self.positive is not None:
                 keep = pa.array(rating >= self.positive)
                 self.below += len(rating) - keep.true_count
@@ -110,6 +113,10 @@ class _Gathered:
             self.parts.append(found["split"].to_numpy())
         for name, column in self.texts.items():
             column.append(texts[name])
+
+    def _count(self, rating: npt.NDArray[np.float64]) -> None:
+        self.low, self.high = min(self.low, rating.min(initial=np.inf)), max(self.high, rating.max(initial=-np.inf))
+        self.total += float(rating.sum())
 
     def rows(self) -> Rows:
         """Return all that was kept; nothing of it stays here. Raises `InputError` where that is nothing."""
@@ -135,6 +142,7 @@ class _Gathered:
             part=np.concatenate(self.parts) if self.parts else None,
             read=self.read,
             below=self.below,
+            ratings=(float(self.low), self.total / self.read, float(self.high)) if "rating" in self.columns else (),
             texts={name: pa.chunked_array(chunks) for name, chunks in self.texts.items()},
         )
 

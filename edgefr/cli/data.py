@@ -1,0 +1,54 @@
+"""`edgefr data` says what a data set or a file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from edgefr.cli.progress import shown
+from edgefr.cli.simulate import data_names
+from privacy.errors import InputError
+
+
+def data(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME|FILE]", help="Data set, file or folder. None: list.", autocompletion=data_names),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How it is read, e.g. data_options.columns.user=uid."),
+    ] = None,
+) -> None:
+    """Say what a data set or your own file holds, over which protocols it can be run, and settings to start from."""
+    from edgefr.report.data import print_names, print_survey
+    from edgefr.survey import survey
+
+    console = Console()
+    if name is None:
+        print_names(console)
+        return
+    options = _options(set_ or [])
+    with shown() as progress:
+        found = survey(name, options, data_dir, progress)
+    print_survey(found, console)
+
+
+def _options(changes: list[str]) -> dict[str, Any]:
+    """Return the `data_options` of `--set`. Raises `InputError` for other settings, which nothing here reads."""
+    from edgefr.documents import Document
+    from edgefr.experiment import Change
+
+    document = Document({}, "--set")
+    for text in changes:
+        change = Change.parse(text)
+        if change.field.split(".")[0] != "data_options":
+            raise InputError(f"--set {text}: only data_options are read here, as data_options.positive=4")
+        document.put(change.field, change.value, change.source)
+    return dict(document.values.get("data_options") or {})

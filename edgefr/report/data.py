@@ -1,0 +1,86 @@
+"""A survey of a data set is shown: what it holds, over which protocols it runs, settings to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from edgefr.data import READERS, names
+from edgefr.data.files.formats import ends
+from edgefr.report.layout import Sheet
+from edgefr.survey import Survey
+
+
+def print_survey(found: Survey, console: Console) -> None:
+    """Print a survey; the settings come last, as an experiment file."""
+    for label, line in _lines(found):
+        console.print(Text(f"{label:<13}", style="bold"), Text(line), sep="")
+    console.print()
+    for fit in found.fits:
+        line = f"fits: {fit.tested:,} users are tested" if fit.tested else f"does not fit: {fit.why}"
+        console.print(Text(f"{fit.protocol:<14} ", style="bold"), Text(line, style="" if fit.tested else "dim"), sep="")
+    console.print()
+    if found.start is None:
+        console.print(Text("No protocol fits: use more data, or lower what is asked for above."))
+        return
+    console.print(
+        Text("Settings to start from; save them as FILE, then: edgefr simulate --experiment FILE", style="bold")
+    )
+    console.print(Text(yaml.safe_dump(dict(found.start), sort_keys=False).rstrip()), soft_wrap=True)
+
+
+def print_names(console: Console) -> None:
+    """Print the data sets that have a name, and which files of one's own are read."""
+    rows = [
+        {"name": name, "from": READERS[name].public.url if READERS[name].public else "made by this program"}  # type: ignore[union-attr]
+        for name in names()
+    ]
+    about = f"Your own: a file that ends with {', '.join(ends())} (and .gz or .zst), or a folder of such files."
+    console.print(Sheet("data sets", rows, words=["name", "from"], caption=about))
+
+
+def _lines(found: Survey) -> Iterator[tuple[str, str]]:
+    """Yield what a data set holds, a line for each thing."""
+    dataset, counts = found.dataset, found.dataset.statistics()
+    source, each = dataset.source, counts["items_per_user"]
+    yield "data", f"{dataset.name} ({source.get('archive', '')})"
+    if source.get("columns"):
+        yield "columns", ", ".join(f"{role}: {name}" for role, name in source["columns"].items())
+    yield (
+        "users",
+        f"{counts['users']:,}, with {each['min']:,} to {each['max']:,} interactions, median {each['median']:g}",
+    )
+    yield "items", f"{counts['items']:,}"
+    yield "interactions", f"{counts['interactions']:,}, of which {counts['repeated_pairs']:,} repeat an item"
+    yield "density", f"{counts['density']:.3%} of all pairs of user and item"
+    yield "time", _time(found)
+    texts = f"{counts['items_with_text']:,} of {counts['listed_items']:,} items"
+    if source.get("texts"):
+        texts += f", of {', '.join(source['texts'])}"
+    elif source.get("columns"):
+        texts += "; a file with them is named by data_options.items"
+    yield "texts", texts
+    if source.get("ratings"):
+        low, mean, high = source["ratings"]
+        yield "ratings", f"{low:g} to {high:g}, mean {mean:.2f}; data_options.positive=R counts those from R on alone"
+    if len(dataset.domains) > 1:
+        yield "domains", ", ".join(f"{name}: {of['interactions']:,}" for name, of in counts["domains"].items())
+    if dataset.session is not None:
+        yield "sessions", f"{len(np.unique(dataset.session)):,}"
+    if dataset.part is not None:
+        parts = zip(("train", "valid", "test"), np.bincount(dataset.part, minlength=3), strict=False)
+        yield "split", ", ".join(f"{name}: {number:,}" for name, number in parts)
+    if source.get("notes"):
+        yield "notes", source["notes"]
+
+
+def _time(found: Survey) -> str:
+    dataset = found.dataset
+    if not dataset.clock or not len(dataset.time):
+        return "none: an order alone; a column of times is named by data_options.columns.time"
+    first, last = (np.datetime64(int(at), "s") for at in (dataset.time.min(), dataset.time.max()))
+    return f"{str(first)[:10]} to {str(last)[:10]}, {int((last - first) / np.timedelta64(1, 'D')):,} days"

@@ -1,0 +1,63 @@
+"""A survey tells of a data set what is there, and its settings run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import edgefr
+from edgefr.survey import survey
+from tests.cli.commands import refused
+from tests.cli.conftest import Cli, cache, cli, inside, place  # noqa: F401 - fixtures
+from tests.data.files.written import interactions, items, write
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("data")
+    write(interactions(), made / "ratings.csv")
+    write(items(), made / "films.csv")
+    return made
+
+
+def test_it_says_which_protocols_fit_and_why_others_do_not(folder: Path) -> None:
+    found = {fit.protocol: fit for fit in survey(str(folder / "ratings.csv")).fits}
+    assert list(found) == ["leave-one-out", "cross-domain", "blocks", "sessions"]
+    assert found["leave-one-out"].tested == 30
+    assert "needs two domains, and there is one" in found["cross-domain"].why
+    assert "lower it" in found["blocks"].why
+    assert "protocol.gap_minutes" in found["sessions"].why
+
+
+def test_its_settings_run(folder: Path, tmp_path: Path) -> None:
+    start = dict(survey(str(folder / "ratings.csv"), {"positive": 1}).start or {})
+    assert (start["method"], start["protocol"]["negatives"]) == ("fedmf", 25)
+    path = tmp_path / "start.yaml"
+    path.write_text(yaml.safe_dump(start))
+    experiment = edgefr.load_experiment(path, ["rounds=1", "model.dim=4"])
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    assert run.summary["dataset"]["users"] == 30
+
+
+def test_texts_choose_a_method_that_reads(folder: Path) -> None:
+    start = survey(str(folder / "ratings.csv"), {"items": "films.csv"}).start or {}
+    assert start["method"] == "transfr"
+
+
+def test_from_the_shell(folder: Path, cli: Cli) -> None:  # noqa: F811
+    code, out, err = cli("data", folder / "ratings.csv", "--set", "data_options.positive=3")
+    assert code == 0, err
+    for part in (
+        "user: userId",
+        "30, with",
+        "does not fit: it needs two domains",
+        "0.5 to 5",
+    ):
+        assert part in " ".join(out.split())
+    assert cli("data")[0] == 0
+    assert "ml-100k" in cli("data")[1]
+    refused(*cli("data", folder / "no.csv"))
+    assert "only data_options are read here" in refused(*cli("data", folder / "ratings.csv", "--set", "rounds=3"))
+    assert "did you mean 'positive'" in refused(*cli("data", folder / "ratings.csv", "--set", "data_options.postive=3"))
