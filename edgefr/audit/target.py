@@ -21,7 +21,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr import purposes
 from edgefr.engine import inline
-from edgefr.engine.aggregate import ShardAggregate, Terms, release, released_values
+from edgefr.engine.aggregate import released_values
 from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.examples import DPSGD, plan_for
 from edgefr.engine.federation import Federation
@@ -191,12 +191,11 @@ class Planted(InProcess):
     def __init__(self, updates: Floats):
         self.planted = torch.from_numpy(updates.astype(np.float32))
 
-    def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[ShardAggregate]:
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
         for shard in shards:
-            updates = Updates({"vector": self.planted[torch.from_numpy(shard)]}, {}, {})
-            yield release(updates, np.ones(len(shard), np.int64), terms)
+            yield Updates({"vector": self.planted[torch.from_numpy(shard)]}, {}, {})
 
 
 def through(plan: Plan, updates: Floats, seed: int, numbers: Sequence[int]) -> Floats:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import torch
 
@@ -16,38 +16,33 @@ BLOCK = 16
 decides the order of sums, and with it the last bits of every result: whoever hands back sums hands back one a block."""
 
 
-class Backend(Protocol):
-    """Runs shards and hands back their releases in the shards' order, whoever did the work."""
+class Backend(ABC):
+    """A backend runs shards and hands back their releases in the shards' order, whoever did the work."""
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027 - most are ready
         """Get ready, if that takes time; work that comes without it starts the backend itself."""
-        ...
 
+    @abstractmethod
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
         """Yield one release per shard, in order. `private` are the tensors of all clients, on the host."""
-        ...
 
+    @abstractmethod
     def updates(
         self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Updates]:
         """Yield the updates themselves (local training: nothing is released)."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of workers, if there are any."""
-        ...
 
 
-class InProcess:
+class InProcess(Backend):
     """This backend runs every shard in this process with `executor`."""
 
     def __init__(self, executor: Executor):
         self.executor = executor
-
-    def start(self) -> None:
-        pass
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -60,9 +55,6 @@ class InProcess:
     ) -> Iterator[Updates]:
         for shard in shards:
             yield self.executor(work, shared, own(work, private, shard), shard)
-
-    def close(self) -> None:
-        pass
 
 
 def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Tensor]:

@@ -27,7 +27,7 @@ import torch
 
 from edgefr.engine import inline
 from edgefr.engine.aggregate import ShardAggregate, Terms, release
-from edgefr.engine.backend import own
+from edgefr.engine.backend import Backend, own
 from edgefr.engine.shared_memory import Reader, Segment, Shelf, sealed
 from edgefr.engine.work import MEMORY, Clients, LocalWork, Updates
 from export.program import Tensors, read_by
@@ -40,8 +40,8 @@ PATIENCE = 2.0
 """Seconds a worker has to leave by itself before it is ended."""
 
 
-class Workers:
-    """This backend is worker processes (`edgefr.engine.backend.Backend`), started when first needed.
+class Workers(Backend):
+    """This backend is worker processes, started when first needed.
 
     Raises RuntimeError when a worker ends or fails; then, and when a caller stops midway, all workers are ended, and
     the next round starts new ones. `close()` ends them; so does dropping the backend or leaving the interpreter.

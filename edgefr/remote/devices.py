@@ -22,6 +22,7 @@ from edge.learning import Learning
 from edge.tables import open_table
 from edge.update import ClientUpdate as Upload
 from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
+from edgefr.engine.backend import Backend
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.ledger import ServingLedger
@@ -92,8 +93,8 @@ class Origin:
 
 
 @dataclass
-class Devices:
-    """The backend of real devices takes what they upload for a shard's updates (`edgefr.engine.backend.Backend`).
+class Devices(Backend):
+    """The backend of real devices takes what they upload for a shard's updates.
 
     A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
     are counted in `missing`, by round. `ledger`: what each has released (None: nothing is guaranteed, so there is
@@ -106,12 +107,6 @@ class Devices:
     ledger: ServingLedger | None = None
     missing: list[int] = field(default_factory=list)
     resting: list[str] = field(default_factory=list)
-
-    def start(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def invite(self, number: int, cohort: Clients) -> Clients:
         """Return those of a cohort who may release once more; the others are told that it goes on without them."""
