@@ -30,15 +30,18 @@ from edgefr.engine.aggregate import Terms
 from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.federation import Federation, one_thread
 from edgefr.engine.processes import Workers
-from edgefr.engine.shared_memory import Reader, Shelf
+from edgefr.engine.shared_memory import Reader, Shelf, sealed
 from edgefr.engine.work import LocalWork
+from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, PROTOTYPE_FORMS, TEACHERS
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.transfr.parts import HEADS
 from export.batches import One
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
+from privacy.table import Table
 from tests.contract.programs import CLIENTS, ITEMS, program, work
 from tests.contract.test_executors import Remembered
 
@@ -160,6 +163,12 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(
             assert getattr(found.counters, name) == getattr(expected.counters, name)
         assert [n.tolist() for n in found.counters.norms] == [n.tolist() for n in expected.counters.norms]
         assert len(pool.backend.started) == count
+
+
+@pytest.mark.parametrize("table", [HEADS, TEACHERS, DISTILL_WEIGHTS, PROTOTYPE_FORMS], ids=lambda table: table.what)
+def test_parts_of_programs_go_along_to_workers(table: Table[Any]) -> None:
+    for entry in table.values():
+        assert sealed(entry)
 
 
 def test_the_setting_is_told_once_and_again_when_it_is_another(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

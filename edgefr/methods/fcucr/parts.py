@@ -1,10 +1,12 @@
 """A session program is put together from registered parts: its encoder, loss, teacher, distillation and prototype.
 
-The tables are here without torch, so that names can be checked before anything heavy is imported.
+The tables are here without torch, so that names can be checked before anything heavy is imported. A program takes its
+parts along to worker processes, so they are functions with names of their own.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -139,21 +141,44 @@ def _mean(features: Tensor, real: Tensor) -> Tensor:
     return (features * weight.unsqueeze(-1)).sum(-2)
 
 
-TEACHERS.register(Teacher("previous_local", lambda program, tensors, batch: program.earlier(tensors, batch), kept=True))
-TEACHERS.register(Teacher("received_global", lambda program, tensors, batch: program.features(tensors, batch)))
-TEACHERS.register(Teacher("none", lambda program, tensors, batch: None))
+def _widened(reply: Tensor, length: int) -> Tensor:
+    return reply.unsqueeze(-2)
 
-DISTILL_WEIGHTS.register(DistillWeight("constant", lambda own, apart, most: most))
+
+def _whole(features: Tensor, real: Tensor) -> Tensor:
+    return features.flatten(-2)
+
+
+def _cut(reply: Tensor, length: int) -> Tensor:
+    return reply.unflatten(-1, (length, -1))
+
+
+def _width(dim: int, length: int) -> int:
+    return dim
+
+
+def _constant(own: Tensor, apart: Tensor, most: float) -> float:
+    return most
+
+
+def _earlier(program: FCUCR, tensors: Tensors, batch: Window) -> Tensor | None:
+    return program.earlier(tensors, batch)
+
+
+def _received(program: FCUCR, tensors: Tensors, batch: Window) -> Tensor:
+    return program.features(tensors, batch)
+
+
+def _nobodys(program: FCUCR, tensors: Tensors, batch: Window) -> None:
+    return None
+
+
+TEACHERS.register(Teacher("previous_local", _earlier, kept=True))
+TEACHERS.register(Teacher("received_global", _received))
+TEACHERS.register(Teacher("none", _nobodys))
+
+DISTILL_WEIGHTS.register(DistillWeight("constant", _constant))
 DISTILL_WEIGHTS.register(DistillWeight("clamped", _clamped))
 
-PROTOTYPE_FORMS.register(
-    PrototypeForm("mean", lambda dim, length: dim, _mean, lambda reply, length: reply.unsqueeze(-2))
-)
-PROTOTYPE_FORMS.register(
-    PrototypeForm(
-        "map",
-        lambda dim, length: dim * length,
-        lambda features, real: features.flatten(-2),
-        lambda reply, length: reply.unflatten(-1, (length, -1)),
-    )
-)
+PROTOTYPE_FORMS.register(PrototypeForm("mean", _width, _mean, _widened))
+PROTOTYPE_FORMS.register(PrototypeForm("map", operator.mul, _whole, _cut))

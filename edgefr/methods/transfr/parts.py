@@ -5,6 +5,7 @@ The tables are here without torch, so that names can be checked before anything 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class AdapterInit:
 class Head:
     """A form of the local head has a name; `apply(vectors, out)` is what is made of its input and its MLP's output.
 
-    `zero`: the MLP's last layer starts at 0.
+    `zero`: the MLP's last layer starts at 0. A program takes it along to other processes, so it has a name of its own.
     """
 
     name: str
@@ -84,9 +85,13 @@ def _pca(adapter: dict[str, Tensor], text: Tensor, widths: Sequence[int], settin
     carry_main_directions(adapter, text, widths, settings.adapter_norm)
 
 
+def _plain(vectors: Tensor, out: Tensor) -> Tensor:
+    return out
+
+
 CLIENTS.register(Client("mlp", _mlp, reads=False))
 CLIENTS.register(Client("lora", _lora, reads=True))
 ADAPTER_INITS.register(AdapterInit("pca", _pca))
 ADAPTER_INITS.register(AdapterInit("random", lambda adapter, text, widths, settings: None))
-HEADS.register(Head("residual", lambda vectors, out: vectors + out, zero=True))
-HEADS.register(Head("plain", lambda vectors, out: out, zero=False))
+HEADS.register(Head("residual", operator.add, zero=True))
+HEADS.register(Head("plain", _plain, zero=False))
