@@ -33,7 +33,7 @@ from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.fleet.policies import POLICIES
-from edgefr.measure import UNLEARNED, Asked
+from edgefr.measure import Asked
 from edgefr.metrics import Scorer, references
 from edgefr.metrics.repeats import had, repeats
 from edgefr.model import Model
@@ -211,12 +211,6 @@ class Met(Stage):
 
     # --- measuring ------------------------------------------------------------------------------------------------
 
-    def unlearned(self, run: Training, model: Model) -> None:
-        for which in HELD:
-            score = self.score(run, model, which)
-            run.measured.candidates(Asked(UNLEARNED, self.task.name), self.task, score, which, full=which == "test")
-        self._apart(run, Asked(UNLEARNED, self.task.name))
-
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         """Measure validation and test sessions of the round, and first sessions where that is asked."""
         name, at = run.stages[0], run.position.round
@@ -224,7 +218,7 @@ class Met(Stage):
         for which in HELD:
             score = self.score(run, model, which)
             results[which] = run.measured.candidates(asked, self.task, score, which, full=False)
-        if at and self.experiment.sessions.first_session:
+        if self.experiment.sessions.first_session:
             first = Model(model.shared, model.private, model.tables, self.asked(run, FIRST))
             score = self.score(run, first, FIRST)
             run.measured.candidates(asked, self.first_split, score, "valid", full=False)
