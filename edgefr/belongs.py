@@ -92,6 +92,7 @@ ROWS: tuple[Row, ...] = (
         lambda e: e.privacy.clip is not None or e.privacy.mechanism != "none",
         lambda e: "this one does neither",
     ),
+    Row(("privacy.norm",), "runs that clip", lambda e: e.privacy.clip is not None, lambda e: "privacy.clip is null"),
     Row(
         ("privacy.delta",),
         "runs with noise",
@@ -99,7 +100,12 @@ ROWS: tuple[Row, ...] = (
         lambda e: "privacy.mechanism is none",
         "privacy.mechanism",
     ),
-    Row(("fidelity",), "methods whose released code differs", lambda e: e.protocol.entry.released(e), _method),
+    Row(
+        ("fidelity",),
+        "methods whose released code differs",
+        lambda e: e.fidelity != "released" or e.protocol.entry.released(e),
+        _method,
+    ),
 )
 """In the order in which they are asked: the first that does not read a setting says why."""
 

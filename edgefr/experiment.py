@@ -52,7 +52,11 @@ class Experiment(Section):
     knowledge: KnowledgeSettings = Field(
         default_factory=KnowledgeSettings, description="the server's prototypes (fcucr alone)"
     )
-    fidelity: Literal["paper", "released"] = Field("paper", description="where a paper and its code differ: which one")
+    fidelity: Literal["ours", "paper", "released"] = Field(
+        "ours",
+        description="ours: the settings we recommend, the paper's where we know no better; paper: what the text says; "
+        "released: what its public code does",
+    )
     data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, lastfm-2k, amazon, ...")
     data_options: dict[str, Any] = Field(default_factory=dict, description="options of the data set's reader")
     protocol: ProtocolSettings = Field(default_factory=ProtocolSettings, description="split and candidates")
@@ -316,14 +320,19 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
     except InputError as error:
         where = sources["method"] if "method" in sources else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
-    if chosen("fidelity") == "released":
+    fidelity = chosen("fidelity", "ours")
+    if fidelity == "released":
         _under(document.values, row.released)
     _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
+    if fidelity == "ours":
+        _under(document.values, row.ours)
     _under(document.values, row.defaults)
     protocol = PROTOCOLS.get(str(_in_section(changes, document.values, "protocol", "name")))
     _under(document.values, protocol.defaults if protocol is not None else {})
     backbone = METHODS.get(chosen("backbone"))
-    _under(document.values, backbone.defaults if backbone is not None else {})
+    if backbone is not None:
+        _under(document.values, backbone.ours if fidelity == "ours" else {})
+        _under(document.values, backbone.defaults)
     kept = STRATEGIES.get(chosen("strategy"))
     if kept is None:
         return
@@ -346,8 +355,8 @@ def _drop_unread(values: dict[str, Any]) -> None:
     row = METHODS.get(str(values.get("backbone") or values.get("method")))
     if own is None or row is None or not isinstance(model, dict):
         return
-    released = own.released if values.get("fidelity") == "released" else {}
-    for given in (part.get("model", {}) for part in (released, own.defaults, row.defaults)):
+    followed = {"released": [own.released], "ours": [own.ours, row.ours]}.get(values.get("fidelity", "ours"), [])
+    for given in (part.get("model", {}) for part in (*followed, own.defaults, row.defaults)):
         for name in unread_values(row.settings, model).keys() & given.keys():
             if model.get(name) == given[name]:
                 model.pop(name, None)

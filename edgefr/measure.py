@@ -32,6 +32,10 @@ Groups = Mapping[str, npt.NDArray[np.bool_]]
 Tested = tuple[Users, PerUser]
 """Users [n] and their metrics, float64 [n] each."""
 
+UNLEARNED = "before any round"
+"""The stage of a run's model as it is before round 1: same program, same user encoder, same head."""
+MOST_USERS = 100_000
+"""A run keeps the metrics of at most so many single users."""
 NOTHING = "none"
 """The mask of a ranking that leaves nothing out."""
 
@@ -61,14 +65,14 @@ class Asked:
 class Measurements:
     """The table of a run, row by row in the order it was made.
 
-    `users`: the metrics of every user behind the final test rows of everybody, by (stage, after, on, ranking, mask).
-    `seconds`: spent measuring.
+    `users`: the metrics of every user behind the final test rows, by (stage, on, ranking): of blocks, those asked about
+    the block that was just learned, under the first mask. `seconds`: spent measuring.
     """
 
     settings: EvaluationSection
     seed: int
     rows: list[dict[str, Any]] = field(default_factory=list)
-    users: dict[tuple[str, str, str, str, str], Tested] = field(default_factory=dict)
+    users: dict[tuple[str, str, str], Tested] = field(default_factory=dict)
     seconds: float = 0.0
 
     def candidates(self, of: Asked, split: Split, score: Scorer, which: Which, full: bool = True) -> dict[str, float]:
@@ -111,7 +115,7 @@ class Measurements:
 
     def groups(self, of: Asked, split: Split, groups: Groups) -> None:
         """Add rows of groups of the users whom `candidates` tested, by name: bool [users of the test] each."""
-        _, found = self.users[of.stage, of.after, split.name, "sampled", NOTHING]
+        _, found = self.users[of.stage, split.name, "sampled"]
         for group, members in groups.items():
             self._group(of, split.name, "test", "sampled", NOTHING, group, found, members)
 
@@ -145,6 +149,25 @@ class Measurements:
             for t, after in enumerate(blocks)
         ]
 
+    def per_user(self, stages: Sequence[str], most: int = MOST_USERS) -> dict[str, npt.NDArray[Any]]:
+        """Return columns with a row per user, place it was asked about, stage and ranking: who, and every metric.
+
+        `user` is the user's number; of more than `most` users it is a keyed sample. These are personal data.
+        """
+        chosen = [(key, *found) for key, found in self.users.items() if key[0] in stages and len(found[0])]
+        if not chosen:
+            return {}
+        everybody = np.unique(np.concatenate([users for _, users, _ in chosen]))
+        kept = self.sample(everybody, most, "users kept")
+        columns: dict[str, list[npt.NDArray[Any]]] = {}
+        for (stage, on, ranking), users, metrics in chosen:
+            own = np.isin(users, kept)
+            place = {"on": on, "stage": stage, "ranking": ranking}
+            row = {"user": users[own]} | {name: np.full(int(own.sum()), value) for name, value in place.items()}
+            for name, values in {**row, **{metric: of[own] for metric, of in metrics.items()}}.items():
+                columns.setdefault(name, []).append(values)
+        return {name: np.concatenate(parts) for name, parts in columns.items()}
+
     # --- writing --------------------------------------------------------------------------------------------------
 
     def _rank(
@@ -167,7 +190,7 @@ class Measurements:
     ) -> dict[str, float]:
         """Add the rows of everybody asked and of every group; returns everybody's metrics."""
         if which == "test" and of.round is None:
-            self.users[of.stage, of.after, on, ranking, mask] = users, found
+            self.users.setdefault((of.stage, on, ranking), (users, found))  # later blocks ask about it once more
         everybody = np.ones(len(users), np.bool_)
         means = self._group(of, on, which, ranking, mask, "all", found, everybody)
         for group, members in (groups or {}).items():
@@ -204,20 +227,11 @@ class Measurements:
         self.seconds += time.perf_counter() - started
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs; the metrics of single users are of the end, which is measured again."""
-        return {"rows": self.rows, "seconds": self.seconds}
+        """Return what a checkpoint needs."""
+        users = [{"key": list(key), "users": users, "found": found} for key, (users, found) in self.users.items()]
+        return {"rows": self.rows, "seconds": self.seconds, "users": users}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()`."""
         self.rows, self.seconds = state["rows"], state["seconds"]
-
-
-def verdicts(table: dict[str, dict[str, float]], stages: list[str], metric: str, names: list[str]) -> list[str]:
-    """Say in plain sentences which stage beats which reference, and which does not."""
-    out = []
-    for stage in stages:
-        for name in names:
-            model, reference = table[stage][metric], table[name][metric]
-            relation = "beats" if model > reference else "does NOT beat"
-            out.append(f"{stage} {relation} {name}: {metric} {model:.4f} against {reference:.4f}")
-    return out
+        self.users = {tuple(each["key"]): (each["users"], each["found"]) for each in state["users"]}

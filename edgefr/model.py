@@ -41,7 +41,12 @@ class Model:
 
     def copy(self, program: LocalProgram) -> Model:
         """The model as it is now, whatever happens to its tensors later."""
-        return Model.of({name: value.clone() for name, value in self.flat().items()}, program)
+        own = tables_of(program, tensors_of(self.tables))  # copies, both of what is kept and of what is sent
+        shared, private, replies = (
+            {name: value.clone() for name, value in tensors.items()}
+            for tensors in (self.shared, self.private, self.replies)
+        )
+        return Model(shared, private, own, replies)
 
     @classmethod
     def of(

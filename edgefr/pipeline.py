@@ -161,6 +161,7 @@ def finish_run(
 
     `began` is when its time started.
     """
+    from edgefr.measure import UNLEARNED
     from edgefr.report.figures import draw
     from edgefr.report.summary import summarise
     from edgefr.trained import save_model
@@ -176,6 +177,8 @@ def finish_run(
     if training.prepared.sessions is not None:
         write_candidates(run.path / "candidates.parquet", training.prepared.dataset, training.prepared.splits["main"])
     run.write_metrics(training.measured.rows)
+    final = training.measured.per_user([*training.stages, UNLEARNED])
+    run.write_users(final, training.prepared.dataset.users)
     keep_ledger(run, training)
     shipped, why = _ship(run, progress) if bundles else ([], None)
     summary = summarise(training, time.perf_counter() - began, peak_rss_mb(), shipped)

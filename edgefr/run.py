@@ -11,6 +11,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import yaml
 
 from edgefr.experiment import Experiment
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 
 LEDGER = "ledger.parquet"
+PRIVATE = "private"
+"""The part of a run's folder that never leaves it."""
 
 
 class EventLog:
@@ -77,8 +81,9 @@ class Run:
     """This is one run's folder.
 
     `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
-    stage and metric), `ledger.parquet` (who released how often, where that is worth something), `events.jsonl` (the
-    virtual clock's log), `checkpoint/` (tensors), `encoder/` (the student), `bundles/`, `figures/`.
+    stage and metric), `private/users.parquet` (metrics of single users: personal data), `ledger.parquet` (who released
+    how often, where that is worth something), `events.jsonl` (the virtual clock's log), `checkpoint/` (tensors),
+    `encoder/` (the student), `bundles/`, `figures/`.
     """
 
     def __init__(self, path: str | Path):
@@ -206,6 +211,18 @@ class Run:
 
         table = pa.Table.from_pylist(rows)
         write_atomic(self.path / "metrics.parquet", lambda file: pq.write_table(table, file))
+
+    def write_users(self, columns: Mapping[str, npt.NDArray[Any]], names: npt.NDArray[np.str_]) -> None:
+        """Save metrics of single users in `private/`, which nothing exports, readable by its owner alone.
+
+        `columns` are those of `Measurements.per_user`; `names` [users] are the users' own.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        (self.path / PRIVATE).mkdir(mode=0o700, exist_ok=True)
+        table = pa.table({**columns, "user": names[columns["user"]]} if columns else {"user": names[:0]})
+        write_atomic(self.path / PRIVATE / "users.parquet", lambda file: pq.write_table(table, file), mode=0o600)
 
     def write_ledger(self, ledger: Ledger, path: Path | None = None) -> None:
         """Save what every client has released (default: `ledger.parquet`), under the digest of the run's experiment."""

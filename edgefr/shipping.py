@@ -120,6 +120,7 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
     from edge.learning import ReleaseRecord, ReplayRecord
     from edge.replay import PICKS
     from edgefr.engine.optimisers import RULES
+    from edgefr.methods.f3crec.keeping import BestItems, Keeping
     from edgefr.methods.f3crec.memory import rule_of
     from export.learning import LearningSpec
 
@@ -132,14 +133,14 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
         return None
     if e.row.reads == "sessions" and e.protocol.pause_s is None:  # a device could not tell where one ends
         return None
-    if how.anchored or how.remembers not in ("nothing", "best") or not PICKS[how.replays].on_device:
+    if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
         return None
     resolved = plan(e.privacy, max(e.total_rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
     noise = resolved.noise if resolved.where == "each upload" else None
     if noise is not None and not law_of(noise.kind).on_device:
         return None
     replay = None
-    if how.remembers == "best":
+    if how.keeping() is BestItems:
         rule = rule_of(e.continual, how.replays, e.seed)
         replay = ReplayRecord(
             picks=how.replays,

@@ -127,6 +127,13 @@ class Training:
         while self.position.stage < len(self.schedule):
             self.train_stage(told, progress)
 
+    def _before_any_round(self) -> None:
+        """Test the model that rounds start from, and make it round 0 of the learning curve."""
+        model = self.together()
+        for stage in self.schedule:
+            stage.unlearned(self, model)
+        self.stage.validate(self, model)
+
     def train_stage(self, callbacks: Iterable[Callback] = (measure,), progress: Progress | None = None) -> None:
         """Go through the rest of the present stage: its rounds, its tests, what is remembered and handed on."""
         self.learn(callbacks)
@@ -154,6 +161,8 @@ class Training:
     def engage(self) -> None:
         """Make the federation ready for the present stage; what the stage before hands on is taken over once."""
         self.stage.begin(self)
+        if self.position == Position():
+            self._before_any_round()
         self.position.begun = True
 
     def _round(self, stage: Stage, number: int) -> None:
@@ -225,9 +234,7 @@ class Training:
     def tested(self) -> Tested:
         """Return users of the last task [n] and the test metrics of the model they end with, float64 [n] each."""
         on, stage = self.schedule[-1].task.name, self.stages[-1]
-        return next(
-            found for (name, _, asked, *_), found in self.measured.users.items() if (name, asked) == (stage, on)
-        )
+        return next(found for (*asked, _), found in self.measured.users.items() if asked == [stage, on])
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs."""

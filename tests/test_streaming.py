@@ -102,10 +102,10 @@ def met(run: Training, monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
 
 
 def curve(run: Training, which: str = "valid", split: str = "main") -> dict[int, float]:
-    """HR + NDCG by round."""
+    """HR + NDCG by round, from the first that learned."""
     out: dict[int, float] = {}
     for row in run.measured.rows:
-        if row["round"] is not None and (row["which"], row["on"]) == (which, split):
+        if row["round"] and (row["which"], row["on"]) == (which, split):
             out[row["round"]] = out.get(row["round"], 0.0) + row["value"] * row["metric"].startswith(("HR", "NDCG"))
     return out
 

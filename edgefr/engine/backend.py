@@ -61,4 +61,5 @@ def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Te
     """Return the private tensors of a shard's clients that the work reads, memory included."""
     used = read_by(work.phases)
     index = torch.from_numpy(shard)
-    return {n: v[index] for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
+    read = (n for n in private if n in used or (work.memory is not None and n.startswith(MEMORY)))
+    return {n: private[n].index_select(0, index) for n in read}

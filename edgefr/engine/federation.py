@@ -262,7 +262,7 @@ class Federation:
         self.counters.norms.append(part.norms)
         index = torch.from_numpy(shard)
         for name, value in part.private.items():
-            self.private[name][index] = value.cpu()
+            self.private[name].index_copy_(0, index, value.cpu())
         keep_rows(self.tables, shard, part.tables)
 
     def _move(self, changed: list[str], total: Accumulator, each: list[Uploads], numbers: list[Clients]) -> None:

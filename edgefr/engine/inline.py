@@ -53,7 +53,7 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
         return sequences.run(work, shared, private, clients)
     order = np.argsort(-work.sampler.train.counts[clients], kind="stable")
     back = torch.from_numpy(order)
-    shard = _Shard(work, shared, {name: value[back] for name, value in private.items()}, clients[order])
+    shard = _Shard(work, shared, {name: value.index_select(0, back) for name, value in private.items()}, clients[order])
     for phases in turns(work.phases):
         shard.train([replace(phase, number=work.round) for phase in phases])
     return shard.updates(order)
@@ -293,9 +293,9 @@ class _Shard:
                 change = self.change.get(name, self.broadcast[name].new_zeros(self._shape(name)))
                 rows[name] = RowUpdates(self._tensor(steps.touched), self._tensor(order[steps.slots]), change)
             else:
-                dense[name] = (self.values[name] - self.broadcast[name])[back]
+                dense[name] = (self.values[name] - self.broadcast[name]).index_select(0, back)
         private = trained(self.work.program, self.work.phases, "private", "dense")
-        kept = {name: self.values[name][back] for name in private}
+        kept = {name: self.values[name].index_select(0, back) for name in private}
         written = trained(self.work.program, self.work.phases, "private", "rows")
         return Updates(dense, rows, kept, tables={name: self._written(name, order) for name in written})
 

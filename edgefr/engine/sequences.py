@@ -207,7 +207,7 @@ class WindowScorer:
         """Return the users' tensors, and what their devices see of their sessions."""
         w, own = self.windows, torch.from_numpy(users)
         window = _window(Windows(w.items[users], w.real[users], w.times[users]), self.device)
-        return {**self.shared, **{n: v[own].to(self.device) for n, v in self.private.items()}}, window
+        return {**self.shared, **{n: v.index_select(0, own).to(self.device) for n, v in self.private.items()}}, window
 
     def __call__(self, users: Clients, items: npt.NDArray[np.integer] | None) -> npt.NDArray[np.float32]:
         wanted = None if items is None else torch.from_numpy(np.asarray(items, np.int64)).to(self.device)

@@ -34,7 +34,8 @@ class Method:
     `defaults` are experiment values that differ from the general ones; `needs_text`: items are read as text. `stages`
     name the model after the rounds and after local training (None: the method has none); `ablation`: the folder has
     one, whose stages before anything is learned are measured. `clients` are experiment values that go
-    before `defaults`, by the value of `model.client`; `released` go before them where fidelity is released. `own_rows`:
+    before `defaults`, by the value of `model.client`; `ours` and `released` go before them where that is the fidelity:
+    what is recommended, and what the released code does, where either differs from the paper. `own_rows`:
     item rows differ from client to client, which neither bundles nor blocks can hold. `answered`: the server's rule has
     an answer for each client, as the program reads it. `reads`: whether clients learn
     from sets of items or from sessions in order. `between_blocks`: what F3CRec's released code does with it as a
@@ -50,6 +51,7 @@ class Method:
     stages: tuple[str, str | None]
     ablation: bool = False
     clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ours: Mapping[str, Any] = field(default_factory=dict)
     released: Mapping[str, Any] = field(default_factory=dict)
     reads: Literal["items", "sessions"] = "items"
     own_rows: bool = False
@@ -86,6 +88,7 @@ for _row in (
         needs_text=True,
         stages=("finetune", "localtrain"),
         ablation=True,
+        ours={"local_epochs": 5, "model": {"user_encoder": "mean"}},
         clients={"lora": {"local_epochs": 2, "batch_size": 32}},  # a step costs hundreds of an adapter's
     ),
     Method(

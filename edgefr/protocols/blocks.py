@@ -46,7 +46,7 @@ class OverBlocks(Protocol):
 
         protocol = experiment.protocol
         assert isinstance(protocol, Blocks)
-        how = protocol.increment_split or {"paper": "random", "released": "chronological"}[experiment.fidelity]
+        how = protocol.increment_split or ("chronological" if experiment.fidelity == "released" else "random")
         protocol, dataset = protocol.model_copy(update={"increment_split": how}), protocol.restrict(dataset)
         blocks = protocol.apply(dataset, experiment.seed)
         empty = [block.name for block in blocks if not (len(block.users("valid")) and len(block.users("test")))]

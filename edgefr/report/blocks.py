@@ -9,6 +9,7 @@ import numpy as np
 
 from edgefr.metrics.continual import MASKS, forgetting, harmonic_mean, learning_average, retained_average
 from edgefr.report.layout import Sheet
+from edgefr.report.learning import learning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +22,6 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
 
     (F3CRec Table 2).
     """
-    from edgefr.measure import verdicts
-
     names, last = [done["name"] for done in sim.done], sim.stages[-1]
     measured = list(sim.measured.table(ranking="full")[names[0]])
     stages = {stage: _by_block(sim, stage, names) for stage in measured}
@@ -43,8 +42,9 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
         }
         for done in sim.done
     ]
-    flat = {name: values[MASKS[0]] for name, values in averages.items()}
-    compared = [name for name in references if name != "chance"]
+    others = [name for name in measured if name not in sim.stages]
+    found = [learning(sim.measured, stage, others, names[1:] or names) for stage in sim.stages]
+    helped = [one for one in found if one is not None]
     return {
         "stage": last,
         "metrics": averages[last][MASKS[0]],
@@ -53,7 +53,8 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
         "stages": {name: averages[name] for name in measured if name not in references},
         "references": {name: averages[name] for name in references},
         "continual": {mask: _kept(sim, names, metric, mask) for mask in MASKS},
-        "verdicts": {"main": verdicts(flat, list(sim.stages), metric, compared)},
+        "learning": {"main": {one.stage: one.record() for one in helped}},
+        "verdicts": {"main": [str(one) for one in helped]},
     }
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgefr.engine.examples import plan_for
-from edgefr.measure import verdicts
 from edgefr.report.fairness import over_runs, with_fairness
+from edgefr.report.learning import Learning, learning
 from privacy.belongs import unread_fields
 from privacy.example_plan import report_examples
 from privacy.report import report as privacy_report
@@ -58,6 +58,7 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
     compared = _compared(sim)
     last = sim.stages[-1]
     block = {"metrics": stages[splits[-1]][last], **_engine_speed(sim)}
+    helped = {split: list(_learning(sim, split, stages[split])) for split in splits}
     return {
         "stage": last,
         "split": splits[-1],
@@ -69,7 +70,8 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
         "full_ranking": {"users": _full_users(sim), **full},
         "validation": sim.measured.table(which="valid"),
         "transfer": _transfer(stages, last),
-        "verdicts": {s: _verdicts(stages[s], last, sim) for s in splits},
+        "learning": {split: {one.stage: one.record() for one in found} for split, found in helped.items()},
+        "verdicts": {split: [str(one) for one in found] for split, found in helped.items()},
     }
 
 
@@ -82,19 +84,18 @@ def _full_users(sim: Training) -> int:
     return next((row["users"] for row in sim.measured.rows if row["ranking"] == "full"), 0)
 
 
-def _verdicts(table: dict[str, dict[str, float]], last: str, sim: Training) -> list[str]:
-    metric = next(iter(table[last]))
-    return verdicts(
-        table,
-        [name for name in sim.stages if name in table],
-        metric,
-        [n for n in _compared(sim) if n in table and n != "chance"],
-    )
+def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Learning]:
+    """Yield what each learned stage is worth on a split beside all that needs no learning."""
+    names = [name for name in stages if name not in sim.stages]
+    for stage in sim.stages:
+        found = learning(sim.measured, stage, names, [split]) if stage in stages else None
+        if found is not None:
+            yield found
 
 
 def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
     """Return TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training."""
-    if "target" not in stages:
+    if not {"source", "target"} <= stages.keys():
         return None
     source, target = stages["source"][last], stages["target"][last]
     return {

@@ -64,16 +64,18 @@ def count(number: int, noun: str) -> str:
 
 
 def metric_table(summary: dict[str, Any], split: str) -> Sheet:
-    """Show stages of the model and references, on sampled candidates and on the whole catalogue."""
+    """Show stages of the model and references: on the whole catalogue, the last stage's gain, sampled candidates."""
     stages, references = summary["stages"][split], summary["references"][split]
     full = summary["full_ranking"].get(split, {})
-    names = _shown(stages)
+    names, last = _shown(stages), summary["stage"]
+    learned = summary["learning"][split].get(last, {"against": {}, "metric": ""})
     rows = []
     for stage, values in (stages | references).items():
-        row = {"test items": stage} | {f"{n}\n1+sampled": f"{values[n]:.4f}" for n in names}
+        row = {"test items": stage}
         if full:
             row |= {f"{n}\nfull": f"{full[stage][n]:.4f}" if stage in full else "-" for n in names}
-        rows.append(row)
+        row[f"{last} is better\n{learned['metric']}, 95 %"] = gain(learned["against"].get(stage))
+        rows.append(row | {f"{n}\n1+sampled": f"{values[n]:.4f}" for n in names})
     title = f"{summary['method']} on {summary['data']}"
     users = summary["full_ranking"]["users"]
     return Sheet(
@@ -84,6 +86,13 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
         rules=[len(stages) - 1],
         bold=[list(stages).index(summary["stage"])],
     )
+
+
+def gain(against: dict[str, float | None] | None) -> str:
+    """Write how much better a learned model is, with its interval; a dash where that was not asked."""
+    if against is None or None in against.values():
+        return "-"
+    return "{difference:+.4f} [{low:+.4f}, {high:+.4f}]".format_map(against)
 
 
 def _shown(stages: dict[str, dict[str, Any]]) -> list[str]:

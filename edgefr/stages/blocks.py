@@ -18,7 +18,7 @@ from edge.replay import preference_shift
 from edgefr.data.blocks import Block
 from edgefr.data.split import Which
 from edgefr.experiment import Experiment
-from edgefr.measure import Asked, joined
+from edgefr.measure import UNLEARNED, Asked, joined
 from edgefr.methods.f3crec.keeping import BlockEnd
 from edgefr.methods.f3crec.memory import ITEMS, ReplayMemory
 from edgefr.metrics import Scorer, references
@@ -47,7 +47,7 @@ class Learned(Stage):
     task: Block
 
     keeps_best = True
-    compared = ("popularity", "popularity, all blocks", "chance", "text mean")
+    compared = (UNLEARNED, "popularity", "popularity, all blocks", "chance", "text mean")
 
     @property
     def label(self) -> str:  # type: ignore[override]
@@ -61,6 +61,9 @@ class Learned(Stage):
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[0], self.task.name, run.position.round)
         return run.measured.validation(asked, self.task, self._scorer(run, model))
+
+    def unlearned(self, run: Training, model: Model) -> None:
+        self._test(run, UNLEARNED, self._scorer(run, model), (self.task,))
 
     def after_round(self, run: Training) -> None:
         """Save the preference shifts (F3CRec Eq. 2) of this block's clients after its first round, if that is asked.

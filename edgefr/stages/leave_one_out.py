@@ -12,7 +12,7 @@ from edge.ragged import Ragged
 from edgefr.data.split import Split, Which
 from edgefr.data.task import Task
 from edgefr.experiment import Experiment
-from edgefr.measure import Asked, joined
+from edgefr.measure import UNLEARNED, Asked, joined
 from edgefr.metrics import Scorer, references
 from edgefr.model import Model
 from edgefr.prepare import Prepared, Text
@@ -61,11 +61,14 @@ class Local(Stage):
     learned_on: str = "main"
 
     federated = False
-    compared = ("popularity", "chance", "text mean", "text mean, cold")
+    compared = (UNLEARNED, "popularity", "chance", "text mean", "text mean, cold")
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         """Measure nothing: a stage without rounds has no learning curve."""
         return {}
+
+    def unlearned(self, run: Training, model: Model) -> None:
+        self._test(run, Asked(UNLEARNED, self.task.name), run.scorer(model, self.task, self.cold))
 
     def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
         if progress is not None:

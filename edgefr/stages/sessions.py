@@ -33,7 +33,7 @@ from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.fleet.policies import POLICIES
-from edgefr.measure import Asked
+from edgefr.measure import UNLEARNED, Asked
 from edgefr.metrics import Scorer, references
 from edgefr.metrics.repeats import had, repeats
 from edgefr.model import Model
@@ -132,7 +132,12 @@ class Met(Stage):
         return population, run.sampler(own, split.pool)
 
     def context(self, number: int) -> Ragged:
-        """Give what each client has met by round `number`: a device does not know the sessions to come."""
+        """Give what each client has met by round `number`: a device does not know the sessions to come.
+
+        Who reads sessions in order has its past in its window, and is given nothing else that takes time to make.
+        """
+        if self.windowed:
+            return self.task.train
         train = self.sessions.train
         met = np.arange(len(train.values)) - train.offsets[:-1][train.rows] < number
         each = self.sessions.items.take(train.values[met])
@@ -211,6 +216,12 @@ class Met(Stage):
 
     # --- measuring ------------------------------------------------------------------------------------------------
 
+    def unlearned(self, run: Training, model: Model) -> None:
+        for which in HELD:
+            score = self.score(run, model, which)
+            run.measured.candidates(Asked(UNLEARNED, self.task.name), self.task, score, which, full=which == "test")
+        self._apart(run, Asked(UNLEARNED, self.task.name))
+
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         """Measure validation and test sessions of the round, and first sessions where that is asked."""
         name, at = run.stages[0], run.position.round
@@ -218,7 +229,7 @@ class Met(Stage):
         for which in HELD:
             score = self.score(run, model, which)
             results[which] = run.measured.candidates(asked, self.task, score, which, full=False)
-        if self.experiment.sessions.first_session:
+        if at and self.experiment.sessions.first_session:
             first = Model(model.shared, model.private, model.tables, self.asked(run, FIRST))
             score = self.score(run, first, FIRST)
             run.measured.candidates(asked, self.first_split, score, "valid", full=False)

@@ -77,6 +77,9 @@ class Stage(ABC):
         """Give every client's own past positives in round `number`, for programs that need a history."""
         return self.task.train
 
+    def unlearned(self, run: Training, model: Model) -> None:  # noqa: B027 - rounds alone are tested by later stages
+        """Test the run's model as it is before round 1 on what the stage tests, as stage `measure.UNLEARNED`."""
+
     def begin(self, run: Training) -> None:  # noqa: B027 - most stages take nothing over
         """Make the federation ready for the stage, before its first round and again after a restart."""
 

@@ -66,7 +66,7 @@ def test_the_run_folder_holds_what_is_promised(transfr: Made) -> None:
     path = transfr.run.path
     assert {p.name for p in path.iterdir()} == {
         *("experiment.yaml", "devices.yaml", "metrics.parquet", "events.jsonl", "summary.json"),
-        *("checkpoint", "encoder", "bundles", "figures", "footprints.json"),
+        *("checkpoint", "encoder", "bundles", "figures", "footprints.json", "private"),
     }
     assert {p.name for p in (path / "bundles").iterdir()} == {"laptop_x86", "phone_sd680", "speaker_512"}
     for name in ("learning-curve", "fleet"):
@@ -87,7 +87,7 @@ def test_the_summary_holds_what_is_promised(transfr: Made) -> None:
     summary = transfr.run.summary
     assert set(summary) >= PROMISED
     assert list(summary["stages"]["main"]) == ["random", "pretrain", "finetune", "localtrain"]
-    assert set(summary["references"]["main"]) == {"popularity", "chance", "text mean"}
+    assert set(summary["references"]["main"]) == {"before any round", "popularity", "chance", "text mean"}
     assert summary["metrics"] == summary["stages"]["main"]["localtrain"] == summary["blocks"][0]["metrics"]
     assert {"clients_per_second", "train_seconds", "eval_seconds", "metrics"} <= set(summary["blocks"][0])
     assert set(summary["fleet"]["classes"]) == {"laptop_x86", "phone_sd680", "speaker_512"}
@@ -102,13 +102,18 @@ def test_the_summary_holds_what_is_promised(transfr: Made) -> None:
 
 def test_a_verdict_says_what_the_table_says(transfr: Made) -> None:
     summary = transfr.run.summary
-    table = summary["stages"]["main"] | summary["references"]["main"]
-    metric = next(iter(summary["metrics"]))
-    assert len(summary["verdicts"]["main"]) == 4
-    for line in summary["verdicts"]["main"]:
-        stage = line.split(" ")[0]
-        reference = next(name for name in ("popularity", "text mean") if f" {name}: " in line)
-        assert ("does NOT beat" in line) == (table[stage][metric] <= table[reference][metric])
+    table = summary["full_ranking"]["main"]
+    lines = summary["verdicts"]["main"]
+    assert [line.split(": ")[0] for line in lines] == ["finetune", "localtrain"]
+    for line, (stage, found) in zip(lines, summary["learning"]["main"].items(), strict=True):
+        assert found["against"].keys() == table.keys() - {"finetune", "localtrain"}
+        for name, other in found["against"].items():
+            apart = table[stage][found["metric"]] - table[name][found["metric"]]
+            assert other["difference"] == pytest.approx(apart)
+            assert other["low"] <= apart <= other["high"]
+        beaten = all(other["low"] > 0 for other in found["against"].values())
+        assert ("did NOT help" in line, found["helped"]) == (not beaten, beaten)
+        assert " ".join(line.split()) in " ".join(transfr.process.stdout.split())
 
 
 def test_the_experiment_file_gives_the_same_experiment_and_fleet(transfr: Made) -> None:
@@ -175,7 +180,7 @@ def test_fedmf_needs_no_text(fedmf: Made) -> None:
     assert summary["method"] == "fedmf"
     assert summary["encoder"] is None
     assert list(summary["stages"]["main"]) == ["federated"]
-    assert set(summary["references"]["main"]) == {"popularity", "chance"}
+    assert set(summary["references"]["main"]) == {"before any round", "popularity", "chance"}
     assert summary["bundles"] == []
     assert not (fedmf.run.path / "seed-0" / "encoder").exists()
 

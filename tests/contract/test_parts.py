@@ -29,6 +29,7 @@ from edgefr.engine.transfer import Transfer
 from edgefr.fleet.policies import POLICIES, Policy
 from edgefr.fleet.spec import CostModel
 from edgefr.methods import METHODS, Method
+from edgefr.methods.f3crec.keeping import Keeping
 from edgefr.methods.f3crec.strategies import STRATEGIES, Strategy
 from edgefr.methods.fcucr.parts import (
     DISTILL_WEIGHTS,
@@ -47,6 +48,7 @@ from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS, AdapterInit, Client, Head
 from edgefr.methods.transfr.program import TransFR, build
 from edgefr.methods.transfr.settings import TransFRSettings
+from edgefr.shipping import learning_of
 from export.candidates import stored
 from export.program import LocalProgram, Phase
 from export.weights import stored_as
@@ -125,6 +127,20 @@ def test_picks_of_ones_own_are_replayed(tmp_path: Path) -> None:
             ReplayRecord(picks="everything", list_size=3, shift_scale=0.0, weight=1.0, reduction="mean")
     kd = ran(tmp_path / "kd", *BLOCKS, *SMALL[:2], "model.dim=4", "strategy=kd", "continual.list_size=3")
     assert found["metrics"] == kd["metrics"]
+
+
+def test_a_strategy_with_a_keeping_of_ones_own_is_not_shipped_as_another() -> None:
+    class Mine(Keeping):
+        """Something that no bundle carries."""
+
+    class Own(Strategy):
+        def keeping(self) -> type[Keeping]:
+            return Mine
+
+    over = ["method=fedmf", "protocol.name=blocks"]
+    with STRATEGIES.having(Own("mine", "keeps what it likes")):
+        assert learning_of(edgefr.load_experiment(overrides=[*over, "strategy=mine"]), 10) is None
+    assert learning_of(edgefr.load_experiment(overrides=[*over, "strategy=ft"]), 10) is not None
 
 
 def test_teachers_weights_and_prototypes_of_ones_own_train(tmp_path: Path) -> None:

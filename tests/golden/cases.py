@@ -103,6 +103,8 @@ def _asked() -> Iterator[tuple[str, Overrides]]:
         for trust, fidelity in product(PRIVACY, FIDELITIES):
             if differs or trust == "none" or fidelity == "paper":  # elsewhere it would be the same run once more
                 yield f"{program}, {protocol}, {trust}, {fidelity}", _values(base, protocol, trust, fidelity)
+        if METHODS[base["method"]].ours:
+            yield f"{program}, {protocol}, none, ours", _values(base, protocol, "none", "ours")
     for program, base in _strategies():
         yield f"{program}, none, paper", _values(base, "blocks", "none", "paper")
         trust, fidelity = _PAIRS[len(program) % len(_PAIRS)]  # one more each, which no new entry of a table changes

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from edge.ragged import Ragged
-from edgefr.measure import joined, verdicts
+from edgefr.measure import joined
 from edgefr.report.figures import draw
 from edgefr.report.layout import Sheet
 from edgefr.report.summary import over_seeds
@@ -48,6 +48,9 @@ def fleet(**classes: dict) -> dict:
     return {"policy": "deadline", "rounds": 1, "virtual_hours": 0.5, **whole, "classes": known}
 
 
+GAIN = {"value": 0.125, "difference": 0.125, "low": -0.01, "high": 0.26}
+
+
 def summary(**values: object) -> dict:
     stages = {"federated": {"HR@5": 0.5, "NDCG@5": 0.25, "Recall@5": 0.5}}
     references = {"popularity": {"HR@5": 0.25, "NDCG@5": 0.125, "Recall@5": 0.25}}
@@ -58,6 +61,7 @@ def summary(**values: object) -> dict:
     }
     return {
         **{"method": "fedmf", "data": "demo", "stage": "federated", "stages": {"main": stages}},
+        **{"learning": {"main": {"federated": {"metric": "NDCG@5", "against": {"popularity": GAIN}}}}},
         **{"references": {"main": references}, "full_ranking": {"users": 1, "main": stages | references}},
         **{"engine": engine, "fleet": fleet(), "bundles": [], "validation": {"main": references}},
         **values,
@@ -90,14 +94,15 @@ def test_names_with_brackets_are_shown_as_they_are() -> None:
 def test_counts_agree_with_their_nouns() -> None:
     assert [count(n, "round") for n in (0, 1, 2, 1000)] == ["0 rounds", "1 round", "2 rounds", "1,000 rounds"]
     assert "fleet: 1 round in 30.0 virtual minutes" in printed(fleet_table(fleet()))
-    assert "on 1 user" in printed(metric_table(summary(), "main"))
+    assert "on 1 user" in printed(metric_table(summary(), "main"), width=120)
     assert engine_line(summary()).startswith("engine: 1 client update at 2/s (inline, cpu, shards of 3)")
 
 
 def test_metric_table() -> None:
-    shown = printed(metric_table(summary(), "main"))
+    shown = printed(metric_table(summary(), "main"), width=120)
     assert "fedmf on demo\n" in shown
-    assert "│ federated  │    0.5000 │    0.2500 │ 0.5000 │ 0.2500 │" in shown
+    assert "│ federated  │ 0.5000 │ 0.2500 │                          - │    0.5000 │    0.2500 │" in shown
+    assert "│ popularity │ 0.2500 │ 0.1250 │ +0.1250 [-0.0100, +0.2600] │    0.2500 │    0.1250 │" in shown
     assert "Recall" not in shown, "with one held-out item it is HR again"
 
 
@@ -152,16 +157,6 @@ def test_warnings_are_for_what_must_not_be_overlooked() -> None:
     (line,) = warnings(summary(bundles=[{"class": "watch", "lacks": "needs 97 MB"}, {"class": "tv", "lacks": None}]))
     assert "watch" in line
     assert "tv" not in line
-
-
-def test_verdicts_count_a_tie_as_not_beaten() -> None:
-    table = {"a": {"HR@5": 0.5}, "b": {"HR@5": 0.25}, "popularity": {"HR@5": 0.5}, "text mean": {"HR@5": 0.3}}
-    assert verdicts(table, ["a", "b"], "HR@5", ["popularity", "text mean"]) == [
-        "a does NOT beat popularity: HR@5 0.5000 against 0.5000",
-        "a beats text mean: HR@5 0.5000 against 0.3000",
-        "b does NOT beat popularity: HR@5 0.2500 against 0.5000",
-        "b does NOT beat text mean: HR@5 0.2500 against 0.3000",
-    ]
 
 
 def test_over_seeds_is_mean_and_sample_sd() -> None:

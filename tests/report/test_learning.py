@@ -1,0 +1,125 @@
+"""The verdict on learning: it helped where it beats all that needs no learning by more than chance, and only there."""
+
+import numpy as np
+import pytest
+
+import edgefr
+from edgefr.measure import UNLEARNED, Measurements
+from edgefr.report.learning import learning
+from edgefr.sections import EvaluationSection
+
+USERS = np.arange(200)
+
+
+def measured(**levels):
+    """A table in which each name's metric is its level plus what all have in common."""
+    common = np.random.default_rng(0).random(len(USERS))
+    out = Measurements(EvaluationSection(), seed=0)
+    for name, level in levels.items():
+        own = np.random.default_rng(len(name)).normal(0, 0.01, len(USERS))
+        out.users[name.replace("_", " "), "main", "full"] = (USERS, {"HR@5": common, "NDCG@5": common + level + own})
+    return out
+
+
+def said(**levels):
+    found = measured(model=0.5, **levels)
+    names = [name.replace("_", " ") for name in levels]
+    return learning(found, "model", names, ["main"])
+
+
+def test_it_helped_where_it_beats_everything():
+    found = said(before_any_round=0.3, popularity=0.4, chance=0.0)
+    assert found.helped
+    assert str(found).startswith("model: learning helped: NDCG@5 1.0")
+    assert str(found).endswith("over popularity, the best without learning")
+    of_popularity = found.record()["against"]["popularity"]
+    assert of_popularity["difference"] == pytest.approx(0.1, abs=0.005)
+    assert 0.09 < of_popularity["low"] < of_popularity["difference"] < of_popularity["high"] < 0.11
+
+
+@pytest.mark.parametrize("better", ["before_any_round", "popularity", "chance"])
+@pytest.mark.parametrize("level", [0.5, 0.7])
+def test_it_did_not_help_where_one_is_as_good(better, level):
+    found = said(**{"before_any_round": 0.1, "popularity": 0.2, "chance": 0.0, better: level})
+    assert not found.helped
+    assert "learning did NOT help" in str(found)
+    name = better.replace("_", " ")
+    assert str(found).count("against") == 1
+    assert str(found).endswith(f"against {'the same model ' if name == UNLEARNED else ''}{name}")
+
+
+def test_a_model_that_learned_nothing_ties_with_itself():
+    found = measured(model=0.5)
+    found.users[UNLEARNED, "main", "full"] = found.users["model", "main", "full"]
+    assert not learning(found, "model", [UNLEARNED], ["main"]).helped
+
+
+def test_full_ranking_decides_where_it_was_asked():
+    found = measured(model=0.5, chance=0.0)
+    found.users["model", "main", "sampled"] = found.users["chance", "main", "full"]
+    assert learning(found, "model", ["chance"], ["main"]).ranking == "full"
+    del found.users["model", "main", "full"]
+    found.users["chance", "main", "sampled"] = found.users["chance", "main", "full"]
+    assert learning(found, "model", ["chance"], ["main"]).ranking == "sampled"
+
+
+def test_blocks_are_averaged():
+    found = measured(model=0.5, chance=0.0)
+    for name in ("model", "chance"):
+        users, metrics = found.users[name, "main", "full"]
+        found.users[name, "later", "full"] = users[:50], {n: 2 * values[:50] for n, values in metrics.items()}
+    one = learning(found, "model", ["chance"], ["main", "later"])
+    assert one.against[0].difference == pytest.approx(0.75, abs=0.01)
+    assert one.users == 200
+
+
+SMALL = [
+    "data_options={users: 60, items: 120, interactions: 16}",
+    "rounds=2",
+    "evaluation.k=[5]",
+    "model.dim=6",
+]
+
+
+@pytest.mark.parametrize(
+    ("own", "stages"),
+    [
+        (["method=fedmf", "protocol.negatives=30"], 1),
+        (["method=f3crec", "protocol.min_interactions=3", "protocol.increments=2"], 1),
+        (["method=sasrec", "model.length=5", "protocol.gap_minutes=40000", "protocol.negatives=30"], 1),
+    ],
+)
+def test_every_protocol_has_the_model_before_any_round(own, stages, tmp_path):
+    run = edgefr.simulate(edgefr.load_experiment(overrides=SMALL + own), out=tmp_path / "r", bundles=False)
+    summary = run.summary
+    ((name, record),) = [(n, r) for found in summary["learning"].values() for n, r in found.items()]
+    assert {UNLEARNED, "popularity", "chance"} <= record["against"].keys()
+    assert record["helped"] == all((other["low"] or 0) > 0 for other in record["against"].values())
+    ((line,),) = summary["verdicts"].values()
+    assert line.startswith(f"{name}: learning {'helped' if record['helped'] else 'did NOT help'}: NDCG@5")
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(run.path / "metrics.parquet").to_pylist()
+    assert min(row["round"] for row in rows if row["round"] is not None) == 0
+
+
+def test_metrics_of_single_users_stay_in_the_private_part(tmp_path):
+    import pyarrow.parquet as pq
+
+    small = edgefr.load_experiment(overrides=["method=fedmf", "protocol.negatives=30", *SMALL])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    path = run.path / "private" / "users.parquet"
+    assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+    rows = [row for row in pq.read_table(path).to_pylist() if row["ranking"] == "sampled"]
+    assert {row["stage"] for row in rows} == {"federated", UNLEARNED}
+    own = [row["NDCG@5"] for row in rows if row["stage"] == "federated"]
+    assert np.mean(own) == pytest.approx(run.summary["metrics"]["NDCG@5"])
+    assert len({row["user"] for row in rows}) == len(own)
+
+
+def test_of_many_users_a_sample_is_kept():
+    found = measured(model=0.5)
+    kept = found.per_user(["model"], most=30)
+    assert len(set(kept["user"].tolist())) == len(kept["user"]) == 30
+    assert kept["NDCG@5"].tolist() == found.users["model", "main", "full"][1]["NDCG@5"][kept["user"]].tolist()
+    assert found.per_user(["another"]) == {}
