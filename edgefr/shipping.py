@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.data import bare_name
 from edgefr.experiment import Experiment, check_shippable
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
@@ -49,7 +50,7 @@ def export_run(
     users = saved.learners
     model = of_users(saved.model, users)
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), saved.activity, experiment.seed)
-    facts = {"experiment": experiment.name, "data": experiment.data, "seed": experiment.seed}
+    facts = {"experiment": experiment.name, "data": bare_name(experiment.data), "seed": experiment.seed}
     facts["pool"] = len(model.offered)
     if experiment.privacy.examples is not None:
         facts["learning"] = ONLY_RECOMMENDS

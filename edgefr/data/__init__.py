@@ -107,6 +107,15 @@ def names() -> list[str]:
     return [name for name in READERS if name != GIVEN]
 
 
+def bare_name(name: str) -> str:
+    """Return a data set's name as it may leave this machine: without the folders of a path.
+
+    >>> bare_name("/home/ada/orders.csv"), bare_name("ml-100k")
+    ('orders.csv', 'ml-100k')
+    """
+    return name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
 def reader(name: str) -> Reader:
     """Return the reader of a data set: by its name, or of a file or folder by its path."""
     return _of_files(name) if name not in READERS and is_file(name) else READERS[name]

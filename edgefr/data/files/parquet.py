@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 1 << 20
 _MOST_UNPACKED = 1 << 33  # bytes of one row group
-_MOST_PER_BYTE = 1000  # rows to bytes of the file, above a million rows
+_MOST_PER_BYTE = 20  # rows to bytes of the file, above a million rows: a row of two ids takes about two bytes
 
 
 def _open(path: Path, options: FileOptions) -> Opened:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.data.files import names
-from edgefr.data.files.opened import Opened
+from edgefr.data.files.opened import Opened, faults, printable
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import by_appearance
-from edgefr.data.files.values import decoded, ids
+from edgefr.data.files.values import ids
 from edgefr.data.interactions import Catalogue, Dataset
 from privacy.errors import InputError
 
@@ -34,7 +34,7 @@ def described(dataset: Dataset, table: Opened, item: str, options: FileOptions) 
     key = names.listed(options.columns.listed, item, table.columns, table.name)
     columns = names.texts(options.texts, table.columns, table.name, (key,))
     where = names.find("domain", options.columns.domain, table.columns, table.name) if _one(dataset) else None
-    found = _Found(dataset, columns)
+    found = _Found(dataset, table.name, columns)
     domain: list[pa.DictionaryArray] = []
     for row, block in table.read(list(dict.fromkeys([key, *columns, *([where] if where else [])]))):
         known, items = found.add(ids(table, row, key, block.column(key)), block)
@@ -62,7 +62,7 @@ def beside(dataset: Dataset, columns: dict[str, pa.ChunkedArray], item: np.ndarr
     block = pa.RecordBatch.from_arrays(
         [_chunk(column.take(pa.array(first))) for column in columns.values()], names=list(columns)
     )
-    found = _Found(dataset, list(columns))
+    found = _Found(dataset, dataset.name, list(columns))
     found.add(items.dictionary_encode(), block)
     return replace(dataset, catalogue=found.catalogue())
 
@@ -70,9 +70,10 @@ def beside(dataset: Dataset, columns: dict[str, pa.ChunkedArray], item: np.ndarr
 class _Found:
     """Add texts to the items of a data set, whatever holds them."""
 
-    def __init__(self, dataset: Dataset, columns: Sequence[str]):
+    def __init__(self, dataset: Dataset, table: str, columns: Sequence[str]):
         import pyarrow as pa
 
+        self.table = table
         self.listed, self.columns, self.title_column = dataset.catalogue, list(columns), names.title(columns)
         self.ids = pa.array(dataset.catalogue.ids.tolist(), pa.string())
         self.seen = np.zeros(len(dataset.catalogue), bool)
@@ -92,7 +93,10 @@ class _Found:
         rows = np.flatnonzero((item >= 0) & ~self.seen[item])
         rows = np.sort(rows[np.unique(item[rows], return_index=True)[1]])
         known = pa.array(rows)
-        words = {name: map(words_of, decoded(block.column(name)).take(known).to_pylist()) for name in self.columns}
+        words = {
+            name: map(words_of, _short(self.table, name, block.column(name).take(known)).to_pylist())
+            for name in self.columns
+        }
         for number, row in zip(item[rows].tolist(), zip(*words.values(), strict=True), strict=True):
             self.texts[number] = ". ".join(part for part in row if part)
             if self.title_column is not None:
@@ -120,6 +124,22 @@ def words_of(value: Any) -> str:
         return ""
     text = str(value)[: 4 * _LONGEST].replace("|", ", ")
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:_LONGEST]
+
+
+def _short(table: str, name: str, values: pa.Array) -> pa.Array:
+    """Return texts of bounded length; one long text of a dictionary, taken by all items, would fill the memory."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(values.type):
+        return pa.DictionaryArray.from_arrays(
+            values.indices, _short(table, name, values.dictionary)
+        ).dictionary_decode()
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        with faults(f"{table}: column {printable(name, 40)}"):
+            values.validate(full=True)  # not all readers look at the encoding
+        return pc.utf8_slice_codeunits(values, 0, 4 * _LONGEST)
+    return values
 
 
 def _one(dataset: Dataset) -> bool:

@@ -40,8 +40,8 @@ class Times:
 
     def add(self, table: Opened, row: int, column: str, values: pa.Array) -> Ints:
         """Return the times of a block, not in seconds yet. Raises `InputError` for what is no time."""
-        values = trimmed(decoded(values))
         rule = self._rule()
+        values = trimmed(decoded(table, row, column, values, rule))
         if values.null_count:
             table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, rule)
         if self.dates is None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.files.opened import Opened
+from edgefr.data.files.opened import Opened, printable
+from privacy.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ def _whole(table: Opened, row: int, column: str, names: pa.Array, coded: pa.Dict
         whole = pc.and_(whole, pc.less(pc.abs(names), 2.0**53))
         _refuse_names(table, row, column, pc.invert(whole), coded, _ID)
         return pc.cast(pc.if_else(whole, names, 0.0), pa.int64())
-    if not pa.types.is_integer(names.type):
+    if not pa.types.is_integer(names.type) or pa.types.is_uint64(names.type):  # hashes may use all 64 bits
         return None
     return converted(table, row, column, names, lambda part: part.cast(pa.int64()), _ID)
 
@@ -69,14 +70,26 @@ def _text(table: Opened, row: int, column: str, names: pa.Array, coded: pa.Dicti
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if "string" not in str(names.type):
+    if "string" not in str(names.type) and not pa.types.is_uint64(names.type):
         raise table.fault(row, column, coded[0].as_py() if len(coded) else names.type, f"{_ID}, not {names.type}")
-    names.validate(full=True)  # not all readers look at the encoding
+    _check_encoding(table, row, column, names, coded)
     names = pc.utf8_trim_whitespace(names.cast(pa.string()))
     length = pc.utf8_length(names)
     odd = pc.or_(pc.or_(pc.equal(length, 0), pc.greater(length, LONGEST_ID)), pc.invert(pc.utf8_is_printable(names)))
     _refuse_names(table, row, column, odd, coded, _ID)
     return names
+
+
+def _check_encoding(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> None:
+    """Raise `InputError` for text that is not UTF-8, which not all readers look at."""
+    import pyarrow as pa
+
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid:
+        entry = _first_failing(names, lambda part: part.validate(full=True))
+        at = int((coded.indices.to_numpy(zero_copy_only=False) == entry).argmax())
+        raise InputError(f"{table.name}: row {row + at}, column {printable(column, 40)}: it is not UTF-8") from None
 
 
 def _refuse_names(
@@ -95,7 +108,7 @@ def numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) -
     """Return numbers, float64 [n]. Raises `InputError` by the `rule` for what is missing, infinite or no number."""
     import pyarrow as pa
 
-    values = decoded(values)
+    values = decoded(table, row, column, values, rule)
     if values.null_count:
         table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, rule)
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type) or pa.types.is_temporal(values.type):
@@ -119,11 +132,18 @@ def parts(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray
     return np.array([number or 0 for number in known], np.uint8)[where]
 
 
-def decoded(values: pa.Array) -> pa.Array:
-    """Return the values themselves, of an array that may be numbers of a dictionary."""
+def decoded(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> pa.Array:
+    """Return the values themselves, of an array that may be numbers of a dictionary; they are as short as numbers."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    if not pa.types.is_dictionary(values.type):
+        return values
+    names = values.dictionary
+    if "string" in str(names.type):  # a long one, repeated in all rows, would fill the memory
+        names = names.cast(pa.large_string())
+        _refuse_names(table, row, column, pc.fill_null(pc.greater(pc.binary_length(names), 100), False), values, rule)
+    return values.dictionary_decode()
 
 
 def trimmed(values: pa.Array) -> pa.Array:
@@ -145,12 +165,20 @@ def converted(
     try:
         return convert(values)
     except pa.ArrowException:
-        low, high = 0, len(values)  # the first `low` rows convert, the first `high` do not
-        while high - low > 1:
-            middle = (low + high) // 2
-            try:
-                convert(values.slice(low, middle - low))
-                low = middle
-            except pa.ArrowException:
-                high = middle
-        raise table.fault(row + low, column, values[low].as_py(), rule) from None
+        at = _first_failing(values, convert)
+        raise table.fault(row + at, column, values[at].as_py(), rule) from None
+
+
+def _first_failing(values: pa.Array, convert: Callable[[Any], Any]) -> int:
+    """Return the place of the first value that `convert` fails for."""
+    import pyarrow as pa
+
+    low, high = 0, len(values)  # the first `low` values convert, the first `high` do not
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            convert(values.slice(low, middle - low))
+            low = middle
+        except pa.ArrowException:
+            high = middle
+    return low

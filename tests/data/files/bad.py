@@ -39,6 +39,10 @@ COLUMNS: dict[str, Any] = {
     "time": [1500000000, 1500000001],
 }
 WHOLE = of(COLUMNS)
+SAME = of(dict.fromkeys(("user", "item"), pa.array([1] * 1_100_000)))
+NOT_TEXT = of({"user": ["aa", "b"], "item": [1, 2]}, use_dictionary=False, compression="none").replace(
+    b"aa", b"\xff\xff"
+)
 BAD: dict[str, Bad] = {
     # tables of text
     "empty": ("r.csv", b"", {}, "r.csv: the file is empty"),
@@ -200,6 +204,14 @@ BAD: dict[str, Bad] = {
         {},
         "no rows",
     ),
+    "parquet of many rows": ("r.parquet", SAME, {}, "it says that it has 1,100,000 rows, which no honest file"),
+    "parquet long ratings": (
+        "r.parquet",
+        of({**COLUMNS, "rating": ["1" * 9_999] * 2}),
+        {},
+        "row 1, column rating: '1{80}'",
+    ),
+    "parquet not UTF-8": ("r.parquet", NOT_TEXT, {}, "r.parquet: "),
     # files and folders
     "another format": ("r.xlsx", b"PK", {}, "files of data end with .csv, .tsv"),
     "folder without data": ("d/", lambda path: path.mkdir(), {}, "no file in it ends with .csv"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import edgefr
@@ -167,9 +171,7 @@ def test_a_repr_fits_a_screen(tmp_path: Path) -> None:
 
 def test_a_data_set_is_simulated_and_resumed(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
-    import pandas
-
-    frame = pandas.DataFrame({"uid": draw.integers(0, 20, 300), "iid": draw.integers(0, 60, 300)})
+    frame = pd.DataFrame({"uid": draw.integers(0, 20, 300), "iid": draw.integers(0, 60, 300)})
     dataset = edgefr.Dataset.from_frame(frame, name="mine")
     asked = ["method=fedmf", "rounds=2", "model.dim=4", "protocol.negatives=9", "evaluation.k=[5]"]
     experiment = edgefr.load_experiment(overrides=asked)
@@ -188,3 +190,33 @@ def test_a_data_set_is_simulated_and_resumed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="transfr reads the texts of items, and 'mine' has none"):
         edgefr.simulate(texts, data=dataset, out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+MOMENTS = [dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=9 * step) for step in range(4)]
+COLUMNS: dict[str, Any] = {"user": list("abaa"), "item": list("xyxz")}
+TIMES: dict[str, Any] = {
+    "polars": lambda: pl.DataFrame({**COLUMNS, "time": MOMENTS}),
+    "polars categories": lambda: pl.DataFrame({**COLUMNS, "time": MOMENTS}).with_columns(
+        pl.col("user").cast(pl.Enum(["q", "b", "a"])), pl.col("item").cast(pl.Categorical)
+    ),
+    "pandas": lambda: pd.DataFrame({**COLUMNS, "time": MOMENTS}, index=[5, 5, 6, 6]),
+    "pandas without zone": lambda: pd.DataFrame({**COLUMNS, "time": [at.replace(tzinfo=None) for at in MOMENTS]}),
+    "pandas text": lambda: pd.DataFrame({**COLUMNS, "time": [at.isoformat() for at in MOMENTS]}, dtype=object),
+    "arrow": lambda: pa.table(
+        {"user": pa.array(COLUMNS["user"], pa.large_string()), "item": COLUMNS["item"], "time": MOMENTS}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TIMES)
+def test_frames_with_times_and_categories(kind: str) -> None:
+    dataset = Dataset.from_frame(TIMES[kind]())
+    assert (dataset.users.tolist(), dataset.catalogue.ids.tolist()) == (["a", "b"], ["x", "y", "z"])
+    assert dataset.time.tolist() == [int(MOMENTS[row].timestamp()) for row in (0, 2, 3, 1)]
+
+
+def test_ids_of_64_bits_stay_whole() -> None:
+    table = pa.table({"user": pa.array([2**64 - 1, 2**64 - 2], pa.uint64()), "item": pa.array([-5, 2**62])})
+    dataset = Dataset.from_frame(table)
+    assert dataset.users.tolist() == [str(2**64 - 1), str(2**64 - 2)]
+    assert dataset.catalogue.ids.tolist() == ["-5", str(2**62)]
