@@ -92,7 +92,6 @@ ROWS: tuple[Row, ...] = (
         lambda e: e.privacy.clip is not None or e.privacy.mechanism != "none",
         lambda e: "this one does neither",
     ),
-    Row(("privacy.norm",), "runs that clip", lambda e: e.privacy.clip is not None, lambda e: "privacy.clip is null"),
     Row(
         ("privacy.delta",),
         "runs with noise",

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from cloud.prototypes import KnowledgeBase
+from cloud.rules.mean import MeanSettings
 from edgefr.engine.aggregate import released_values, restricted
 from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.backends import BACKENDS
 from edgefr.engine.examples import DPSGD, plan_for, start_up_probe
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Transfer
+from edgefr.engine.work import trained
 from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import FleetFile
 from edgefr.fleet.policies import POLICIES
@@ -21,6 +23,7 @@ from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.given import Given
 from edgefr.prepare import Prepared
 from export.program import LocalProgram
+from privacy.belongs import default_of
 from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan
 from privacy.plan import plan
@@ -75,6 +78,7 @@ def federate(
         raise InputError(
             f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than {policy.name}"
         )
+    check_server_step(experiment, program)
     examples = plan_for(experiment.privacy, program, rounds)
     if examples is not None:
         start_up_probe(program, experiment.seed, experiment.negatives, torch.device("cpu"))
@@ -98,6 +102,20 @@ def federate(
     )
     federation.transfer = _transfer(experiment, federation)
     return federation
+
+
+def check_server_step(experiment: Experiment, program: LocalProgram) -> None:
+    """Raise `InputError` for a `server_lr` by which no tensor moves, since an Adam moves all that rounds train."""
+    section = experiment.aggregation
+    if not isinstance(section, MeanSettings) or section.adaptive != "tables":
+        return
+    names = trained(program, [phase for phase in program.phases if phase.when == "round"], "shared")
+    every = all(program.specs[name].kind == "rows" for name in names)
+    if every and section.server_lr != default_of(MeanSettings.model_fields["server_lr"]):
+        raise InputError(
+            f"aggregation.server_lr: rounds of {program.name} train tables alone, and adaptive tables moves them by "
+            "an Adam, which reads adaptive_lr: drop it"
+        )
 
 
 def _transfer(experiment: Experiment, federation: Federation) -> Transfer | None:

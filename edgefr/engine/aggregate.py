@@ -165,7 +165,8 @@ def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Sha
 def restricted(program: LocalProgram, tensors: Sequence[str] | None) -> LocalProgram:
     """`program` with rounds that train and release these of its shared tensors alone (None: all); private ones as ever.
 
-    Phases that have nothing left to train are gone. Raises `InputError` for names that rounds do not train.
+    Phases that have nothing left to train are gone. Raises `InputError` for names that rounds do not train, and for
+    all the names that they train, which is to say nothing.
     """
     if tensors is None:
         return program
@@ -173,6 +174,10 @@ def restricted(program: LocalProgram, tensors: Sequence[str] | None) -> LocalPro
     for name in tensors:
         if name not in known:
             raise InputError(f"privacy.tensors: {program.name} trains no shared tensor {name!r} in rounds: {known}")
+    if set(tensors) == set(known):
+        raise InputError(
+            f"privacy.tensors: rounds of {program.name} train no other shared tensor than {known}: drop it"
+        )
     left = {name for name, spec in program.specs.items() if spec.place == "private"} | set(tensors)
     phases = [
         replace(phase, trains=tuple(name for name in phase.trains if name in left)) if phase.when == "round" else phase

@@ -28,6 +28,8 @@ def simulated(out: Path, *changes: str) -> Run:
         (["privacy.project=0"], "privacy.project"),
         (["privacy.tensors=[items]"], r"fedmf trains no shared tensor 'items' in rounds: \['item'\]"),
         (["privacy.tensors=[]"], "privacy.tensors"),
+        (["privacy.tensors=[item]"], r"rounds of fedmf train no other shared tensor than \['item'\]: drop it"),
+        (["aggregation.adaptive=tables", "aggregation.server_lr=0.5"], "rounds of fedmf train tables alone.*drop it"),
         (["privacy.at_least=31"], "at_least 31 is more than the"),
         (["privacy.at_least=2", "privacy.trust=local"], "under local trust the server sees each upload"),
         (["privacy.at_least=2", "aggregation.rule=median"], "rule median sees every upload"),
@@ -55,10 +57,10 @@ def test_what_would_not_mean_what_it_prints_is_refused(changes: list[str], words
 @pytest.mark.parametrize("trust", ["local", "central"])
 def test_a_run_on_a_grid_of_some_projected_values_says_so(trust: str, tmp_path: Path) -> None:
     grid = ["privacy.sampler=grid", "privacy.grid_exponent=-8", f"privacy.trust={trust}"]
-    held = ["privacy.project=40", "privacy.tensors=[item]", *(["privacy.at_least=3"] if trust == "central" else [])]
+    held = ["privacy.project=40", *(["privacy.at_least=3"] if trust == "central" else [])]
     found = simulated(tmp_path / "run", *NOISE, *grid, *held).summary["privacy"]
     assert found["values"] == 40
     assert found["noise"]["mechanism"] == "discrete-laplace"
     assert found["clip"]["sensitivity"] == (2.0 if trust == "local" else 1.0) + 40 / 256
     assert found["closed_rounds"] == 0
-    assert found["release"].startswith("40 values, a public random projection of the update of item")
+    assert found["release"].startswith("40 values, a public random projection of the update of all shared")

@@ -1,242 +1,300 @@
 """Every setting of an experiment is changed, one at a time: the run comes to something else, or the change is refused.
 
-    python -m tests.contract.leaves [METHOD ...]     every method (or these), a line per setting that changes nothing
+    python -m tests.contract.leaves [BASE ...]     every base (or these): a line per setting, then a table of counts
 
-The settings are taken from the schema, so a new one is asked about before anybody thought of it.
+A setting that is refused since nothing reads it has to be one that nothing reads: with that refusal turned off,
+changing it changes nothing. `tests.contract.bases` has what is started from, `tests.contract.schema` the settings.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
+from unittest import mock
 
-from pydantic import AfterValidator, BaseModel
-from pydantic.fields import FieldInfo
+import yaml
 
 import edgefr
-from edgefr.data import READERS
+from edge.manifest import MANIFEST
+from edgefr.belongs import unread
 from edgefr.experiment import Change, Experiment
-from edgefr.fleet.spec import FleetSection, Rounds
-from privacy.belongs import EntryName, default_of
+from edgefr.fleet import FleetFile, load_fleet
+from edgefr.pipeline import fleet_overrides
+from edgefr.run import Run
+from export.quality import Quality
+from export.variants import Variant
+from privacy.belongs import unread_fields
 from privacy.errors import InputError
-from privacy.table import Choice
-from tests.golden.cases import MODELS, PRIVACY, PROTOCOLS, SIZE, ready
+from tests.contract.bases import BASES, CHOICES
+from tests.contract.schema import Leaf, leaves
+from tests.contract.values import BESIDE
+from tests.golden.cases import STUDENT
 from tests.golden.values import differences, values_of
 
-Place = tuple[str, ...]
-BASES: dict[str, dict[str, str]] = {
-    **{name: {"method": name, **MODELS["items"]} for name in ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec")},
-    "f3crec": {  # what it remembers says something only where the model does
-        **{"method": "f3crec", **MODELS["items"], "model.init_scale": "1.0", "continual.kd_weight": "1.0"},
-    },
-    **{name: {"method": name, **MODELS["sequences"]} for name in ("sasrec", "gru4rec", "tisasrec", "fcucr")},
-    "transfr mlp": MODELS["mlp"],
-    "transfr lora": MODELS["lora"],
-}
-"""What is changed one setting at a time: every method on its own protocol."""
+Results = dict[str, Any]
+Asked = tuple[Change, ...]
 
-VALUES: dict[str, list[Any]] = {
-    "name": ["other"],
-    "method": ["pfedrec", "fedmf"],
-    "backbone": ["pfedrec", "gru4rec"],
-    "strategy": ["ft", "reg"],
-    "engine.executor": ["debug"],
-    "data": ["ml-100k"],
-    "clients_per_round": [0.3],
-    "rounds": [2],
-    "batch_size": [8],
-    "evaluation.k": [[3]],
-    "encoder.distill.layer_map": [[2, 6]],
-    "encoder.distill.layer_weights": [[1.0, 2.0, 1.0]],
-    "evaluation.curve_users": [5],
-    "evaluation.full_ranking_users": [5],
-    "data_options.interactions": [20.0],
-    "engine.memory_mb": [16],
-    "engine.device": ["cuda"],
-    "continual.patience": [1],
-    "continual.list_size": [3],
-    "sessions.patience": [1],
-    "knowledge.index": ["faiss", "exact"],
-    "knowledge.window": [1],
-    "knowledge.interval": [2],
-    "knowledge.top_k": [1],
-    "knowledge.least_clients": [19],
-    "protocol.gap_minutes": [4000.0],
-    "protocol.min_interactions": [9, 6],
-    "protocol.min_sessions": [5],
-    "protocol.min_length": [3],
-    "fleet.share": [{"laptop_x86": 1.0}],
-    "fleet.stack": ["mobile_ort"],
-    "fleet.networks": [{"lte": 1.0}],
-    "fleet.availability": [None],
-    "fleet.battery": [{"min_soc": 1.0}],
-    "fleet.dropout": [0.5],
-    "fleet.rounds.deadline_s": [0.5],
-    "fleet.rounds.over_select": [3.0],
-    "fleet.rounds.min_fraction": [1.0],
-    "export.students": [[{"layers": 1, "hidden": 8, "steps": 2}]],
-    "export.max_quality_loss": [0.0],
-    "export.min_overlap": [1.0],
-    "export.deadline_ms": [0.000001],
-    "export.budget_j": [1e-12],
-    "export.vocabulary": [60],
-    "model.head": [[5, 6]],
-    "model.adapter": [[14, 6]],
-    "model.lora_targets": [["key"]],
-    "privacy.tensors": [["encoder.position"], ["adapter.0.weight"], ["item"]],
-    "privacy.clip": [0.001],
-    "privacy.at_least": [36, 1000],
-    "aggregation.weights": ["size", "uniform"],
-}
-"""Values to change to, where the general rule finds none that would do."""
+CLASSES = ("android_go_a22", "phone_sd680", "watch_w5", "laptop_x86")
 
-LABELS = {"fidelity", "strategy", "method", "backbone", "rounds", "seed"}
+WHO = ("name", "engine.executor", "engine.workers", "engine.shard_size", "engine.memory_mb", "engine.device")
+"""Settings that say what a run is called and who does the work; results do not depend on them, a summary names them."""
+
+ECHOED = {
+    "method",
+    "backbone",
+    "strategy",
+    "fidelity",
+    "data",
+    "rounds",
+    "seed",
+    "trust",
+    "adjacency",
+    "adversary",
+    "delta",
+}
 """Parts of a summary that repeat what was asked, and say nothing of what came out."""
 
-OF_THE_MACHINE = {"seconds", "clients_per_second", "peak_rss_mb", "versions", "experiment", "privacy", "bundles"}
+OF_THE_MACHINE = {"seconds", "clients_per_second", "peak_rss_mb", "versions", "bundles", "engine"}
 
 
-def leaves(experiment: Experiment) -> Iterator[tuple[Place, FieldInfo | None, Any]]:
-    """Yield every setting that an experiment can have: its place, its field and its present value."""
-    yield from _of(type(experiment), experiment, ())
-    yield from _of(type(experiment.settings), experiment.settings, ("model",))
-    yield from _of(READERS[experiment.data].options, None, ("data_options",))
-    yield from _of(FleetSection, None, ("fleet",))
-    yield from _of(Rounds, None, ("fleet", "rounds"))
+@dataclass(frozen=True)
+class Outcome:
+    """What came of changing a setting: "changed", "unread" (nothing reads it here, and it was refused for that),
+    "refused" (for another reason), or "nothing"; and what differed, or the reason."""
+
+    kind: str
+    why: str
+    asked: Asked = ()
 
 
-def _of(schema: type[BaseModel], model: BaseModel | None, at: Place) -> Iterator[tuple[Place, FieldInfo | None, Any]]:
-    for name, field in _fields(schema).items():
-        place = (*at, name)
-        value = getattr(model, name, default_of(field))
-        if isinstance(value, BaseModel):
-            yield from _of(type(value), value, place)
-        elif place not in (("model",), ("data_options",), ("fleet",), ("protocol", "name")):
-            yield place, field, value
+class Sweep:
+    """Runs of one base, each with one setting changed; what they are compared with is run once."""
 
+    def __init__(self, name: str, folder: Path):
+        base = (BASES | CHOICES)[name]
+        self.name, self.folder, self.known = name, folder, dict[str, Results]()
+        self.overrides = [_placed(text) for text in base.overrides()]
+        self.devices = few_devices(folder / "devices.yaml")
+        self.experiment, fleet = self.load(())
+        self.leaves = [leaf for leaf in leaves(self.experiment, fleet) if not base.asks or leaf.within(base.asks)]
 
-def _fields(schema: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of settings; those of every entry, where a table has one's settings here."""
-    out = dict(schema.model_fields)
-    if issubclass(schema, Choice):
-        for entry in schema.table.values():
-            out |= {} if entry.settings is None else entry.settings.model_fields
-        out[schema.key] = FieldInfo(annotation=Literal[tuple(schema.table)])  # type: ignore[arg-type]
-    return out
+    def load(self, changes: Asked) -> tuple[Experiment, FleetFile]:
+        """Return the base with changes, and its fleet; raises `InputError` where either refuses them."""
+        made = edgefr.load_experiment(overrides=[*self.overrides, *changes])
+        return made, load_fleet(self.devices, fleet_overrides(made))
 
+    def outcome(self, leaf: Leaf) -> Outcome:
+        """Return what came of the first value that has an effect, or else was taken, or else of the first."""
+        ranked, found = ("changed", "nothing", "unread", "refused"), list[Outcome]()
+        for value in leaf.others:
+            found.append(self._of_value(leaf, value))
+            if found[-1].kind == "changed":
+                break
+        return min(found, key=lambda one: ranked.index(one.kind), default=Outcome("refused", "there is no other value"))
 
-def others(place: Place, field: FieldInfo | None, value: Any) -> list[Any]:
-    """Return values that a setting could be changed to, the likeliest to be taken first."""
-    named = VALUES.get(".".join(place))
-    if named is not None:  # what a fleet has stands in devices.yaml, not in the schema's defaults
-        return named if place[0] == "fleet" else [other for other in named if other != value]
-    for part in () if field is None else field.metadata:
-        if isinstance(part, AfterValidator) and isinstance(part.func, EntryName):
-            return [name for name in part.func.table if name != value]
-    for kind in _kinds(None if field is None else field.annotation):
-        if get_origin(kind) is Literal:
-            return [other for other in get_args(kind) if other != value]
-        if kind is bool:
-            return [not value]
-        if kind is int:
-            return [1 if value is None else value + 1, value - 1 if value else 2]
-        if kind is float:
-            return [0.5] if not isinstance(value, int | float) or not value else [value * 0.5, value * 2]
-    return ["/nope"]
+    def accepts(self, leaf: Leaf) -> bool:
+        """Whether the base can be made with any other value of a setting; nothing is run."""
+        return any(self._taken(self._asked(leaf, value)) for value in leaf.others)
 
+    def _asked(self, leaf: Leaf, value: Any) -> Asked:
+        """Return the change of a setting to a value, after what is set beside it."""
+        beside = [Change(name, _placed(other), "beside it") for name, other in BESIDE.get(leaf.name, {}).items()]
+        return (*beside, Change(leaf.sets, _placed(value), "the change"))
 
-def _kinds(annotation: Any) -> list[Any]:
-    """Return the plain types of an annotation."""
-    if annotation in (bool, int, float, str) or get_origin(annotation) is Literal:
-        return [annotation]
-    return [kind for part in get_args(annotation) for kind in _kinds(part)]
-
-
-class Asked:
-    """Runs of one base, each with one setting changed; the base itself is run once."""
-
-    def __init__(self, name: str, student: Path, folder: Path, extra: dict[str, str] | None = None):
-        base = {**BASES[name], **SIZE, "rounds": "3"}
-        own = edgefr.load_experiment(overrides=[f"method={base['method']}"]).protocol.name
-        values = {**base, **PROTOCOLS[own], **(extra or {})}
-        self.overrides = ready([f"{key}={value}" for key, value in values.items()], student)
-        self.folder, self.known = folder, dict[bool, dict[str, Any]]()
-        self.experiment = edgefr.load_experiment(overrides=self.overrides)
-
-    def outcome(self, place: Place, value: Any) -> tuple[str, str]:
-        """Return "refused" and why, "changed" and by what, or "nothing" and the value that nobody read."""
-        change = Change(".".join(place), value, "the change")
+    def _of_value(self, leaf: Leaf, value: Any) -> Outcome:
+        *beside, change = asked = self._asked(leaf, value)
+        ships = leaf.name.startswith("export.") and not self.experiment.row.own_rows
         try:
-            ships = place[0] == "export"
-            made = edgefr.load_experiment(overrides=[*self._overrides(ships), change])
-            found = self._results(made, ships)
+            found = self.results(asked, ships)
         except InputError as error:
-            return "refused", str(error)
-        if ships not in self.known:
-            self.known[ships] = self._results(edgefr.load_experiment(overrides=self._overrides(ships)), ships)
-        lines = differences(found, self.known[ships])
-        return ("changed", lines[0]) if lines else ("nothing", f"{'.'.join(place)}={value}")
+            return Outcome("unread" if self._unread(leaf, change) else "refused", str(error), (change,))
+        lines = differences(found, self.results(tuple(beside), ships))
+        told = [line for line in lines if leaf.name in WHO or not line.startswith("/who")]
+        return Outcome("changed", told[0]) if told else Outcome("nothing", f"{leaf.sets}={value}")
 
-    def _overrides(self, ships: bool) -> list[str]:
-        """Return the base's overrides; where bundles are made, for one device class: each takes seconds."""
-        return [*self.overrides, *(["fleet.share={laptop_x86: 1.0}"] if ships else [])]
+    def _unread(self, leaf: Leaf, change: Change) -> bool:
+        """Whether a change is refused since it is of a setting that nothing reads beside the others."""
+        if not leaf.own:
+            return True
+        if self._taken((change,)) or not self._taken_if_read((change,)):
+            return False
+        with unguarded():
+            made, fleet = self.load((change,))
+            places = {".".join(place) for place in unread(made)}
+            places |= {f"fleet.rounds.{name}" for name in unread_fields(fleet.rounds)}
+        return any(leaf.within((place,)) for place in places)
 
-    def _results(self, experiment: Experiment, bundles: bool) -> dict[str, Any]:
-        """Return the tensors, metrics, ledger, clock and the rest of the summary of a run; with bundles, theirs too."""
+    def _taken(self, changes: Asked) -> bool:
+        """Whether an experiment and its fleet can be made with these changes."""
+        try:
+            self.load(changes)
+        except InputError:
+            return False
+        return True
+
+    def _taken_if_read(self, changes: Asked) -> bool:
+        """Whether they would be taken if settings that nothing reads were."""
+        with unguarded():
+            return self._taken(changes)
+
+    def read_after_all(self, refused: list[Change]) -> list[str]:
+        """Return what differs where settings that "nothing reads" are changed all the same; empty: nothing reads them.
+
+        As many are changed at once as go together.
+        """
+        waiting, lines = refused, []
+        while waiting:
+            batch: Asked = ()
+            for change in waiting:
+                if self._taken_if_read((*batch, change)):
+                    batch = (*batch, change)
+            waiting = [change for change in waiting if change not in batch]
+            ships = not self.experiment.row.own_rows and any(c.field.startswith("export") for c in batch)
+            names = ", ".join(change.field for change in batch)
+            with unguarded():
+                found = differences(self.results(batch, ships), self.results((), ships)) if batch else ["it is refused"]
+            lines += [f"{line} (one of {names})" for line in found]
+            waiting = waiting if batch else []
+        return lines
+
+    def results(self, changes: Asked, ships: bool) -> Results:
+        """Return tensors, metrics, ledger, clock and the rest of the summary of a run; or what is shipped of one."""
+        kept = not any(change.source == "the change" for change in changes)
+        known = f"{changes} {ships}"
+        if known in self.known:
+            return self.known[known]
+        found = self._shipped(changes) if ships else self._learned(changes)
+        if kept:
+            self.known[known] = found
+        return found
+
+    def _learned(self, changes: Asked) -> Results:
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
-            folder = Path(place) / "run"
-            edgefr.simulate(experiment, out=folder, bundles=bundles, figures=False)
-            summary = json.loads((folder / "summary.json").read_text())
-            files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-            plain = {key: value for key, value in _plain(summary).items() if key not in LABELS}
-            rows = summary["bundles"] if bundles else []
-            shipped = [{k: row[k] for k in ("class", "variant", "fits", "lacks", "passed_over")} for row in rows]
-            return {**values_of(folder), "summary": plain, "files": files, "shipped": shipped}
+            made, fleet = self.load(changes)
+            run = edgefr.simulate(made, fleet, out=Path(place) / "run", bundles=False, figures=False)
+            summary = run.summary
+            files = sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file())
+            plain = {key: value for key, value in _plain(summary).items() if key != "experiment"}
+            who = {key: summary["engine"].get(key) for key in ("executor", "workers", "shard_size", "device")}
+            who["experiment"] = summary["experiment"]
+            return {**values_of(run.path), "files": files, "summary": plain, "who": who}
+
+    def _shipped(self, changes: Asked) -> Results:
+        """Return what the bundle for one device class holds; each takes seconds. Training is done once for all."""
+        trained = self.folder / "trained"
+        if not trained.exists():
+            one = Change("fleet.share", {"laptop_x86": 1.0}, "beside it")
+            edgefr.simulate(*self.load((one,)), out=trained, bundles=False, figures=False)
+        made, _ = self.load(changes)
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:
+            run = Run(shutil.copytree(trained, Path(place) / "run"))
+            run.write_experiment(run.experiment.model_copy(update={"export": made.export}))
+            with ships_plainly():
+                (row,) = edgefr.export_run(run)
+            if (run.path / "footprints.json").exists():  # which take a process each
+                shutil.copy(run.path / "footprints.json", trained)
+            manifest = json.loads((Path(row["path"]) / MANIFEST).read_text())
+            files = {file["path"]: file["sha256"] for file in manifest["files"] if file["path"] != "MODEL_CARD.md"}
+            return {k: row[k] for k in ("class", "variant", "fits", "lacks", "passed_over")} | {"files": files}
+
+    def outcomes(self) -> Iterator[tuple[Leaf, Outcome]]:
+        """Yield every setting that the base asks for, and what came of it."""
+        for leaf in self.leaves:
+            yield leaf, self.outcome(leaf)
+
+
+def few_devices(path: Path) -> Path:
+    """Write a devices.yaml with some of the classes that ship, which is read in no time, and a slow one."""
+    values = yaml.safe_load(Path("devices.yaml").read_text())
+    values["devices"] = {name: values["devices"][name] for name in CLASSES}
+    values["fleet"]["share"] = dict.fromkeys(CLASSES, 1 / len(CLASSES))
+    values["devices"]["slow"] = deepcopy(values["devices"]["laptop_x86"])
+    values["devices"]["slow"]["compute"]["fp32_gflops"] = 2e-5
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+@contextmanager
+def ships_plainly() -> Iterator[None]:
+    """Let bundles only recommend, which is traced sooner, and int8 vectors lose half of what small models have."""
+
+    def quality(kit: Any, tables: Any, texts: Any, variant: Variant, judge: Any) -> Quality:
+        kept = 0.5 if variant.table == "i8" else 1.0
+        return Quality(1, overlap=kept, hit_rate=kept, kept=kept)
+
+    measured = mock.patch("export.candidates._quality", quality)
+    with measured, mock.patch("edgefr.shipping.learning_of", return_value=None):
+        yield
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """Let settings through that nothing reads, which belong to another choice, for a while."""
+    fields = mock.patch("privacy.belongs.unread_fields", return_value={})
+    with fields, mock.patch("edgefr.belongs.unread", return_value={}):
+        yield
 
 
 def _plain(value: Any) -> Any:
     """Return a summary without what is of the machine or of the moment."""
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k not in OF_THE_MACHINE - {"experiment"}}
-        return {k: _plain(v) for k, v in kept.items() if not k.endswith("_seconds")}
+        kept = {key: part for key, part in value.items() if key not in OF_THE_MACHINE | ECHOED}
+        return {key: _plain(part) for key, part in kept.items() if not key.endswith("_seconds")}
     return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
-def swept(
-    name: str, student: Path, folder: Path, extra: dict[str, str] | None = None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield every setting of a base with what came of changing it: the first value that has an effect, or is refused.
+def _placed(value: Any) -> Any:
+    """Return a value with the folders of two small text encoders in their places."""
+    from tests.contract.encoders import OTHER, other_student
+    from tests.export.worlds import student
 
-    A setting of which only some values are refused is asked with the others.
-    """
-    asked = Asked(name, student, folder, extra)
-    for place, field, value in leaves(asked.experiment):
-        found: tuple[str, str] = ("refused", "there is no other value")
-        for other in others(place, field, value):
-            now = asked.outcome(place, other)
-            if now[0] != "refused" or found[1] == "there is no other value":
-                found = now
-            if found[0] == "changed":
-                break
-        yield ".".join(place), *found
+    if isinstance(value, dict):
+        return {key: _placed(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_placed(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    value = value.replace(OTHER, str(other_student())) if OTHER in value else value
+    return value.replace(STUDENT, str(student())) if STUDENT in value else value
+
+
+def swept(name: str) -> tuple[Counter[str], dict[str, str]]:
+    """Print every setting of a base with what came of it, and what is read though refused; return counts and kinds."""
+    counts, kinds, began = Counter[str](), dict[str, str](), time.process_time()
+    with tempfile.TemporaryDirectory() as place:
+        sweep, refused = Sweep(name, Path(place)), list[Change]()
+        for leaf, found in sweep.outcomes():
+            kinds[leaf.name] = found.kind
+            counts[found.kind] += 1
+            refused += found.asked if found.kind == "unread" and leaf.own else ()
+            print(f"{name}: {found.kind} {leaf.name}: {found.why[:150]}", flush=True)
+        for line in sweep.read_after_all(refused):
+            counts["read"] += 1
+            print(f"{name}: READ {line[:300]}", flush=True)
+    counts["seconds"] = round(time.process_time() - began)
+    return counts, kinds
 
 
 def main() -> None:
-    """Print the settings that change nothing, and how many of each method changed or were refused."""
-    from tests.export.worlds import student
-
-    for name in sys.argv[1:] or BASES:
-        base, _, trust = name.partition(":")
-        counts = {"changed": 0, "refused": 0, "nothing": 0}
-        with tempfile.TemporaryDirectory() as place:
-            for setting, outcome, why in swept(base, student(), Path(place), PRIVACY[trust] if trust else None):
-                counts[outcome] += 1
-                print(f"{name}: {outcome} {setting}: {why[:150]}", flush=True)
-        print(name, counts, flush=True)
+    """Sweep the bases that are named, or all of them; print a table of counts, and what was changed in none of them."""
+    columns, rows, kinds = ("changed", "unread", "refused", "nothing", "read", "seconds"), list[str](), dict[str, str]()
+    for name in sys.argv[1:] or [*BASES, *CHOICES]:
+        counts, found = swept(name)
+        kinds |= {setting: kind for setting, kind in found.items() if kinds.get(setting) != "changed"}
+        rows.append(f"| {name} | " + " | ".join(str(counts[column]) for column in columns) + " |")
+        print(rows[-1], flush=True)
+    print("\n| base | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|\n" + "\n".join(rows))
+    print("changed in none:", ", ".join(sorted(name for name, kind in kinds.items() if kind != "changed")))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""What the sweep of settings starts from: every method on its own protocol, and choices that no method starts from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import edgefr
+from tests.contract.values import measured
+from tests.golden.cases import MODELS, PRIVACY, PROTOCOLS, SIZE, STUDENT, Overrides
+
+
+@dataclass(frozen=True)
+class Base:
+    """Values that differ from the defaults, and which settings are asked for (none: all)."""
+
+    values: Overrides
+    asks: tuple[str, ...] = field(default=())
+
+    def overrides(self) -> list[str]:
+        """Return `key=value` of a small run."""
+        values = {**SIZE, **self.values}
+        own = edgefr.load_experiment(overrides=[f"method={values['method']}"]).protocol.name
+        name = values.pop("protocol.name", own)
+        chosen = {} if name == own else {"protocol.name": name}  # first: it drops what goes with another
+        every = {**chosen, **PROTOCOLS[name], **values}
+        return [f"{key}={value}" for key, value in every.items() if value != DROPPED]
+
+
+DROPPED = "dropped"
+FEDMF = {"method": "fedmf", **MODELS["items"]}
+FCUCR = {"method": "fcucr", **MODELS["sequences"]}
+F3CREC = {  # what it remembers says something only where the model does
+    **{"method": "f3crec", **MODELS["items"], "model.init_scale": "1.0", "continual.kd_weight": "1.0"},
+}
+COSTS = {
+    "fleet.share": "{laptop_x86: 1.0}",
+    "fleet.cost.mode": "host-ratio",
+    "fleet.cost.calibration": json.dumps(measured(20.0)),
+}
+
+ASYNC = tuple(
+    f"fleet.rounds.{name}"
+    for name in ("policy", "deadline_s", "over_select", "buffer", "concurrency", "staleness_power", "max_staleness")
+)
+
+DISTILLED = {"teacher": STUDENT, "layers": 1, "hidden": 24, "layer_map": [1], "steps": 4, "max_tokens": 16}
+
+BASES: dict[str, Base] = {
+    **{name: Base({**FEDMF, "method": name}) for name in ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec")},
+    "f3crec": Base(F3CREC),
+    **{name: Base({**FCUCR, "method": name}) for name in ("sasrec", "gru4rec", "tisasrec", "fcucr")},
+    "transfr mlp": Base(MODELS["mlp"]),
+    "transfr lora": Base(MODELS["lora"]),
+}
+"""Every method, and both kinds of clients of TransFR: every setting is asked for."""
+
+CHOICES: dict[str, Base] = {
+    "noise of the server": Base({**FEDMF, **PRIVACY["central"]}, ("privacy",)),
+    "noise of each client": Base({**FEDMF, **PRIVACY["local"]}, ("privacy",)),
+    "a clip alone": Base({**FEDMF, "privacy.clip": "0.05"}, ("privacy",)),
+    "noise on a grid": Base(
+        {**FEDMF, **PRIVACY["local"], "privacy.sampler": "grid", "privacy.grid_exponent": "-12"}, ("privacy",)
+    ),
+    "noise as papers add it": Base(
+        {**FEDMF, "privacy.mechanism": "paper-laplace", "privacy.scale": "0.01"}, ("privacy",)
+    ),
+    "noise by epsilon": Base(
+        {**FEDMF, **PRIVACY["central"], "privacy.sigma": "null", "privacy.epsilon": "20"}, ("privacy",)
+    ),
+    "a budget": Base({**FEDMF, **PRIVACY["central"], "privacy.sigma": "1", "privacy.budget": "7"}, ("privacy",)),
+    "DP-SGD": Base({**FEDMF, "privacy.examples": "{clip: 1.0, sigma: 1.0}"}, ("privacy",)),
+    "DP-SGD by epsilon": Base({**FEDMF, "privacy.examples": "{clip: 1.0, epsilon: 20.0}"}, ("privacy.examples",)),
+    "noise on prototypes": Base({**FCUCR, **PRIVACY["local"], "model.asks_when_recommending": "false"}, ("privacy",)),
+    "sessions that come back": Base({**FCUCR, "protocol.stream": "cyclic"}, ("knowledge", "protocol", "sessions")),
+    "fcucr as released": Base({**FCUCR, "fidelity": "released"}, ("knowledge", "protocol", "model")),
+    **{
+        rule: Base({**FEDMF, "aggregation.rule": rule}, ("aggregation",))
+        for rule in ("median", "trimmed-mean", "norm-bounded", "krum")
+    },
+    "Adam of the server": Base({**FEDMF, "aggregation.adaptive": "tables"}, ("aggregation",)),
+    "strategy reg": Base({**F3CREC, "strategy": "reg", "continual.kd_weight": DROPPED}, ("continual",)),
+    **{f"strategy {name}": Base({**F3CREC, "strategy": name}, ("continual",)) for name in ("spp", "rlp2")},
+    "nobody waits": Base({**FEDMF, "fleet.rounds.policy": "async", "fleet.rounds.buffer": "9"}, ASYNC),
+    "what came first": Base({**FEDMF, "fleet.rounds.policy": "first_k"}, ("fleet.rounds",)),
+    "nobody waits, and nobody is left": Base(
+        {**FEDMF, "fleet.rounds.policy": "async", "fleet.rounds.buffer": "55"}, ("fleet.rounds.min_fraction",)
+    ),
+    "costs by measurement": Base({**FEDMF, **COSTS}, ("fleet.cost",)),
+    "distilled": Base(
+        {
+            **{"method": "transfr", "model.adapter": "[12, 6]", "model.head": "[6]", "local_epochs": "2"},
+            "encoder.distill": json.dumps(DISTILLED),
+            "encoder.encode.max_tokens": "16",
+        },
+        ("encoder",),
+    ),
+    "smaller students": Base(
+        {**MODELS["mlp"], "export.students": "[{layers: 1, hidden: 24, steps: 2}]"}, ("export.students",)
+    ),
+    "the history as user": Base({**MODELS["mlp"], "model.user_encoder": "mean"}, ("model",)),
+    "two domains": Base(
+        {**MODELS["mlp"], "protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"},
+        ("protocol",),
+    ),
+    "worker processes": Base({**FEDMF, "engine.executor": "processes"}, ("engine",)),
+    "shards by memory": Base({**FEDMF, "engine.shard_size": DROPPED}, ("engine",)),
+}
+"""Choices, with the settings that are theirs."""
