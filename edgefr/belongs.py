@@ -84,6 +84,13 @@ ROWS: tuple[Row, ...] = (
         lambda e: e.row.needs_text,
         _method,
     ),
+    Row(
+        ("export.vocabulary", "export.students"),
+        "clients that read vectors of a frozen encoder",
+        lambda e: e.model.get("client") != "lora",
+        lambda e: "model.client is lora",
+        "model.client=mlp",
+    ),
     Row(("batch_size",), "methods that learn from sets of items", lambda e: e.row.reads == "items", _method),
     Row(("export",), "methods that have bundles", lambda e: not e.row.own_rows, _method),
     Row(

@@ -12,10 +12,11 @@ from tests.golden.cases import MODELS, PRIVACY, PROTOCOLS, SIZE, STUDENT, Overri
 
 @dataclass(frozen=True)
 class Base:
-    """Values that differ from the defaults, and which settings are asked for (none: all)."""
+    """Values that differ from the defaults, which settings are asked for (none: all), and the slow class's GFLOP/s."""
 
     values: Overrides
     asks: tuple[str, ...] = field(default=())
+    slow: float = 2e-5
 
     def overrides(self) -> list[str]:
         """Return `key=value` of a small run."""
@@ -29,6 +30,8 @@ class Base:
 
 DROPPED = "dropped"
 FEDMF = {"method": "fedmf", **MODELS["items"]}
+OWN_VECTOR = {"model.user_encoder": "vector"}
+MLP, LORA = MODELS["mlp"] | OWN_VECTOR, MODELS["lora"] | OWN_VECTOR
 FCUCR = {"method": "fcucr", **MODELS["sequences"]}
 F3CREC = {  # what it remembers says something only where the model does
     **{"method": "f3crec", **MODELS["items"], "model.init_scale": "1.0", "continual.kd_weight": "1.0"},
@@ -50,8 +53,8 @@ BASES: dict[str, Base] = {
     **{name: Base({**FEDMF, "method": name}) for name in ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec")},
     "f3crec": Base(F3CREC),
     **{name: Base({**FCUCR, "method": name}) for name in ("sasrec", "gru4rec", "tisasrec", "fcucr")},
-    "transfr mlp": Base(MODELS["mlp"]),
-    "transfr lora": Base(MODELS["lora"]),
+    "transfr mlp": Base(MLP),
+    "transfr lora": Base(LORA, slow=5e-3),
 }
 """Every method, and both kinds of clients of TransFR: every setting is asked for."""
 
@@ -95,12 +98,10 @@ CHOICES: dict[str, Base] = {
         },
         ("encoder",),
     ),
-    "smaller students": Base(
-        {**MODELS["mlp"], "export.students": "[{layers: 1, hidden: 24, steps: 2}]"}, ("export.students",)
-    ),
+    "smaller students": Base({**MLP, "export.students": "[{layers: 1, hidden: 24, steps: 2}]"}, ("export.students",)),
     "the history as user": Base({**MODELS["mlp"], "model.user_encoder": "mean"}, ("model",)),
     "two domains": Base(
-        {**MODELS["mlp"], "protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"},
+        {**MLP, "protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"},
         ("protocol",),
     ),
     "worker processes": Base({**FEDMF, "engine.executor": "processes"}, ("engine",)),

@@ -84,7 +84,7 @@ class Sweep:
         base = (BASES | CHOICES)[name]
         self.name, self.folder, self.known = name, folder, dict[str, Results]()
         self.overrides = [_placed(text) for text in base.overrides()]
-        self.devices = few_devices(folder / "devices.yaml")
+        self.devices = few_devices(folder / "devices.yaml", base.slow)
         self.experiment, fleet = self.load(())
         self.leaves = [leaf for leaf in leaves(self.experiment, fleet) if not base.asks or leaf.within(base.asks)]
 
@@ -213,13 +213,13 @@ class Sweep:
             yield leaf, self.outcome(leaf)
 
 
-def few_devices(path: Path) -> Path:
+def few_devices(path: Path, gflops: float) -> Path:
     """Write a devices.yaml with some of the classes that ship, which is read in no time, and a slow one."""
     values = yaml.safe_load(Path("devices.yaml").read_text())
     values["devices"] = {name: values["devices"][name] for name in CLASSES}
     values["fleet"]["share"] = dict.fromkeys(CLASSES, 1 / len(CLASSES))
     values["devices"]["slow"] = deepcopy(values["devices"]["laptop_x86"])
-    values["devices"]["slow"]["compute"]["fp32_gflops"] = 2e-5
+    values["devices"]["slow"]["compute"]["fp32_gflops"] = gflops
     path.write_text(yaml.safe_dump(values))
     return path
 
