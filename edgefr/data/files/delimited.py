@@ -143,6 +143,7 @@ def _header(path: Path, first: str, separator: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-CSV = Format("csv", (".csv",), lambda path, options: _open_text(path, options, None))
-TSV = Format("tsv", (".tsv", ".tab"), lambda path, options: _open_text(path, options, "\t"))
-ATOMIC = Format("atomic", (".inter", ".item"), _open_atomic)
+_TEXT = ("separator", "header")
+CSV = Format("csv", (".csv", ".txt", ".dat", ".data"), lambda path, options: _open_text(path, options, None), _TEXT)
+TSV = Format("tsv", (".tsv", ".tab"), lambda path, options: _open_text(path, options, "\t"), _TEXT)
+ATOMIC = Format("atomic", (".inter", ".item"), _open_atomic, ("separator",))

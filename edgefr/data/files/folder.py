@@ -5,6 +5,7 @@ Owns: names of files. Does not own: what is in them.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from edgefr.data.files.formats import ends, format_of
@@ -49,7 +50,7 @@ def _interactions(folder: Path, there: list[Path]) -> Path:
     """Return the one file of a folder that must hold the interactions."""
     files = [path for path in there if not bare(path).endswith(".item")]
     atomic = [path for path in files if bare(path).endswith(".inter")]
-    for some in (atomic, [path for path in files if _stem(path) in INTERACTIONS], _without_items(files)):
+    for some in (atomic, [path for path in files if _words(path) & set(INTERACTIONS)], _without_items(files)):
         if len(some) == 1:
             return some[0]
     if not files:
@@ -62,11 +63,13 @@ def _interactions(folder: Path, there: list[Path]) -> Path:
 
 
 def _without_items(files: list[Path]) -> list[Path]:
-    return [path for path in files if _stem(path) not in ITEMS]
+    return [path for path in files if not _words(path) & set(ITEMS)]
 
 
 def _called(there: list[Path], names: tuple[str, ...], besides: Path) -> Path | None:
-    return next((path for name in names for path in there if path != besides and _stem(path) == name), None)
+    """Return the file called so, of those besides the interactions; the first names and the shortest go before."""
+    others = sorted((path for path in there if path != besides), key=lambda path: len(_words(path)))
+    return next((path for name in names for path in others if name in _words(path)), None)
 
 
 def _atomic_items(path: Path) -> Path | None:
@@ -85,5 +88,10 @@ def _told(name: str, beside: Path) -> Path:
     return found
 
 
-def _stem(path: Path) -> str:
-    return bare(path).partition(".")[0]
+def _words(path: Path) -> set[str]:
+    """Return the words of a file's name.
+
+    >>> sorted(_words(Path("BX-Book_Ratings.csv.gz")))
+    ['book', 'bx', 'ratings']
+    """
+    return set(re.split(r"[^a-z0-9]+", bare(path).partition(".")[0]))

@@ -14,11 +14,15 @@ from privacy.table import Table
 
 @dataclass(frozen=True)
 class Format:
-    """A format is told by the ends of files' names; `open(path, options)` opens a file of it and reads no rows."""
+    """A format is told by the ends of files' names; `open(path, options)` opens a file of it and reads no rows.
+
+    `reads` are the options that it reads and other formats do not.
+    """
 
     name: str
     ends: tuple[str, ...]
     open: Callable[[Path, FileOptions], Opened]
+    reads: tuple[str, ...] = ()
 
 
 FORMATS: Table[Format] = Table("format of a file", Format, home="edgefr.data.files.formats_known")
@@ -47,6 +51,9 @@ def open_table(path: Path, options: FileOptions) -> Opened:
         raise InputError(f"{path} {problem}; check the path")
     if not path.stat().st_size:
         raise InputError(f"{path}: the file is empty")
+    for name in ("separator", "header"):
+        if getattr(options, name) is not None and name not in entry.reads:
+            raise InputError(f"{path}: files of format {entry.name} have no data_options.{name}; drop it")
     opened = entry.open(path, options)
     if not opened.columns:
         raise InputError(f"{path}: it has no columns")

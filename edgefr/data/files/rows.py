@@ -62,6 +62,11 @@ def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, text
             f"{table.name}: no column has a usual name of a rating, so data_options.positive has nothing to compare; "
             "say which by data_options.columns.rating=NAME, or drop it"
         )
+    if options.time not in ("auto", "none") and "time" not in columns:
+        raise InputError(
+            f"{table.name}: no column has a usual name of a time, so data_options.time has nothing to read; say which "
+            "by data_options.columns.time=NAME, or drop it"
+        )
     if options.time == "none":
         columns = {role: name for role, name in columns.items() if role != "time"}
     gathered = _Gathered(table, columns, options.positive, Times(options.time), texts)

@@ -46,6 +46,8 @@ class Times:
             table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, rule)
         if self.dates is None:
             self.dates = self._are_dates(values)
+            if self.dates and self.how in UNITS:
+                raise table.fault(row, column, values[0].as_py(), f"it is no number of {self.how} (data_options.time)")
         found = self._of_dates(table, row, column, values) if self.dates else _whole(table, row, column, values, rule)
         most = _LATEST * (1 if self.dates else UNITS.get(self.how, UNITS["ns"]))
         table.refuse(row, column, (found < 0) | (found > most), values, "a time is from 1970 to 9999")

@@ -117,6 +117,13 @@ BAD: dict[str, Bad] = {
         {},
         "row 4, column time: '2020-01-01'; a time is a number",
     ),
+    "a unit and no times": ("r.csv", b"user,item\n1,2\n", {"time": "ms"}, "data_options.time has nothing to read"),
+    "a unit and dates": (
+        "r.csv",
+        b"user,item,date\n1,2,2020-12-01\n",
+        {"time": "ms"},
+        "row 2, column date.*no number of ms",
+    ),
     "13th month": (
         "r.csv",
         b"user,item,date\n1,2,2020-12-01\n1,3,2020-13-01\n",
@@ -212,8 +219,20 @@ BAD: dict[str, Bad] = {
         "row 1, column rating: '1{80}'",
     ),
     "parquet not UTF-8": ("r.parquet", NOT_TEXT, {}, "r.parquet: "),
+    "parquet with a separator": (
+        "r.parquet",
+        WHOLE,
+        {"separator": ";"},
+        "format parquet have no data_options.separator",
+    ),
+    "atomic with a header": (
+        "r.inter",
+        b"x",
+        {"header": ["user", "item"]},
+        "format atomic have no data_options.header",
+    ),
     # files and folders
-    "another format": ("r.xlsx", b"PK", {}, "files of data end with .csv, .tsv"),
+    "another format": ("r.xlsx", b"PK", {}, "files of data end with .csv, "),
     "folder without data": ("d/", lambda path: path.mkdir(), {}, "no file in it ends with .csv"),
     "folder of many": (
         "d/",

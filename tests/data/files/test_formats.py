@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 import edgefr
-from edgefr.data import has_texts, load
+from edgefr.data import Dataset, has_texts, load
+from edgefr.data.files.folder import tables
 from edgefr.data.files.formats import FORMATS, Format
+from edgefr.data.files.options import FileOptions
 from edgefr.data.protocols import LeaveOneOut
 from tests.data.files.written import interactions, items, tensors, write
 
@@ -28,6 +31,24 @@ FRAMES = {
     "arrow in chunks": lambda table: pa.concat_tables([table.slice(at, 37) for at in range(0, len(table), 37)]),
     "arrow dictionaries": lambda table: table.set_column(0, table.column_names[0], table.column(0).dictionary_encode()),
 }
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "items"),
+    [
+        ("BX-Book-Ratings.csv BX-Books.csv BX-Users.csv", "BX-Book-Ratings.csv", "BX-Books.csv"),
+        ("ratings.csv movies.csv links.csv tags.csv", "ratings.csv", "movies.csv"),
+        ("ratings_Books.csv meta_Books.jsonl.gz", "ratings_Books.csv", "meta_Books.jsonl.gz"),
+        ("films.inter films.item films.user", "films.inter", "films.item"),
+        ("orders.parquet", "orders.parquet", None),
+        ("orders.tsv.zst products.tsv.zst notes.md", "orders.tsv.zst", "products.tsv.zst"),
+    ],
+)
+def test_the_files_of_a_folder_are_told_apart(tmp_path: Path, names: str, chosen: str, items: str | None) -> None:
+    for name in names.split():
+        (tmp_path / name).write_text("x")
+    found = tables(tmp_path, FileOptions())
+    assert [None if path is None else path.name for path in found] == [chosen, items]
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +123,18 @@ def test_blocks_do_not_matter(expected: dict[str, Any], tmp_path: Path, monkeypa
         path = write(interactions(), tmp_path / f"ratings{form}")
         beside = write(items(), tmp_path / f"items{form}")
         assert tensors(load(str(path), options={**OPTIONS, "items": str(beside)})) == expected
+
+
+def test_a_public_archive_reads_as_a_folder_of_ones_own(archives: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(archives / "ml-latest-small.zip").extractall(tmp_path)
+    own, public = load(str(tmp_path / "ml-latest-small")), load("ml-latest-small", archives)
+
+    def rows(dataset: Dataset) -> list[tuple[str, str, str, int]]:
+        listed, text = dataset.catalogue.ids, np.array([" ".join(words.split()) for words in dataset.catalogue.title])
+        columns = dataset.users[dataset.user], listed[dataset.item], text[dataset.item], dataset.time
+        return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+    assert rows(own) == rows(public)
 
 
 def test_a_format_of_ones_own_is_one_entry(tmp_path: Path) -> None:
