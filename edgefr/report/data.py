@@ -81,6 +81,8 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
 def _time(found: Survey) -> str:
     dataset = found.dataset
     if not dataset.clock or not len(dataset.time):
-        return "none: an order alone; a column of times is named by data_options.columns.time"
+        if "time" in dataset.source.get("columns", {}):
+            return "an order alone; if it is a clock, say its unit or pattern by data_options.time"
+        return "none, an order alone; a column of times is named by data_options.columns.time"
     first, last = (np.datetime64(int(at), "s") for at in (dataset.time.min(), dataset.time.max()))
     return f"{str(first)[:10]} to {str(last)[:10]}, {int((last - first) / np.timedelta64(1, 'D')):,} days"

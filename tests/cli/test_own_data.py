@@ -61,7 +61,7 @@ def test_a_method_that_reads_says_so_before_it_loads(shop: Path, tmp_path: Path)
 def test_from_a_survey_to_a_device(shop: Path, tmp_path: Path) -> None:
     looked = commands.edgefr("data", "orders 2022.csv", *told(*READ, *ITEMS), cache=tmp_path, cwd=shop)
     assert looked.returncode == 0, looked.stderr
-    for part in ("user: Customer Nr", "40, with ", "90 of 90 items", "20 rows repeat another", "fits: 40 users"):
+    for part in ("user: Customer Nr", "40, with ", "90 of 90 items", "20 of 620 rows repeat another", "fits: 40 users"):
         assert part in looked.stdout, looked.stdout
     experiment = yaml.safe_load(looked.stdout.partition("FILE\n")[2].replace("FILE", ""))
     assert experiment["method"] == "transfr"

@@ -27,26 +27,24 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
     users = np.array(rows.users.to_pylist(), dtype=np.str_)
     columns = (rows.user, item, rows.time)
     dataset = assemble(name, users, catalogue, columns, domains, rows.clock, source, rows.session, rows.part)
-    said = [f"{rows.below:,} of {rows.read:,} rows are rated below {options.positive:g}"] if rows.below else []
-    for keep, what in ((_once(dataset, options.repeats), "repeat"), (None, "core")):
-        if keep is None:
-            keep = _core(dataset, options)
-        dropped = len(keep) - int(keep.sum())
-        if dropped:
-            dataset = kept(dataset, keep)
-            said.append(f"{dropped:,} rows {_WHY[what]}".format(options=options))
-    _check_sessions(dataset)
-    return replace(dataset, source={**source, "notes": "; ".join(said)})
-
-
-_WHY = {
-    "repeat": "repeat another (data_options.repeats={options.repeats})",
-    "core": "are of users with under {options.user_core} or items with under {options.item_core} interactions",
-}
+    once = kept(dataset, _once(dataset, options.repeats))
+    core = kept(once, _core(once, options))
+    _check_sessions(core)
+    left_out = {
+        f"are rated below {options.positive} (data_options.positive)": rows.below,
+        f"repeat another (data_options.repeats={options.repeats})": len(dataset.user) - len(once.user),
+        f"are of users with under {options.user_core} or items with under {options.item_core} interactions": (
+            len(once.user) - len(core.user)
+        ),
+    }
+    said = [f"{number:,} of {rows.read:,} rows {why}" for why, number in left_out.items() if number]
+    return replace(core, source={**source, "notes": "; ".join(said)})
 
 
 def kept(dataset: Dataset, keep: Mask) -> Dataset:
     """Return these rows alone, with the users and items that have some, in the order that they had."""
+    if keep.all():
+        return dataset
     user, item = dataset.user[keep], dataset.item[keep]
     users, items = (np.bincount(column, minlength=1) > 0 for column in (user, item))
     user, item = (np.cumsum(there, dtype=np.int32)[column] - 1 for there, column in ((users, user), (items, item)))

@@ -104,12 +104,21 @@ class _Gathered:
         texts = {name: block.column(name) for name in self.texts}
         self.read += block.num_rows
         if "rating" in self.columns:
-            rating = numbers(*of("rating"), _RATING)
-            self._count(rating)
-            if self.positive is not None:
-                keep = pa.array(rating >= self.positive)
-                self.below += len(rating) - keep.true_count
-                found, texts = ({name: values.filter(keep) for name, values in some.items()} for some in (found, texts))
+            keep = self._liked(numbers(*of("rating"), _RATING))
+            found, texts = ({name: values.filter(keep) for name, values in some.items()} for some in (found, texts))
+        self._keep(found, texts)
+
+    def _liked(self, rating: npt.NDArray[np.float64]) -> pa.BooleanArray:
+        """Count ratings, and return which are high enough."""
+        import pyarrow as pa
+
+        self.low, self.high = min(self.low, rating.min(initial=np.inf)), max(self.high, rating.max(initial=-np.inf))
+        self.total += float(rating.sum())
+        liked = pa.array(rating >= (-np.inf if self.positive is None else self.positive))
+        self.below += len(rating) - liked.true_count
+        return liked
+
+    def _keep(self, found: dict[str, pa.Array], texts: dict[str, pa.Array]) -> None:
         for role, values in self.ids.items():
             values.append(found[role])
         if "time" in found:
@@ -118,10 +127,6 @@ class _Gathered:
             self.parts.append(found["split"].to_numpy())
         for name, column in self.texts.items():
             column.append(texts[name])
-
-    def _count(self, rating: npt.NDArray[np.float64]) -> None:
-        self.low, self.high = min(self.low, rating.min(initial=np.inf)), max(self.high, rating.max(initial=-np.inf))
-        self.total += float(rating.sum())
 
     def rows(self) -> Rows:
         """Return all that was kept; nothing of it stays here. Raises `InputError` where that is nothing."""

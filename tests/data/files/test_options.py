@@ -37,6 +37,7 @@ def read(folder: Path, text: str, **options: Any) -> Dataset:
         (["2017-07-14T02:40:00.999Z", "2020-09-13T14:26:40+02:00"], "auto", [1500000000, 1600000000]),
         (["2017-07-14 02:40:00 UTC", "2020-09-13 12:26:40.123456"], "auto", [1500000000, 1600000000]),
         (["14/07/2017 02:40", "13/09/2020 12:26"], "%d/%m/%Y %H:%M", [1500000000, 1599999960]),
+        (["20170714", "20200913"], "%Y%m%d", [1499990400, 1599955200]),
         (["15", "16"], "s", [15, 16]),
         (["0", "1600000000"], "s", [0, 1600000000]),
     ],
@@ -80,7 +81,7 @@ def test_repeats(tmp_path: Path, how: str, items: str, times: list[int]) -> None
 def test_a_threshold_counts_what_it_leaves_out(tmp_path: Path) -> None:
     dataset = read(tmp_path, REPEATS, positive=3)
     assert dataset.time.tolist() == [6, 7, 8]
-    assert dataset.source["notes"] == "2 of 5 rows are rated below 3"
+    assert dataset.source["notes"] == "2 of 5 rows are rated below 3.0 (data_options.positive)"
     assert dataset.source["ratings"] == [2.0, 16 / 5, 5.0]
 
 
