@@ -5,11 +5,12 @@ Owns: names of files. Does not own: what is in them.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from edgefr.data.files.formats import ends, format_of
-from edgefr.data.files.opened import PACKED, bare
+from edgefr.data.files.opened import PACKED, bare, faults
 from edgefr.data.files.options import FileOptions
 from privacy.errors import InputError
 
@@ -27,7 +28,7 @@ def is_file(name: str) -> bool:
     >>> is_file("ratings.csv.gz"), is_file("ml-100k")
     (True, False)
     """
-    return "/" in name or "\\" in name or format_of(Path(name)) is not None or Path(name).exists()
+    return "/" in name or "\\" in name or format_of(Path(name)) is not None or os.path.exists(name)
 
 
 def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
@@ -35,12 +36,13 @@ def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
 
     Raises `InputError` for a folder in which they cannot be told, and for files that are not there.
     """
-    if path.is_dir():
-        there = [p for p in sorted(path.iterdir()) if p.is_file() and format_of(p) is not None]
+    if os.path.isdir(path):
+        with faults(str(path)):
+            there = [p for p in sorted(path.iterdir()) if p.is_file() and format_of(p) is not None]
         chosen = _interactions(path, there)
         items = _called(there, ITEMS, chosen) or _atomic_items(chosen)
     else:
-        if not path.exists():
+        if not os.path.exists(path):
             raise InputError(f"{path} is not there; --data takes a data set's name, a file or a folder: check the path")
         chosen, items = path, _atomic_items(path)
     return chosen, items if options.items is None else _told(options.items, chosen)
@@ -82,7 +84,7 @@ def _atomic_items(path: Path) -> Path | None:
 
 def _told(name: str, beside: Path) -> Path:
     """Return the file of items that the options name."""
-    found = next((path for path in (Path(name), beside.parent / name) if path.is_file()), None)
+    found = next((path for path in (Path(name), beside.parent / name) if os.path.isfile(path)), None)
     if found is None:
         raise InputError(f"data_options.items: {name} is neither there nor beside {beside}; check the path")
     return found

@@ -27,6 +27,8 @@ def _open(path: Path, options: FileOptions) -> Opened:
     found: dict[str, pa.DataType] = {}
     for row in _first_rows(path):
         for name, value in row.items():
+            if _holds_objects(value):  # nothing here reads these
+                continue
             kind = _type(value)
             before = found.get(name, pa.null())
             found[name] = kind if before == pa.null() else (_wider(before, kind) or before)
@@ -79,6 +81,10 @@ def _first_rows(path: Path) -> Iterator[dict[str, Any]]:
         yield row
     if not number:
         raise InputError(f"{path}: the file is empty")
+
+
+def _holds_objects(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_objects, value)))
 
 
 def _type(value: Any) -> pa.DataType:

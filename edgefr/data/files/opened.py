@@ -51,7 +51,20 @@ class Opened:
                 rows += block.num_rows
                 if rows > MOST_ROWS:
                     raise InputError(f"{self.name}: it has more than {MOST_ROWS:,} rows; take a part of it")
+                for name, column in zip(block.schema.names, block.columns, strict=True):
+                    self._check_places(name, column)
                 yield first, block
+
+    def _check_places(self, name: str, column: pa.Array) -> None:
+        """Refuse numbers of a dictionary that it does not have, which a damaged file may hold."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not pa.types.is_dictionary(column.type):
+            return
+        ends = pc.min_max(column.indices).as_py()
+        if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < len(column.dictionary):
+            raise InputError(f"{self.name}: column {printable(name, 40)} is damaged: it has values of no meaning")
 
     def fault(self, row: int, column: str, value: object, rule: str) -> InputError:
         """Return the error for a value; `row` is its number."""

@@ -97,7 +97,8 @@ class _Found:
             name: map(words_of, _short(self.table, name, block.column(name).take(known)).to_pylist())
             for name in self.columns
         }
-        for number, row in zip(item[rows].tolist(), zip(*words.values(), strict=True), strict=True):
+        said = zip(*words.values(), strict=True) if words else iter([()] * len(rows))
+        for number, row in zip(item[rows].tolist(), said, strict=True):
             self.texts[number] = ". ".join(part for part in row if part)
             if self.title_column is not None:
                 self.titles[number] = row[self.columns.index(self.title_column)]

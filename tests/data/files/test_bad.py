@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from edgefr.data import Dataset, check, load
@@ -13,6 +15,7 @@ from privacy.errors import InputError
 from tests.cli.commands import refused
 from tests.cli.conftest import Cli, cache, cli, inside, place  # noqa: F401 - fixtures
 from tests.data.files.bad import BAD
+from tests.data.files.written import interactions, write
 
 
 def test_there_are_forty() -> None:
@@ -62,6 +65,9 @@ def test_a_path_that_is_not_there() -> None:
         InputError, match=r"nowhere/r.csv is not there; --data takes a data set's name, a file or a folder"
     ):
         load("nowhere/r.csv")
+    for name in ("x" * 5000 + ".csv", "a\0b.csv", "/" + "x" * 5000):
+        with pytest.raises(InputError, match="is not there"):
+            load(name)
     with pytest.raises(InputError, match=r"unknown data set 'ml-100'; did you mean 'ml-100k'"):
         load("ml-100")
 
@@ -84,3 +90,76 @@ def test_a_bad_frame_is_one_line(frame: object, options: dict[str, object], mess
     with pytest.raises(InputError, match=message) as raised:
         Dataset.from_frame(frame, **options)  # type: ignore[arg-type]
     assert "\n" not in str(raised.value)
+
+
+ITEMS = {
+    "no id": ("items.csv", b"title,price\nAlien,3\n", {}, "no column has a usual name of the item's id; say which by"),
+    "no such id": (
+        "items.csv",
+        b"item,title\ni1,Alien\n",
+        {"columns": {"listed": "sku"}},
+        "unknown column of .*listed.*'sku'",
+    ),
+    "no such text": ("items.csv", b"item,title\ni1,Alien\n", {"texts": ["plot"]}, "unknown column of .*texts.*'plot'"),
+    "other items": ("items.csv", b"item,title\nz1,Alien\n", {}, "its column item has none of the items of 'r'"),
+    "empty id": (
+        "items.csv",
+        b"item,title\ni1,Alien\n,Aliens\n",
+        {},
+        "items.csv: row 3, column item: nothing is there",
+    ),
+    "not UTF-8": ("items.csv", b"item,title\ni1,Al\xffen\n", {}, "items.csv: row 2: .*invalid UTF8"),
+    "too few fields": ("items.csv", b"item,title\ni1\n", {}, "items.csv: row 2: Expected 2 columns, got 1"),
+    "empty": ("items.csv", b"", {}, "items.csv: the file is empty"),
+    "half the domains": ("items.csv", b"item,domain\ni1,films\n", {}, "item 'i2' has no row, and column domain says"),
+    "JSON mixed": (
+        "items.jsonl",
+        b'{"item": "i1", "title": "a"}\n{"item": "i2", "title": 3}\n',
+        {},
+        "row 2, column title",
+    ),
+    "parquet cut": ("items.parquet", b"PAR1" + bytes(40), {}, "items.parquet: "),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_a_bad_file_of_items_is_one_line(name: str, tmp_path: Path) -> None:
+    file, content, options, message = ITEMS[name]
+    (tmp_path / file).write_bytes(content)
+    path = tmp_path / "r.csv"
+    path.write_text("user,item\nu1,i1\nu1,i2\n")
+    with pytest.raises(InputError, match=message) as raised:
+        load(str(path), options={"items": file, **options})
+    assert "\n" not in str(raised.value)
+
+
+def test_numbers_that_a_dictionary_does_not_have_are_refused() -> None:
+    places = pa.array([0, 7], pa.int32())
+    damaged = pa.DictionaryArray.from_arrays(places, pa.array(["a", "b"]), safe=False)
+    with pytest.raises(InputError, match="interactions: column user is damaged"):
+        Dataset.from_frame(pa.table({"user": damaged, "item": [1, 2]}))
+
+
+def test_objects_within_objects_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_text('{"item": "i1", "title": "Alien", "details": {"a": 1}, "tags": [{"b": 2}]}\n')
+    path = tmp_path / "r.csv"
+    path.write_text("user,item\nu1,i1\n")
+    assert load(str(path), options={"items": "items.jsonl"}).catalogue.text == ["Alien"]
+
+
+@pytest.mark.parametrize("form", [".csv", ".csv.gz", ".csv.zst", ".jsonl", ".parquet", ".inter"])
+def test_damaged_bytes_are_refused_or_read(form: str, tmp_path: Path) -> None:
+    draw, table = random.Random(0), interactions(60)
+    text = table.set_column(0, "userId", table.column(0).cast(pa.string()))
+    path = write(text, tmp_path / f"r{form}")
+    whole = path.read_bytes()
+    for _ in range(120):
+        damaged = bytearray(whole)
+        for _ in range(draw.choice((1, 2, 20))):
+            at = draw.randrange(len(damaged))
+            damaged[at : at + draw.randrange(1, 4)] = draw.randbytes(draw.randrange(4))
+        path.write_bytes(damaged)
+        try:
+            load(str(path))
+        except InputError as error:
+            assert "\n" not in str(error)
