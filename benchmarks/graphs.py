@@ -42,7 +42,10 @@ def programs() -> Iterator[tuple[str, LocalProgram]]:
     text = torch.randn((ITEMS, WIDTH), generator=torch.Generator().manual_seed(0))
     for title, (name, settings) in VARIANTS.items():
         row = METHODS[name]
-        yield title, row.build(row.settings.model_validate(settings), Given(ITEMS, 1, text if row.needs_text else None))
+        yield (
+            title,
+            row.program(row.settings.model_validate(settings), Given(ITEMS, 1, text if row.needs_text else None)),
+        )
 
 
 def step_us(graph: object) -> float:

@@ -110,4 +110,4 @@ class Robust(Rule):
         return Answer(moved(received.before, update, uploads.clients, settings))
 
 
-RULES: Table[Rule] = Table("rule", Rule, home="cloud.rules")
+RULES: Table[Rule] = Table("rule", Rule, home="cloud.rules", group="edgefr.rules")

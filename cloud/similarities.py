@@ -38,7 +38,7 @@ def _cosine(rows: Rows, clients: int, table: Tensor) -> Floats:
     return similarities(rows, clients, table)
 
 
-SIMILARITIES: Table[Similarity] = Table("similarity", Similarity)
+SIMILARITIES: Table[Similarity] = Table("similarity", Similarity, group="edgefr.similarities")
 SIMILARITIES.register(Similarity("cosine", _cosine, "GPFedRec: Zhang et al., KDD 2024"))
 SIMILARITIES.register(
     Similarity("distance", lambda *tables: 1.0 - _cosine(*tables), "GPFedRec's released code: 1 - cosine")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgefr.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
     from edgefr.pipeline import resume, simulate, simulate_seeds
+    from edgefr.plugins import register
     from edgefr.run import Run
     from edgefr.shipping import export_run
     from privacy.errors import InputError
@@ -27,6 +28,7 @@ _HOMES = {
     "load_data": "edgefr.data",
     "load_experiment": "edgefr.experiment",
     "load_fleet": "edgefr.fleet",
+    "register": "edgefr.plugins",
     "resume": "edgefr.pipeline",
     "simulate": "edgefr.pipeline",
     "simulate_seeds": "edgefr.pipeline",
@@ -42,6 +44,7 @@ __all__ = [
     "load_data",
     "load_experiment",
     "load_fleet",
+    "register",
     "resume",
     "simulate",
     "simulate_seeds",

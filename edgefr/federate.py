@@ -38,7 +38,9 @@ def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
     text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
     items = len(prepared.dataset.catalogue.ids)
     reader = None if prepared.text is None else partial(read_on_device, experiment, prepared)
-    made = row.build(row.settings.model_validate(experiment.model), Given(items, experiment.local_epochs, text, reader))
+    made = row.program(
+        row.settings.model_validate(experiment.model), Given(items, experiment.local_epochs, text, reader)
+    )
     return restricted(made, experiment.privacy.tensors)
 
 

@@ -18,6 +18,7 @@ from edgefr.data.candidate_file import write_candidates
 from edgefr.documents import Document
 from edgefr.experiment import Experiment, check_shippable
 from edgefr.fleet import FleetFile, load_fleet
+from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
 from edgefr.sections import EngineSection
@@ -55,6 +56,7 @@ def simulate(
     Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
     """
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
+    check_installed()
     torch_device(experiment.engine.device)
     experiment = _given(experiment, data)
     if bundles and experiment.row.reads != "sessions":  # they do without, and their summary says so

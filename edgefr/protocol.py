@@ -65,7 +65,7 @@ class Protocol(ABC):
         return summarise_splits(sim)
 
 
-PROTOCOLS: Table[Protocol] = Table("protocol", Protocol, home="edgefr.protocols")
+PROTOCOLS: Table[Protocol] = Table("protocol", Protocol, home="edgefr.protocols", group="edgefr.protocols")
 """Every protocol by its name."""
 
 

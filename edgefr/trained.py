@@ -179,7 +179,7 @@ def _names(run: Run) -> dict[str, Any]:
 def _program(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor], items: int) -> LocalProgram:
     """The local program of a finished run, from its model's tensors."""
     row = experiment.row
-    made = row.build(
+    made = row.program(
         row.settings.model_validate(experiment.model),
         Given(items, experiment.local_epochs, tensors.get("frozen.text"), partial(reader_of, run, experiment, tensors)),
     )

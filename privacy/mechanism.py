@@ -169,7 +169,7 @@ class Additive(Mechanism):
         return scale / settings.sensitivity_of(dimension), 0
 
 
-MECHANISMS: Table[Mechanism] = Table("mechanism", Mechanism, home="privacy.mechanisms")
+MECHANISMS: Table[Mechanism] = Table("mechanism", Mechanism, home="privacy.mechanisms", group="edgefr.mechanisms")
 
 
 def law_of(name: str) -> Additive:

@@ -12,13 +12,14 @@ Owns: names, look-ups, and which key belongs to which entry. Does not own: what 
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, model_validator
 from pydantic_core import PydanticCustomError, core_schema
 
-from privacy.errors import unknown
+from privacy.errors import InputError, unknown
 
 
 class Named(Protocol):
@@ -36,6 +37,7 @@ class Table(Mapping[str, Entry], Generic[Entry]):
 
     `what`: what errors call an entry. `kind`: the class that every entry is an instance of. `home`: the module that
     registers the entries that ship; it is imported at the first look-up, so that entries may import their table.
+    `group`: the entry points by which installed packages add theirs ("edgefr.methods"); they are loaded after those.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Table(Mapping[str, Entry], Generic[Entry]):
     privacy.errors.InputError: unknown shape 'sqare'; did you mean 'square'? (known: square)
     """
 
-    def __init__(self, what: str, kind: type, home: str | None = None) -> None:
-        self.what, self.kind, self._home = what, kind, home
+    def __init__(self, what: str, kind: type, home: str | None = None, group: str | None = None) -> None:
+        self.what, self.kind, self.group, self._home, self._ready = what, kind, group, home, False
         self._entries: dict[str, Entry] = {}
 
     def register(self, entry: Entry) -> Entry:
@@ -103,11 +105,24 @@ class Table(Mapping[str, Entry], Generic[Entry]):
         return len(self._loaded())
 
     def _loaded(self) -> dict[str, Entry]:
-        """Return the entries, those that ship included."""
-        if self._home is not None:
-            home, self._home = self._home, None
-            importlib.import_module(home)
+        """Return the entries, those that ship and those of installed packages included."""
+        if not self._ready:
+            self._ready = True
+            if self._home is not None:
+                importlib.import_module(self._home)
+            for point in () if self.group is None else entry_points(group=self.group):
+                self._add(point)
         return self._entries
+
+    def _add(self, point: EntryPoint) -> None:
+        """Register what an installed package adds. Raises `InputError`, which names the package, where it cannot be."""
+        whose = f"the plug-in {point.value} of {'a package' if point.dist is None else point.dist.name}"
+        try:
+            entry = point.load()
+            if self._entries.get(str(getattr(entry, "name", ""))) is not entry:  # its module may have registered it
+                self.register(entry)
+        except Exception as error:
+            raise InputError(f"{whose} adds no {self.what}: {error}; mend or uninstall it") from error
 
 
 class Choice(BaseModel):

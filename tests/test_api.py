@@ -21,6 +21,7 @@ PUBLIC = [
     "load_data",
     "load_experiment",
     "load_fleet",
+    "register",
     "resume",
     "simulate",
     "simulate_seeds",

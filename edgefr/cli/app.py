@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Annotated, Any, TextIO, cast
 
@@ -30,8 +33,32 @@ from edgefr.cli.sweep import sweep
 from privacy.errors import InputError
 
 app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with one more option, `--plugin`: its modules are imported before anything is read."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, plugin: list[str] | None = None, **options: Any) -> Any:
+        from edgefr.plugins import load
+
+        for name in plugin or []:
+            load(name)
+        return command(*arguments, **options)
+
+    option = typer.Option(metavar="MODULE", help="A module or .py file of your own, with methods, metrics, rules, ...")
+    signature = inspect.signature(command, eval_str=True)
+    own = inspect.Parameter(
+        "plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, option]
+    )
+    shown = signature.replace(parameters=[*signature.parameters.values(), own])
+    run.__signature__ = shown  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in shown.parameters.items()}
+    return run
+
+
 for command in (simulate, data, export, recommend, devices, distill, pretrain, serve, calibrate, privacy, sweep, audit):
-    app.command()(command)
+    app.command()(with_plugins(command))
 app.add_typer(reproduce)
 app.add_typer(bundle)
 device.command()(join)

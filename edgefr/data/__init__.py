@@ -83,7 +83,7 @@ def _none(*_: Any) -> bool:
     return False
 
 
-READERS: Table[Reader] = Table("data set", Reader)
+READERS: Table[Reader] = Table("data set", Reader, group="edgefr.readers")
 """The data sets that `load` knows."""
 
 READERS.register(Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest)))

@@ -47,7 +47,7 @@ def _workers(engine: EngineSection) -> Backend:
     return Workers(engine.workers)
 
 
-BACKENDS: Table[BackendKind] = Table("executor", BackendKind)
+BACKENDS: Table[BackendKind] = Table("executor", BackendKind, group="edgefr.backends")
 """Who can do the clients' work; results do not depend on it."""
 
 BACKENDS.register(BackendKind("inline", "vectorised", _inline, one_by_one=True))

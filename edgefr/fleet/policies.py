@@ -23,7 +23,7 @@ class Policy:
     enough: Callable[[int], int | None]
 
 
-POLICIES: Table[Policy] = Table("round policy", Policy)
+POLICIES: Table[Policy] = Table("round policy", Policy, group="edgefr.policies")
 """Whom a server can wait for."""
 
 POLICIES.register(Policy("deadline", "each to its deadline", waits=True, enough=lambda wanted: None))

@@ -39,7 +39,7 @@ class Metric:
     of: Callable[[Found], Values]
 
 
-METRICS: Table[Metric] = Table("metric", Metric)
+METRICS: Table[Metric] = Table("metric", Metric, group="edgefr.metrics")
 """What is measured, in the order in which it is written."""
 
 METRICS.register(Metric("HR", lambda found: np.where(found.hits > 0, 1.0, 0.0)))

@@ -78,7 +78,7 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli)
     user = json.loads((folder / "private" / "users.json").read_text())["users"][0]
     tensors, number = run.read_tensors("model"), names["users"].index(user)
     row = method("transfr")
-    program = row.build(
+    program = row.program(
         row.settings.model_validate(run.experiment.model), Given(len(names["items"]), 1, tensors["frozen.text"])
     )
     mine = {n.removeprefix("shared."): v for n, v in tensors.items() if n.startswith("shared.")}

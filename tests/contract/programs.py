@@ -76,7 +76,7 @@ def program(variant: str, local_epochs: int = 3) -> LocalProgram:
     text = torch.from_numpy(np.random.default_rng(0).standard_normal((ITEMS, WIDTH)).astype(np.float32))
     text = text if row.needs_text else None
     layers = 1 if settings.get("user_encoder") == "mean" else 2  # tracing takes as long as there are layers
-    local = row.build(
+    local = row.program(
         row.settings.model_validate(settings),
         Given(ITEMS, local_epochs, text, lambda: berts.reader(ITEMS, layers=layers)),
     )

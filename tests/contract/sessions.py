@@ -56,7 +56,7 @@ def program(variant: str, local_epochs: int = 3, **settings: object) -> FCUCR:
     chosen = {**SMALL, **own, **settings}
     if chosen.get("personal", True):  # backbones alone have no MLP
         chosen["hidden"] = 5
-    made = row.build(row.settings.model_validate(chosen), Given(ITEMS, local_epochs))
+    made = row.program(row.settings.model_validate(chosen), Given(ITEMS, local_epochs))
     assert isinstance(made, FCUCR)
     return made
 

@@ -96,8 +96,8 @@ def test_an_optimiser_of_ones_own_trains_and_no_device_is_asked_for_it(tmp_path:
         parameter.sub_(gradient.sign() * lr)
 
     class BySigns(Method):
-        def build(self, settings: BaseModel, given: Given) -> LocalProgram:
-            program = super().build(settings, given)
+        def program(self, settings: BaseModel, given: Given) -> LocalProgram:
+            program = super().program(settings, given)
             program.phases = tuple(replace(phase, optimiser="sign") for phase in program.phases)
             return program
 

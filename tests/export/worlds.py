@@ -128,7 +128,7 @@ def program(kind: str) -> Any:
     """fedmf, fedncf, pfedrec; transfr (private user vector); mean (TransFR with the history as its user vector)."""
     if kind in ("fedmf", "fedncf", "pfedrec"):
         row = METHODS[kind]
-        return row.build(row.settings.model_validate({"dim": 8}), Given(ITEMS, 1))
+        return row.program(row.settings.model_validate({"dim": 8}), Given(ITEMS, 1))
     encoder = "mean" if kind == "mean" else "vector"
     return TransFR(TransFRSettings(adapter=[16, 8], head=[8, 8], user_encoder=encoder), text(), 1)
 

@@ -64,7 +64,7 @@ def test_peft_opens_what_a_run_saved(run: Run) -> None:
     reader = reader_of(run, run.experiment, tensors)
     row = run.experiment.row
     settings = row.settings.model_validate(run.experiment.model)
-    program = row.build(settings, Given(len(reader.tokens), 1, reader=lambda: reader))
+    program = row.program(settings, Given(len(reader.tokens), 1, reader=lambda: reader))
     shared = {n.removeprefix("shared."): v for n, v in tensors.items() if n.startswith("shared.")}
     items = torch.arange(len(reader.tokens))
     with torch.no_grad():

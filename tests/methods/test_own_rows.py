@@ -186,7 +186,7 @@ def test_the_graph_is_gpfedrecs_and_gpfedrec_has_no_other_rule(overrides: list[s
 def test_the_table_knows_who_has_rows_of_its_own() -> None:
     for row in METHODS.values():
         if row.name in ("fedrap", "gpfedrec", "fedmf", "pfedrec"):
-            made = row.build(row.settings(), Given(ITEMS, 1))
+            made = row.program(row.settings(), Given(ITEMS, 1))
             own = [n for n, spec in made.specs.items() if spec.place != "shared" and spec.kind == "rows"]
             assert row.own_rows == bool(own)
     assert fedrap().specs["personal"] == TensorSpec((ITEMS, DIM), "private", "rows")

@@ -203,6 +203,6 @@ def test_clients_start_from_one_scorer_in_the_bounds_of_torch(program: LocalProg
 def test_only_the_item_table_leaves_a_device() -> None:
     for name in ("fedmf", "fedncf", "pfedrec"):
         row = METHODS[name]
-        program = row.build(row.settings(), Given(ITEMS, 1))
+        program = row.program(row.settings(), Given(ITEMS, 1))
         assert [n for n, spec in program.specs.items() if spec.place == "shared"] == ["item"]
         assert (program.pointwise, row.needs_text) == (True, False)

@@ -25,7 +25,9 @@ class Format:
     reads: tuple[str, ...] = ()
 
 
-FORMATS: Table[Format] = Table("format of a file", Format, home="edgefr.data.files.formats_known")
+FORMATS: Table[Format] = Table(
+    "format of a file", Format, home="edgefr.data.files.formats_known", group="edgefr.formats"
+)
 """The formats that `open_table` knows."""
 
 

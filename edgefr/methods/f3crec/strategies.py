@@ -61,7 +61,7 @@ class Strategy:
 
 _TEMPORAL = {"rule": "temporal-mean"}
 
-STRATEGIES: Table[Strategy] = Table("strategy", Strategy)
+STRATEGIES: Table[Strategy] = Table("strategy", Strategy, group="edgefr.strategies")
 """Every strategy by its name."""
 
 for _row in (

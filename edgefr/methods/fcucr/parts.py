@@ -79,10 +79,10 @@ class PrototypeForm:
     spread: Callable[[Tensor, int], Tensor]
 
 
-ENCODERS: Table[Backbone] = Table("encoder", Backbone)
+ENCODERS: Table[Backbone] = Table("encoder", Backbone, group="edgefr.encoders")
 """What can read a window of a session."""
 
-LOSSES: Table[PositionLoss] = Table("loss", PositionLoss)
+LOSSES: Table[PositionLoss] = Table("loss", PositionLoss, group="edgefr.losses")
 """How a position's scores become its error."""
 
 TEACHERS: Table[Teacher] = Table("teacher", Teacher)
