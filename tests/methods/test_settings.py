@@ -35,7 +35,7 @@ def transfr(**values: object) -> TransFR:
         ("model.adapter=[]", ["model.adapter", "at least 1 item"]),
         ("model.lr=0", ["model.lr", "greater than 0"]),
         ("model.user_encoder=median", ["model.user_encoder", "'vector' or 'mean'"]),
-        ("model.head_form=resdual", ["model.head_form", "'residual' or 'plain'"]),
+        ("model.head_form=resdual", ["model.head_form", "'residual'"]),
         ("model.local_training_epochs=-1", ["model.local_training_epochs", "greater than or equal to 0"]),
         ("model.dim=8", ["model.dim", "unknown key 'dim'"]),
     ],
