@@ -11,12 +11,12 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.tables import GraphRows, PrivateRows, first_tables
-from edgefr.engine.work import LocalWork, Table
+from edgefr.engine.tables import GraphRows, PrivateRows
+from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors
 from edgefr.methods.given import Given
-from edgefr.methods.transfr.lora import LoRATransFR
+from edgefr.testing import cases
 from export.program import LocalProgram
 from tests.contract import sessions
 from tests.methods import berts
@@ -115,25 +115,10 @@ def work(local: LocalProgram, when: str = "round", batch_size: int = 16, train: 
     return LocalWork(local, phases, sampler, train, 2, torch.device("cpu"), tables=own_rows(local, len(train)))
 
 
-class Wide:
-    """A client's own table whose rows are handed out in float64."""
-
-    def __init__(self, table: Table):
-        self.table = table
-
-    def rows(self, clients: np.ndarray, items: np.ndarray) -> torch.Tensor:
-        return self.table.rows(clients, items).double()
-
-
 def in_float64(todo: LocalWork) -> LocalWork:
-    """The same work with all that its program reads in float64 (`tests.closeness` says why)."""
-    local = getattr(todo.program, "program", todo.program)
-    local.frozen = {
-        name: value.double() if value.is_floating_point() else value for name, value in local.frozen.items()
-    }
-    if isinstance(local, LoRATransFR):
-        local.bert = replace(local.bert, weights=doubled(local.bert.weights))
-    return replace(todo, tables={name: Wide(table) for name, table in todo.tables.items()})
+    """The same work with all that its program reads in float64 (`edgefr.testing.closeness` says why)."""
+    tables = {name: cases.Wide(table) for name, table in todo.tables.items()}
+    return replace(todo, program=cases.widened(todo.program), tables=tables)
 
 
 def doubled(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -148,17 +133,4 @@ def most_steps(todo: LocalWork) -> int:
 
 def own_rows(local: LocalProgram, clients: int = CLIENTS) -> dict[str, PrivateRows | GraphRows]:
     """Rows of the clients' own tables: a third of them touched before, or made of other clients' changes."""
-    tables = first_tables(local, local.init_shared(3))
-    for name, table in tables.items():
-        rng, cohort = np.random.default_rng(4), np.arange(clients)[::-2].copy()
-        whose = np.arange(clients) if isinstance(table, PrivateRows) else np.arange(len(cohort))
-        client, item = np.nonzero(rng.random((len(whose), ITEMS)) < 0.3)
-        width = local.specs[name].shape[1]
-        values = torch.from_numpy(rng.standard_normal((len(item), width), dtype=np.float32))
-        if isinstance(table, PrivateRows):
-            table.write(client, item, values)
-        else:
-            mix = torch.from_numpy(rng.random((len(cohort), len(cohort)))) / len(cohort)
-            changes = torch.from_numpy(item), torch.from_numpy(client), values
-            tables[name] = GraphRows.of(table.table + 1, table.table, cohort, mix, changes)
-    return tables
+    return cases.own_rows(local, ITEMS, clients)

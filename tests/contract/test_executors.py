@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +12,16 @@ import torch
 from edge.ragged import Ragged
 from edge.replay import Replay
 from edgefr.engine import debug, inline
-from edgefr.engine.tables import GraphRows, PrivateRows, tensors_of
 from edgefr.engine.work import Clients, LocalWork, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.testing import check_method
 from export.program import LocalProgram, Phase, Tensors
 from tests.closeness import after_training, assert_all_same, assert_same
-from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, most_steps, own_rows, program, work
+from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, most_steps, program, work
 from tests.contract.programs import (
     test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
 )
-
-CASES = [(v, w) for v in VARIANTS for w in ("round", "final") if any(p.when == w for p in program(v).phases)]
 
 
 def dense(updates: Updates, clients: int) -> dict[str, torch.Tensor]:
@@ -65,59 +63,10 @@ def bounds(variant: str, when: str = "round", batch_size: int = 16) -> dict[str,
     return {**after_training(todo.phases, most_steps(todo), *begun), "inputs": torch.float32}
 
 
-@pytest.mark.parametrize(("variant", "when"), CASES)
-@pytest.mark.parametrize("batch_size", [7, 64])
-def test_vectorised_equals_the_loop(variant: str, when: str, batch_size: int) -> None:
-    clients = np.random.default_rng(0).permutation(CLIENTS)
-    fast = run(inline.run, variant, when, clients, batch_size=batch_size)
-    slow = run(debug.run, variant, when, clients, batch_size=batch_size)
-    assert_all_same(fast, slow, **bounds(variant, when, batch_size))
-    moved = max(float(value.abs().max()) for value in slow.values())
-    assert 1e-3 < moved < 1e3, "nothing was learned, or values ran away: nothing was compared"
-
-
-@pytest.mark.parametrize(("variant", "when"), CASES)
-def test_results_do_not_depend_on_the_number_of_clients_in_a_call(variant: str, when: str) -> None:
-    clients = np.arange(CLIENTS)
-    whole = run(inline.run, variant, when, clients)
-    allowed = bounds(variant, when)
-    if variant != "gpfedrec":  # whose rows are sums in float32 over clients, and all else goes in as it is
-        del allowed["inputs"]
-    for size in (1, 4):
-        parts = [run(inline.run, variant, when, clients[at : at + size]) for at in range(0, CLIENTS, size)]
-        joined = {name: torch.cat([part[name] for part in parts]) for name in whole}
-        assert_all_same(joined, whole, **allowed)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_same_call_gives_the_same_bits(variant: str) -> None:
-    clients = np.arange(CLIENTS)
-    first, second = (run(inline.run, variant, "round", clients) for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_client_with_nothing_stays_as_it_is(variant: str) -> None:
-    idle = np.array([CLIENTS // 2])
-    local = program(variant)
-    private = local.init_private(3, torch.from_numpy(idle))
-    updates = inline.run(work(local), local.init_shared(3), private, idle)
-    assert all(bool((value == 0).all()) for value in updates.dense.values())
-    assert all(len(rows.rows) == 0 for rows in (*updates.rows.values(), *updates.tables.values()))
-    assert all(torch.equal(value, private[name]) for name, value in updates.private.items())
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_broadcast_and_the_private_store_are_left_alone(variant: str) -> None:
-    local, clients = program(variant), np.arange(CLIENTS)
-    shared, private = local.init_shared(3), local.init_private(3, torch.from_numpy(clients))
-    before = {n: v.clone() for n, v in {**shared, **private}.items()}
-    for executor in (inline.run, debug.run):
-        todo = work(local)
-        executor(todo, shared, private, clients)
-        assert all(torch.equal(before[n], v) for n, v in {**shared, **private}.items())
-        kept = tensors_of(cast(dict[str, PrivateRows | GraphRows], todo.tables))
-        assert all(torch.equal(value, kept[name]) for name, value in tensors_of(own_rows(local)).items())
+def test_every_method_keeps_the_contract(variant: str) -> None:
+    """In simulation; `test_devices` holds devices to it, `tests/engine/test_processes.py` workers."""
+    check_method(program(variant), skip=["workers", "bundle", "device"])
 
 
 def test_sgd_of_the_loop_is_that_of_torch_optim() -> None:

@@ -16,6 +16,7 @@ from edgefr.engine.sequences import WindowScorer
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.testing import check_method
 from export.batches import One, Window
 from export.learning import unlearnable
 from export.program import LocalProgram, SessionProgram, read_by, turns
@@ -71,26 +72,9 @@ def same(fast: dict[str, torch.Tensor], slow: dict[str, torch.Tensor]) -> None:
         torch.testing.assert_close(fast[name], slow[name], atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.parametrize("guest", SETS)
-@pytest.mark.parametrize("batch_size", [3, 9, 64])
-def test_guests_that_learn_from_sets_run_alike_everywhere(guest: str, batch_size: int) -> None:
-    clients = np.random.default_rng(0).permutation(CLIENTS)
-    local = SETS[guest]()
-    todo = work(local, batch_size=batch_size)
-    fast, slow = (ran(executor, local, todo, clients) for executor in (inline.run, debug.run))
-    same(fast, slow)
-    assert all(float(value.abs().max()) > 1e-3 for value in fast.values())
-
-
-@pytest.mark.parametrize("guest", SESSIONS)
-def test_guests_that_learn_from_sessions_run_alike_everywhere(guest: str) -> None:
-    clients = np.random.default_rng(0).permutation(sessions.CLIENTS)
-    local = SESSIONS[guest]()
-    todo = sessions.work(local)
-    fast, slow = (ran(executor, local, todo, clients) for executor in (inline.run, debug.run))
-    same(fast, slow)
-    alone = [ran(inline.run, local, todo, clients[[at]]) for at in range(len(clients))]
-    same(fast, {name: torch.cat([one[name] for one in alone]) for name in fast})
+@pytest.mark.parametrize("guest", SETS | SESSIONS)
+def test_guests_keep_the_contract(guest: str) -> None:
+    check_method((SETS | SESSIONS)[guest](), skip=["workers", "bundle", "device"])
 
 
 @pytest.mark.parametrize("guest", SESSIONS)

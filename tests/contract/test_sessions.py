@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 
-from edgefr.engine import debug, inline
+from edgefr.engine import inline
 from edgefr.engine.work import Updates
-from tests.closeness import after_training, assert_all_same
+from edgefr.testing import check_method
 from tests.contract.sessions import CLIENTS, ITEMS, VARIANTS, private_of, program, work
 
 every = pytest.mark.parametrize("variant", VARIANTS)
@@ -26,56 +24,18 @@ def tables(updates: Updates, clients: int) -> dict[str, torch.Tensor]:
     return out if updates.message is None else {**out, "message": updates.message}
 
 
-def run(
-    executor: Callable[..., Updates], variant: str, clients: np.ndarray, dtype: torch.dtype = torch.float32
-) -> dict[str, torch.Tensor]:
+@every
+def test_every_program_of_sessions_keeps_the_contract(variant: str) -> None:
+    """In simulation; `test_session_devices` holds devices to it."""
+    check_method(program(variant), skip=["workers", "bundle", "device"])
+
+
+@every
+def test_every_weight_of_the_encoder_learns(variant: str) -> None:
     local = program(variant)
-    shared, private = (
-        {n: v.to(dtype) for n, v in part.items()} for part in (local.init_shared(3), private_of(local, clients))
-    )
-    return tables(executor(work(local), shared, private, clients), len(clients))
-
-
-def bounds(variant: str) -> dict[str, float]:
-    """Three epochs of one step; what `assert_same` has to know of it."""
-    local = program(variant)
-    return after_training(local.phases, 3, local.init_shared(3), private_of(local, EVERYONE))
-
-
-@every
-def test_vectorised_equals_the_loop(variant: str) -> None:
-    clients = np.random.default_rng(0).permutation(CLIENTS)
-    fast, slow = (run(executor, variant, clients, torch.float64) for executor in (inline.run, debug.run))
-    assert fast.keys() == slow.keys()
-    assert_all_same(fast, slow, **bounds(variant))
-    moved = {name for name, value in slow.items() if value.abs().max() > 1e-4}
-    assert {"item", *(n for n in program(variant).specs if n.endswith("weight") and n.startswith("enc"))} <= moved
-
-
-@every
-@pytest.mark.parametrize("size", [1, 4])
-def test_results_do_not_depend_on_the_number_of_clients_in_a_call(variant: str, size: int) -> None:
-    whole = run(inline.run, variant, EVERYONE, torch.float64)
-    parts = [run(inline.run, variant, EVERYONE[at : at + size], torch.float64) for at in range(0, CLIENTS, size)]
-    joined = {name: torch.cat([part[name] for part in parts]) for name in whole}
-    assert_all_same(joined, whole, **bounds(variant))
-
-
-@every
-def test_the_same_call_gives_the_same_bits(variant: str) -> None:
-    first, second = (run(inline.run, variant, EVERYONE) for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-@every
-@pytest.mark.parametrize("clients", [EVERYONE, EVERYONE[2:3]], ids=["a shard", "a client"])
-@pytest.mark.parametrize("executor", [inline.run, debug.run])
-def test_broadcast_and_private_store_are_left_alone(variant: str, clients: np.ndarray, executor: Callable) -> None:
-    local = program(variant)
-    shared, private = local.init_shared(3), private_of(local, clients)
-    before = {name: value.clone() for name, value in {**shared, **private}.items()}
-    executor(work(local), shared, private, clients)
-    assert all(torch.equal(before[name], value) for name, value in {**shared, **private}.items())
+    learned = tables(inline.run(work(local), local.init_shared(3), private_of(local, EVERYONE), EVERYONE), CLIENTS)
+    moved = {name for name, value in learned.items() if value.abs().max() > 1e-4}
+    assert {"item", *(n for n in local.specs if n.endswith("weight") and n.startswith("enc"))} <= moved
 
 
 @pytest.mark.parametrize("variant", ["sasrec", "gru4rec", "tisasrec", "fcucr", "fcucr as released"])
