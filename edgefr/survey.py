@@ -115,9 +115,11 @@ def _tested(entry: Protocol, experiment: Experiment, dataset: Dataset) -> int:
 
 def _start(name: str, options: dict[str, Any], dataset: Dataset, fits: tuple[Fit, ...]) -> Mapping[str, Any] | None:
     """Return settings of an experiment to start from: over the first protocol that fits, by a method that can."""
-    fit = next((fit for fit in fits if fit.tested), None)
-    if fit is None:
+    tested = [fit for fit in fits if fit.tested]
+    if not tested:
         return None
+    in_sessions = [fit for fit in tested if "sessions" in PROTOCOLS[fit.protocol].reads]
+    fit = (in_sessions if dataset.session is not None and in_sessions else tested)[0]
     users = len(np.unique(dataset.user))
     share = {"clients_per_round": 1.0 if users <= _MANY else _MANY}
     return {
@@ -134,4 +136,6 @@ def _method(entry: Protocol, dataset: Dataset) -> Method:
     """Return the first method over a protocol: one that reads texts where most items have one, else another."""
     texts = sum(map(bool, dataset.catalogue.text)) > len(dataset.catalogue) / 2
     fit = [row for row in METHODS.values() if row.reads in entry.reads and not row.own_rows]
+    if dataset.session is not None and "sessions" in entry.reads:
+        fit = [row for row in fit if row.reads == "sessions"]
     return next((row for row in fit if row.needs_text and texts), next(row for row in fit if not row.needs_text))

@@ -41,6 +41,13 @@ def test_its_settings_run(folder: Path, tmp_path: Path) -> None:
     assert run.summary["dataset"]["users"] == 30
 
 
+def test_sessions_of_ones_own_choose_a_method_that_reads_them(tmp_path: Path) -> None:
+    rows = [f"u{u},i{(u * 3 + s * 2 + k) % 40},s{u}-{s}" for u in range(20) for s in range(6) for k in range(4)]
+    (tmp_path / "plays.csv").write_text("user,item,session\n" + "\n".join(rows))
+    start = survey(str(tmp_path / "plays.csv")).start or {}
+    assert (start["method"], start["protocol"]["name"]) == ("sasrec", "sessions")
+
+
 def test_texts_choose_a_method_that_reads(folder: Path) -> None:
     start = survey(str(folder / "ratings.csv"), {"items": "films.csv"}).start or {}
     assert start["method"] == "transfr"

@@ -195,7 +195,8 @@ def _as_split(dataset: Dataset, rows: npt.NDArray[np.int64], enough: npt.NDArray
     tested &= enough
     if not tested.any():
         raise InputError(
-            f"no user of '{dataset.name}' has a test row and enough items; set data_options.columns.split=-"
+            f"no user of '{dataset.name}' has enough items and a test item in its split that is new to the user; "
+            "leave the split alone by data_options.columns.split=-"
         )
     test, valid = (part == 2) & tested[user], (part == 1) & tested[user]
     newest = np.full(len(dataset.users), -1)

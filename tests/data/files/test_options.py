@@ -112,6 +112,12 @@ def test_an_own_split_with_several_test_rows_is_refused(tmp_path: Path) -> None:
         LeaveOneOut().apply(dataset, 0)
 
 
+def test_a_test_item_that_the_user_trained_on_does_not_count(tmp_path: Path) -> None:
+    dataset = read(tmp_path, "user,item,split\nu,a,train\nu,b,train\nu,c,train\nu,a,test\n")
+    with pytest.raises(InputError, match="a test item in its split that is new to the user"):
+        LeaveOneOut().apply(dataset, 0)
+
+
 def test_sessions_of_ones_own(tmp_path: Path) -> None:
     rows = [f"u{u},i{(u + s + k) % 7},s{u}-{s}" for u in range(4) for s in range(4) for k in range(3)]
     dataset = read(tmp_path, "user,item,session\n" + "\n".join(rows))
