@@ -12,11 +12,29 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from edgefr.faults import Location, describe
+from edgefr.report.brief import Brief
 from privacy.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
+
+
+class PublicModel(BaseModel, Brief):
+    """Models of this kind are made and looked at by hand: a wrong value is one line, and they show what is telling."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InputError(f"{type(self).__name__}: {describe(error, type(self))}") from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # so that validating a document passes it by
+
+    def __repr__(self) -> str:
+        return Brief.__repr__(self)
+
+    __str__ = __repr__
 
 
 class Document:

@@ -18,8 +18,10 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from cloud.rule import RULES
 from cloud.rules.temporal_mean import TemporalMeanSettings
 from cloud.settings import AggregationSettings, KnowledgeSettings
+from edgefr.arguments import checked
 from edgefr.belongs import first_refused
-from edgefr.documents import Document
+from edgefr.described import described
+from edgefr.documents import Document, PublicModel
 from edgefr.engine.backends import BACKENDS
 from edgefr.faults import fault, first_fault
 from edgefr.methods import METHODS, Method, method
@@ -39,7 +41,7 @@ KINDS = ("name", "rule")
 """Keys that say of what kind a section is, so that another kind's defaults mean nothing to it."""
 
 
-class Experiment(Section):
+class Experiment(Section, PublicModel):
     """This is one experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
 
     name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder")
@@ -180,6 +182,10 @@ class Experiment(Section):
         if not BACKENDS[self.engine.executor].one_by_one:
             raise fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
 
+    def brief(self) -> list[str]:
+        """Return what differs from where its choices start from."""
+        return [described(self)]
+
     @property
     def row(self) -> Method:
         """Return the row of the table of methods whose local program clients run."""
@@ -274,7 +280,10 @@ class Change:
             raise InputError(f"--set {text}: the value is not YAML; quote it") from None
 
 
-def load_experiment(path: Path | None = None, overrides: Sequence[str | Change] = (), **values: Any) -> Experiment:
+@checked
+def load_experiment(
+    path: str | Path | None = None, overrides: Sequence[str | Change] = (), **values: Any
+) -> Experiment:
     """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
 
     Raises `InputError` naming file, line and field.
@@ -297,16 +306,6 @@ def load_experiment(path: Path | None = None, overrides: Sequence[str | Change] 
         document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
     _drop_unread(document.values)
     return document.validate(Experiment)
-
-
-def changed(text: str) -> tuple[str, Any]:
-    """`key=value` as a dotted name and a YAML value. Raises `InputError` for anything else.
-
-    >>> changed("aggregation.beta=0.9")
-    ('aggregation.beta', 0.9)
-    """
-    change = Change.parse(text)
-    return change.field, change.value
 
 
 def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapping[str, str]) -> None:

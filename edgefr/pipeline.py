@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr import checkpoint
+from edgefr.arguments import checked
 from edgefr.data import GIVEN, Dataset
 from edgefr.data.candidate_file import write_candidates
 from edgefr.documents import Document
@@ -33,6 +34,7 @@ Warn = Callable[[str], None]
 SEEDS = "seeds.json"
 
 
+@checked
 def simulate(
     experiment: Experiment,
     devices: str | Path | FleetFile = "devices.yaml",
@@ -76,6 +78,7 @@ def _given(experiment: Experiment, data: Dataset | None) -> Experiment:
     return experiment.model_copy(update={"data": GIVEN})
 
 
+@checked
 def resume(
     path: str | Path,
     *,
@@ -140,7 +143,7 @@ def _go(
         if experiment.engine.shard_size is None:
             experiment = sized(experiment, prepared)
             run.write_experiment(experiment)
-        training = Training.start(experiment, prepared, fleet, device, run.events.append)
+        training = Training.start(experiment, prepared, fleet, device, run.log.append)
     keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
     if warn is not None:
         keeper.restore(training, warn)
@@ -249,7 +252,7 @@ class Keeper:
         """Take a checkpoint at the end of a round, if it is time for one."""
         if self.every and training.rounds % self.every == 0:
             keep_ledger(self.run, training)  # first, so that the file lacks no release that the checkpoint knows
-            state = {"training": training.state(), "events": self.run.events.flush(), "every": self.every}
+            state = {"training": training.state(), "events": self.run.log.flush(), "every": self.every}
             checkpoint.write(self.run.path / "checkpoint", training.rounds, state, self.belongs_to)
 
     def restore(self, training: Training, warn: Warn) -> None:
@@ -258,12 +261,13 @@ class Keeper:
         The log of events is cut back to it.
         """
         found = checkpoint.newest(self.run.path / "checkpoint", self.belongs_to, warn)
-        self.run.events.cut(0 if found is None else found.state["events"])
+        self.run.log.cut(0 if found is None else found.state["events"])
         if found is not None:
             training.restore(found.state["training"])
             self.every = found.state["every"] if self.every is None else self.every
 
 
+@checked
 def simulate_seeds(
     experiment: Experiment, seeds: int, out: str | Path, *, progress: Progress | None = None, **options: Any
 ) -> list[Run]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -15,11 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from edgefr import frames
+from edgefr.arguments import checked
 from edgefr.experiment import Experiment
+from edgefr.report.brief import Brief
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic, write_json
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import RenderableType
     from torch import Tensor
 
     from edgefr.fleet import FleetFile
@@ -77,8 +82,8 @@ class EventLog:
             raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
 
 
-class Run:
-    """This is one run's folder.
+class Run(Brief):
+    """This is one run's folder; what is in it is read by `metrics`, `users`, `ledger`, `events` and `recommend`.
 
     `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
     stage and metric), `private/users.parquet` (metrics of single users: personal data), `ledger.parquet` (who released
@@ -86,9 +91,10 @@ class Run:
     `encoder/` (the student), `bundles/`, `figures/`.
     """
 
+    @checked
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.events = EventLog(self.path / "events.jsonl")
+        self.log = EventLog(self.path / "events.jsonl")
 
     @classmethod
     def create(cls, path: str | Path) -> Run:
@@ -187,6 +193,56 @@ class Run:
             return json.loads((self.path / "summary.json").read_text())
         except (OSError, ValueError) as error:
             raise InputError(f"cannot read {self.path / 'summary.json'}: {error}; run the experiment again") from None
+
+    @property
+    def metrics(self) -> DataFrame:
+        """Return everything that was measured, one value a row.
+
+        `stage` measured after the learning of `after` on the held-out items of `on`, of a `group` of users, on
+        `which` items (valid, test) by a `ranking` (full, sampled) with a `mask`; `round` (none: after the last), the
+        `metric`, its mean `value` over so many `users`.
+        """
+        return frames.table(self.path / "metrics.parquet")
+
+    @property
+    def users(self) -> DataFrame:
+        """Return the final stages' metrics of single users, a column per metric: personal data, of `private/`."""
+        return frames.table(self.path / PRIVATE / "users.parquet")
+
+    @property
+    def ledger(self) -> DataFrame:
+        """Return how often each client released something, by mechanism; empty where no noise made that count."""
+        from privacy.ledger import COLUMNS
+
+        return frames.table(self.path / LEDGER, COLUMNS)
+
+    @property
+    def events(self) -> DataFrame:
+        """Return the virtual clock's log: `time` in seconds, `seq`, `round`, `client`, `kind`, what a kind tells."""
+        return frames.events(self.log.path)
+
+    @checked
+    def recommend(self, user: str | None = None, k: int = 10) -> DataFrame:
+        """Return the k best items for a user, best first, with columns `item`, `title` and `score`.
+
+        By the bundle of the user's device, and without bundles by the saved model. None is a new device. Raises
+        `InputError` for an unknown user, k below 1, and where nothing is left to recommend.
+
+        Example: ``edgefr.Run.open("runs/demo").recommend("u0000003", k=5)``
+        """
+        import pandas as pd
+
+        from edgefr.recommendations import recommend
+
+        if k < 1:
+            raise InputError(f"k is a whole number of at least 1, got {k}")
+        return pd.DataFrame(recommend(self, user, k), columns=["item", "title", "score"])
+
+    def brief(self) -> Sequence[RenderableType]:
+        """Return what a shell or a notebook shows of the run: what came out, and where it is."""
+        from edgefr.report.tables import brief
+
+        return brief(self)
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Save the resolved experiment without settings that nothing reads; it reads back as the same experiment."""

@@ -12,6 +12,10 @@ class InputError(ValueError):
     privacy.errors.InputError: rounds must be at least 1, got 0
     """
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and Jupyter show in place of a traceback: the message alone, in one line."""
+        return [f"{type(self).__name__}: {' '.join(str(self).split())}"]
+
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for a name that is not in a table: says which names are near it, or lists them all.

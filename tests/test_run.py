@@ -129,6 +129,6 @@ def test_metrics_and_events(tmp_path: Path) -> None:
     ]
     run.write_metrics(rows)
     assert pq.read_table(tmp_path / "metrics.parquet").to_pylist() == rows
-    run.events.append([{"time": 0.0, "kind": "started"}])
-    run.events.append([{"time": 1.5, "kind": "ended"}])
+    run.log.append([{"time": 0.0, "kind": "started"}])
+    run.log.append([{"time": 1.5, "kind": "ended"}])
     assert (tmp_path / "events.jsonl").read_text().splitlines()[1] == '{"time": 1.5, "kind": "ended"}'

@@ -184,9 +184,10 @@ def _check_data(paper: str, named: list[str] | None, known: Sequence[str]) -> No
 
 def _by_hand(set_: list[str] | None, rounds: int | None) -> dict[str, Any]:
     """Return values over every recipe, by dotted name."""
-    from edgefr.experiment import changed
+    from edgefr.experiment import Change
 
-    return dict(changed(text) for text in set_ or []) | ({} if rounds is None else {"rounds": rounds})
+    changes = [Change.parse(text) for text in set_ or []]
+    return {change.field: change.value for change in changes} | ({} if rounds is None else {"rounds": rounds})
 
 
 def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:

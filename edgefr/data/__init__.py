@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.ragged import Ragged
+from edgefr.arguments import checked
 from edgefr.data import amazon, amazon_pairs, demo, files, hetrec, lastfm_1k, movielens, retailrocket, tmall, xing
 from edgefr.data.archive import Public
 from edgefr.data.files.folder import is_file
@@ -149,6 +150,7 @@ def has_texts(name: str, data_dir: str | Path | None = None, options: dict[str, 
     return found.texts(Path(folder), _checked(name, found.options, options or {}))
 
 
+@checked
 def load(
     name: str,
     data_dir: str | Path | None = None,

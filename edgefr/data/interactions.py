@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.arguments import checked
 from edgefr.data.order import stable_order
 
 Progress = Callable[[str, int, int, str], None]
@@ -95,6 +96,7 @@ class Dataset:
     kinds: Kinds | None = None
 
     @classmethod
+    @checked
     def from_frame(
         cls, interactions: Any, items: Any = None, columns: Mapping[str, str] | None = None, **options: Any
     ) -> Dataset:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from edgefr.documents import Document
+from edgefr.arguments import checked
+from edgefr.documents import Document, PublicModel
 from edgefr.fleet.calibration import Calibration, read_calibration
 from edgefr.fleet.policies import POLICIES
 from privacy.belongs import ReadWith, Settings, named_in
@@ -273,7 +274,7 @@ class CostModel(_Section):
         return {"analytic": False, "host-ratio": True}[self.mode]
 
 
-class FleetFile(_Section):
+class FleetFile(_Section, PublicModel):
     """This is the content of devices.yaml."""
 
     schema_: Literal["edgefr.devices/1"] = Field(alias="schema", description="version of this layout")
@@ -286,6 +287,12 @@ class FleetFile(_Section):
     cost: CostModel = Field(
         default_factory=lambda: CostModel.model_validate({}), description="where a step's seconds come from"
     )
+
+    def brief(self) -> list[str]:
+        """Return how many device classes there are, and the shares of those that the fleet has."""
+        head = f"<FleetFile: {len(self.devices)} device classes, {self.fleet.stack}, rounds by {self.rounds.policy}; "
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in self.fleet.share.items() if share > 0)
+        return [f"{head}{shares}>"]
 
     @model_validator(mode="after")
     def _calibrated(self) -> "FleetFile":
@@ -339,7 +346,8 @@ def _sources_named(model: BaseModel, at: tuple[str, ...] = ()) -> list[tuple[str
     return found
 
 
-def load_fleet(path: Path, overrides: dict[str, Any] | None = None) -> FleetFile:
+@checked
+def load_fleet(path: str | Path, overrides: dict[str, Any] | None = None) -> FleetFile:
     """Read and check a devices.yaml.
 
     `overrides` is laid over the file: a nested mapping in the file's own layout, such as
@@ -349,9 +357,10 @@ def load_fleet(path: Path, overrides: dict[str, Any] | None = None) -> FleetFile
 
     Raises `InputError`, one line: ``FILE:LINE: field.path: what is wrong; how to mend it``.
 
-    >>> load_fleet(Path("devices.yaml"), {"fleet": {"dropout": 0.0}}).fleet.dropout
+    >>> load_fleet("devices.yaml", {"fleet": {"dropout": 0.0}}).fleet.dropout
     0.0
     """
+    path = Path(path)
     document = Document.read(path)
     _read_named_calibration(document, path.parent)
     for dotted, value in _leaves(overrides or {}, ()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -49,6 +49,11 @@ class Sheet:
             yield table
         if self.caption:
             yield Text(self.caption, style="dim")
+
+    def first(self, width: int) -> Sheet:
+        """Return the columns that fit beside each other, without the caption."""
+        columns = self.parts(width)[0]
+        return replace(self, rows=[{name: row[name] for name in columns} for row in self.rows], caption="")
 
     def parts(self, width: int) -> list[list[str]]:
         """Return the columns of each part, so that none is wider than `width` characters if it can be helped."""

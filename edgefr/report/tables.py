@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +14,7 @@ from edgefr.fleet import FleetFile
 from edgefr.fleet import table as device_rows
 from edgefr.fleet.policies import POLICIES
 from edgefr.report.blocks import block_table, blocks_over_seeds
+from edgefr.report.brief import COLUMNS
 from edgefr.report.fairness import fairness_table
 from edgefr.report.layout import Sheet
 from edgefr.report.sessions import group_table
@@ -34,7 +35,7 @@ def print_run(run: Run, console: Console) -> None:
             console.print(transfer_table(summary["transfer"]))
     for split, lines in summary["verdicts"].items():
         for line in lines:
-            console.print(Text(f"  {split}: {line}", style="yellow" if "NOT" in line else "green"))
+            console.print(_verdict(split, line))
     console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
     console.print(fleet_table(summary["fleet"]))
     by_class = fairness_table(summary["fleet"])
@@ -47,6 +48,27 @@ def print_run(run: Run, console: Console) -> None:
     for line in warnings(summary):
         console.print(Text(line, style="bold yellow"))
     print_path("run", run.path, console)
+
+
+def brief(run: Run) -> list[RenderableType]:
+    """Return a run's verdicts, its first table as wide as it fits, and its folder; what it lacks, if it did not end."""
+    place = Text(f"run: {run.path}", no_wrap=True)
+    if not (run.path / "summary.json").is_file():
+        mend = "edgefr.resume goes on with it" if (run.path / "experiment.yaml").is_file() else "nothing is in it yet"
+        return [f"a run without a summary: {mend}", place]
+    try:
+        summary = run.summary
+        if "verdicts" not in summary:
+            return [*seed_tables(summary)[:1], place]
+        table = block_table(summary) if "continual" in summary else metric_table(summary, [*summary["stages"]][0])
+        lines = [_verdict(split, line) for split, found in summary["verdicts"].items() for line in found]
+        return [*lines, table.first(COLUMNS), place]
+    except (LookupError, TypeError, AttributeError, ValueError):  # what is not of a summary's form
+        return ["a run whose summary cannot be read; run the experiment again", place]
+
+
+def _verdict(split: str, line: str) -> Text:
+    return Text(f"  {split}: {line}", style="yellow" if "NOT" in line else "green")
 
 
 def print_path(what: str, path: Path, console: Console) -> None:
@@ -271,18 +293,25 @@ def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
     from edgefr.report.summary import over_seeds
 
     summary = over_seeds([run.summary for run in runs])
-    if "blocks" in summary:
-        console.print(blocks_over_seeds(summary))
+    for sheet in seed_tables(summary):
+        console.print(sheet)
+    console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
+    print_path("runs", place, console)
+
+
+def seed_tables(summary: dict[str, Any]) -> list[Sheet]:
+    """Show mean and standard deviation over seeds."""
+    sheets = [blocks_over_seeds(summary)] if "blocks" in summary else []
+    seeds = count(len(summary["seeds"]), "seed")
     for split, stages in summary.get("stages", {}).items():
         names = _shown(stages)
         rows = [
             {"test items": stage} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}
             for stage, values in (stages | summary["references"][split]).items()
         ]
-        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {count(len(runs), 'seed')}"
-        console.print(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
-    console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
-    print_path("runs", place, console)
+        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}"
+        sheets.append(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
+    return sheets
 
 
 def device_table(spec: FleetFile) -> Sheet:

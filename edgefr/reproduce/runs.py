@@ -110,7 +110,7 @@ def _make_base(job: Job, setting: Setting) -> str:
     run = Run(folder)
     training = _started(run, experiment, prepared, setting)
     training.learn()
-    state = {"training": training.state(), "events": run.events.flush()}
+    state = {"training": training.state(), "events": run.log.flush()}
     checkpoint.write(folder, training.rounds, state, belongs_to)
     return str(folder)
 
@@ -138,14 +138,14 @@ def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: S
     if found is None:
         raise RuntimeError("its base block could not be made")
     shutil.copyfile(setting.bases / belongs_to[:16] / "events.jsonl", run.path / "events.jsonl")
-    run.events.cut(found.state["events"])
+    run.log.cut(found.state["events"])
     return found.state["training"]
 
 
 def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> Training:
     """Return the experiment before its first round."""
     device = torch_device(experiment.engine.device)
-    return Training.start(experiment, prepared, setting.fleet, device, run.events.append)
+    return Training.start(experiment, prepared, setting.fleet, device, run.log.append)
 
 
 def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:

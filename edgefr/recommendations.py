@@ -1,0 +1,65 @@
+"""A run recommends to one of its users by the bundle of the user's device, else by the saved model.
+
+Owns: which of the two is asked. Does not own: scores (`edge.recommender`, `export.parity`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.bundle import open_bundle
+from edge.catalogue import top
+from edge.clients import Clients, named
+from edge.recommender import Recommender
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edgefr.run import Run
+    from edgefr.trained import Saved
+
+Listed = list[tuple[str, str, float]]
+
+
+def recommend(run: Run, user: str | None, k: int) -> Listed:
+    """Return the k best items for a user as (id, title, score), best first; None is a new device.
+
+    Raises `InputError` for a user that is not in the run, and where nothing can be recommended.
+    """
+    bundles = sorted(path.parent for path in (run.path / "bundles").glob("*/manifest.json"))
+    for folder in bundles:
+        if user is None or user in Clients(open_bundle(folder)).ids:
+            return Recommender(folder).recommend(k, user=user)
+    return _by_model(run, user, k)
+
+
+def _by_model(run: Run, user: str | None, k: int) -> Listed:
+    """Score by the saved model, which has no new devices."""
+    from edgefr.trained import open_model
+
+    if user is None:
+        raise InputError(f"the run in {run.path} has no bundles, which say what a new device shows; name a user")
+    sessions = run.experiment.sessions
+    if sessions.history_bonus or sessions.popularity_weight:
+        raise InputError("sessions.history_bonus and sessions.popularity_weight rank with more than a model's scores")
+    saved = open_model(run)
+    return _best(saved, named("user", user, {name: at for at, name in enumerate(saved.model.names.users)}), k)
+
+
+def _best(saved: Saved, user: int, k: int) -> Listed:
+    """Return the best of the offered items that the user has not seen; sessions repeat themselves, so all of them."""
+    import numpy as np
+
+    from export.clients import Users
+    from export.graphs import window_of
+    from export.parity import Reference
+
+    model, everyone = saved.model, Users.of(saved.model)
+    items, users = np.arange(len(model.names.items)), np.full(len(model.names.items), user)
+    own = {name: table.rows(users, items) for name, table in model.tables.items()}
+    scores = Reference(model.program, {**own, **model.shared}, everyone, own).scores(user)
+    repeats = window_of(model.program) is not None
+    left = model.offered if repeats else np.setdiff1d(model.offered, everyone.left_out(user))
+    if not len(left):
+        raise InputError(f"nothing to recommend: all {len(items):,} items are seen")
+    best = left[top(scores[left], k)].tolist()
+    return [(model.names.items[i], model.names.titles[i], float(scores[i])) for i in best]
