@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data.interactions import item_text, k_core
+from edgefr.data.interactions import _by_user_and_time, item_text, k_core
 from tests.data.tables import dataset
 
 lists = st.lists(st.lists(st.integers(0, 1000), max_size=6), max_size=8)
@@ -84,3 +84,10 @@ def test_item_text_leaves_empty_parts_out():
     assert item_text("Drama", "Heat", "A heist.") == "Drama. Heat. A heist."
     assert item_text("", " Heat ", "") == "Heat"
     assert item_text("", "") == ""
+
+
+@pytest.mark.parametrize("span", [1, 5, 2**31, 2**61, 2**63 - 1])
+def test_rows_are_sorted_as_lexsort_sorts_them(span):
+    draw = np.random.default_rng(0)
+    user, time = draw.integers(0, 9, 500), draw.integers(0, span, 500) - span // 2
+    assert np.array_equal(_by_user_and_time(user, time), np.lexsort((time, user)))
