@@ -86,7 +86,7 @@ def assert_all_same(found: Mapping[str, Array], expected: Mapping[str, Array], *
 
 
 def after_training(phases: Iterable[Phase], steps: int, *tensors: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Return the bounds of what `steps` steps of these phases make of `tensors`: their `size`, and how far Adam may go."""
+    """Return bounds of what `steps` steps of these phases make of `tensors`: their `size`, and how far Adam may go."""
     largest = max(float(value.abs().max()) for some in tensors for value in some.values() if value.numel())
     rates = [rate for phase in phases if phase.optimiser != "sgd" for rate in phase.lr.values()]
     return {"size": largest, "adam": steps * max(rates, default=0.0)}
