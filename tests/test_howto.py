@@ -1,4 +1,11 @@
-"""The how-to pages do what they say: their blocks are run in order, in one folder."""
+"""The how-to pages do what they say: their blocks are run in order, in one folder.
+
+```python            goes on where the last one of the page ended
+```python name.py    is a file in that folder; so is ```yaml name.yaml
+```sh                has an `edgefr` or `pytest` command a line
+```sh refused        has one that ends with one line and exit code 2
+```text              is to be read alone
+"""
 
 from __future__ import annotations
 
@@ -14,37 +21,55 @@ import pytest
 from tests.cli import commands
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["add-data.md"]
+PAGES = ["add-data.md", *sorted(path.name for path in (ROOT / "docs").glob("howto-*.md"))]
+COMMANDS = {"edgefr": commands.COMMAND, "pytest": [sys.executable, "-m", "pytest"]}
+METHOD = "howto-method.md"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return the kind and the content of every fenced block of a page."""
-    return re.findall(r"^```([\w ]+)\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```([\w .]+)\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-def run(kind: str, content: str, folder: Path, python: Path) -> subprocess.CompletedProcess[str]:
-    """Run a block; python of one page goes on where its last block ended."""
-    if kind == "python":
-        python.write_text((python.read_text() if python.exists() else "") + content)
-        command = [sys.executable, python.name]
-    else:
-        (line,) = content.strip().splitlines()
-        first, *arguments = shlex.split(line)
-        assert first == "edgefr"
-        command = [*commands.COMMAND, *arguments]
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in the folder of a page."""
     surroundings = commands.environment(folder / "cache") | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=300)
+
+
+def commands_of(content: str) -> list[list[str]]:
+    """Return the commands of a block, one a line."""
+    lines = [shlex.split(line) for line in content.strip().splitlines()]
+    return [[*COMMANDS[first], *arguments] for first, *arguments in lines]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs(page: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
-    found = blocks(page)
+    found, python = blocks(page), tmp_path / "page.py"
     assert found
     for kind, content in found:
-        done = run(kind, content, tmp_path, tmp_path / "page.py")
-        if kind == "sh refused":
-            commands.refused(done.returncode, done.stdout, done.stderr)
-        else:
-            assert kind in ("python", "sh"), kind
+        language, _, name = kind.partition(" ")
+        if language in ("python", "yaml") and name:
+            (tmp_path / name).write_text(content)
+        elif kind == "python":
+            python.write_text((python.read_text() if python.exists() else "") + content)
+            done = run([sys.executable, python.name], tmp_path)
             assert done.returncode == 0, (content, done.stderr)
+        elif kind == "sh refused":
+            (command,) = commands_of(content)
+            done = run(command, tmp_path)
+            commands.refused(done.returncode, done.stdout, done.stderr)
+        elif kind != "text":
+            assert kind == "sh", kind
+            for command in commands_of(content):
+                done = run(command, tmp_path)
+                assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("howto-")])
+def test_a_page_says_how_many_lines_its_file_has(page: str) -> None:
+    first = next(content for kind, content in blocks(page) if " " in kind)
+    lines = len(first.splitlines())
+    assert f"of {lines} lines" in " ".join((ROOT / "docs" / page).read_text().split()), lines
+    assert page != METHOD or lines < 80
