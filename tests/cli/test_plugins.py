@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,11 @@ def test_its_mechanism_is_swept_and_audited(home: Path) -> None:
     found = [edgefr.Run(path.parent).summary["privacy"] for path in (home / "sweep").rglob("summary.json")]
     stds = {report["noise"]["std"] for report in found if report.get("noise")}
     assert stds == {1.0, 2.0}
+    (swept, *_) = sorted(
+        path.parent for path in (home / "sweep").rglob("summary.json") if "privacy" in path.read_text()
+    )
+    audit = ("audit", swept, "--plugin", "somebody.py", "--attacks", "sign-split,membership", "--users", "6", "--json")
+    assert json.loads(done(run(home, *audit)))["attacks"]
 
 
 def test_an_installed_package_needs_no_option(home: Path) -> None:
