@@ -26,7 +26,7 @@ from edgefr.fleet import load_fleet
 from edgefr.measure import Asked
 from edgefr.pipeline import peak_rss_mb, sized
 from edgefr.prepare import prepare
-from edgefr.reproduce.runs import ideal_fleet
+from edgefr.reproductions.runs import ideal_fleet
 from edgefr.stages.sessions import Met
 from edgefr.training import Training
 

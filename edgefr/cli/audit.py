@@ -26,8 +26,8 @@ def audit(
     One more round of the run is played through its own training, clip and noise. Every figure stands beside what
     knowing nothing reaches; epsilon is a lower bound with 95 % confidence. Writes audit.json into the run.
     """
-    from edgefr.audit.attacks import Effort
-    from edgefr.audit.audit import audit as attack
+    from edgefr.audits.attacks import Effort
+    from edgefr.audits.audit import audit as attack
     from edgefr.report.layout import Sheet
     from edgefr.run import Run
 

@@ -26,8 +26,8 @@ def calibrate(
     Loading, a training step of each phase, a recommendation, an encoded text, peak memory. What was measured here
     before is kept. `edgefr simulate --set fleet.cost.mode=host-ratio --set fleet.cost.calibration=FILE` uses it.
     """
-    from edgefr.calibrate.measure import calibrate as measure
-    from edgefr.calibrate.measure import place_of
+    from edgefr.calibrations.measure import calibrate as measure
+    from edgefr.calibrations.measure import place_of
     from edgefr.fleet import load_fleet
     from edgefr.report.calibration import class_table, measured_table
     from edgefr.report.tables import print_path

@@ -109,7 +109,7 @@ def answer(
 
 
 def _print_run(folder: Path, as_json: bool) -> None:
-    from edgefr.audit.record import read_bound
+    from edgefr.audits.record import read_bound
     from edgefr.run import Run
     from privacy.report import ledger_report
 

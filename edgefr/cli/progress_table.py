@@ -16,9 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from edgefr.sweep.results import Entry
-from edgefr.sweep.run import Standing, Watch
-from edgefr.sweep.tradeoff import main_metric
+from edgefr.sweeps.results import Entry
+from edgefr.sweeps.run import Standing, Watch
+from edgefr.sweeps.tradeoff import main_metric
 
 
 @contextmanager

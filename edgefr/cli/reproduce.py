@@ -14,8 +14,8 @@ from edgefr.cli.progress import shown
 from privacy.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from edgefr.reproduce.cells import Ask
-    from edgefr.reproduce.exhibits import Exhibit
+    from edgefr.reproductions.cells import Ask
+    from edgefr.reproductions.exhibits import Exhibit
 
 reproduce = typer.Typer(
     name="reproduce",
@@ -101,9 +101,9 @@ def f3crec(
     what one takes on your machine; --workers runs several at once. Ctrl-C loses only the runs under way: the same
     command again goes on.
     """
-    from edgefr.reproduce.f3crec.exhibits import EXHIBITS
-    from edgefr.reproduce.f3crec.published import DATA
-    from edgefr.reproduce.f3crec.recipes import Ask
+    from edgefr.reproductions.f3crec.exhibits import EXHIBITS
+    from edgefr.reproductions.f3crec.published import DATA
+    from edgefr.reproductions.f3crec.recipes import Ask
 
     _check_data("F3CRec", data, DATA)
     ask = Ask(fidelity.value, range(seeds), _by_hand(set_, rounds), data_dir)
@@ -155,9 +155,9 @@ def fcucr(
     goes on. `--stream one-pass` and `--fidelity paper` make the same tables of an honest
     stream and of the paper's text.
     """
-    from edgefr.reproduce.fcucr.exhibits import EXHIBITS
-    from edgefr.reproduce.fcucr.published import DATA
-    from edgefr.reproduce.fcucr.recipes import Ask
+    from edgefr.reproductions.fcucr.exhibits import EXHIBITS
+    from edgefr.reproductions.fcucr.published import DATA
+    from edgefr.reproductions.fcucr.recipes import Ask
 
     _check_data("FCUCR", data, DATA)
     for number in figure or []:
@@ -198,8 +198,8 @@ def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:
 def _run(ask: Ask, exhibits: Mapping[str, Exhibit[Any]], asked: list[str], data: list[str] | None, to: Common) -> None:
     """Make the runs and the pages, and print them; ends with 1 where a run failed."""
     from edgefr.fleet import load_fleet
-    from edgefr.reproduce.exhibits import reproduce as run
-    from edgefr.reproduce.runs import ideal_fleet
+    from edgefr.reproductions.exhibits import reproduce as run
+    from edgefr.reproductions.runs import ideal_fleet
 
     fleet = load_fleet(to.devices, ideal_fleet())
     chosen = list(dict.fromkeys(data)) if data else None

@@ -12,7 +12,7 @@ from edgefr.cli.simulate import DEVICES, data_names, free_folder
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgefr.sweep.plan import Search
+    from edgefr.sweeps.plan import Search
 
 
 def sweep(
@@ -76,10 +76,10 @@ def sweep(
     DIR goes on.
     """
     from edgefr.cli.progress_table import progress_table
-    from edgefr.sweep.grid import Axis
-    from edgefr.sweep.plan import Ask, Plan, begin, recognise
-    from edgefr.sweep.report import report
-    from edgefr.sweep.run import Options, Sweep
+    from edgefr.sweeps.grid import Axis
+    from edgefr.sweeps.plan import Ask, Plan, begin, recognise
+    from edgefr.sweeps.report import report
+    from edgefr.sweeps.run import Options, Sweep
 
     named = {"data": data, "seed": seed, "engine.device": device}
     plan = Plan(
@@ -127,9 +127,9 @@ def sweep(
 
 def _search(trials: int | None, space: list[str], objective: str | None, gridded: bool) -> Search | None:
     """Return the search that was asked for, if any; what belongs together comes together."""
-    from edgefr.sweep.plan import Search
-    from edgefr.sweep.search import available
-    from edgefr.sweep.space import Range
+    from edgefr.sweeps.plan import Search
+    from edgefr.sweeps.search import available
+    from edgefr.sweeps.space import Range
 
     if trials is None:
         if space or objective is not None:

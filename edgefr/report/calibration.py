@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from edgefr.calibrate.derive import call_ms, step_ms
+from edgefr.calibrations.derive import call_ms, step_ms
 from edgefr.fleet import FleetFile
 from edgefr.fleet.calibration import Calibration, Calls, Measured
 from edgefr.fleet.ratio import both_modes, stack_of

@@ -18,7 +18,7 @@ import yaml
 
 from edgefr.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.reproduce.runs import IDEAL_FLEET, Job, Setting, run_all
+from edgefr.reproductions.runs import IDEAL_FLEET, Job, Setting, run_all
 
 
 def main() -> None:

@@ -13,10 +13,10 @@ import torch
 
 import edgefr
 from edge.ragged import Ragged
-from edgefr.audit.attacks import Effort, Finding, matching, membership, sign_split
-from edgefr.audit.audit import audit, bound
-from edgefr.audit.record import FILE, read_bound
-from edgefr.audit.target import AttackTarget
+from edgefr.audits.attacks import Effort, Finding, matching, membership, sign_split
+from edgefr.audits.audit import audit, bound
+from edgefr.audits.record import FILE, read_bound
+from edgefr.audits.target import AttackTarget
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.run import Run

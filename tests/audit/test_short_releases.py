@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefr.audit.attacks import Effort, game, sign_split
-from edgefr.audit.target import AttackTarget
+from edgefr.audits.attacks import Effort, game, sign_split
+from edgefr.audits.target import AttackTarget
 from tests.audit.test_attacks import quiet, simulated
 
 SHORT = ["privacy.mechanism=gaussian", "privacy.clip=1", "privacy.project=50"]

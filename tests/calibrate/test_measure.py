@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from edge.bundle import open_bundle
-from edgefr.calibrate import measure, trial, work
-from edgefr.calibrate.derive import call_ms, rates, step_ms
+from edgefr.calibrations import measure, trial, work
+from edgefr.calibrations.derive import call_ms, rates, step_ms
 from edgefr.fleet.calibration import read_calibration
 from edgefr.fleet.ratio import host_ratio_step, stack_of
 from edgefr.fleet.spec import Figure

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from edgefr.calibrate.probe import milliseconds, repeated
-from edgefr.calibrate.trial import Limits, result_of, run
+from edgefr.calibrations.probe import milliseconds, repeated
+from edgefr.calibrations.trial import Limits, result_of, run
 
 FINE = json.dumps({"peak_mb": 90.0, "median_ms": 1.0})
 

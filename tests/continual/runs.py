@@ -11,7 +11,7 @@ from edgefr.experiment import Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Prepared, prepare
-from edgefr.reproduce.runs import IDEAL_FLEET
+from edgefr.reproductions.runs import IDEAL_FLEET
 from edgefr.training import Training
 
 SMALL = [

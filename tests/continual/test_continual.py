@@ -14,7 +14,7 @@ from edgefr.engine.work import MEMORY
 from edgefr.measure import Asked
 from edgefr.methods.f3crec.strategies import STRATEGIES
 from edgefr.metrics.continual import MASKS
-from edgefr.reproduce.runs import base_of
+from edgefr.reproductions.runs import base_of
 from edgefr.training import Training
 from tests.closeness import assert_same
 from tests.continual.runs import begun, experiment, read_by

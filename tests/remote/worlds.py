@@ -27,7 +27,7 @@ from edgefr.engine.scoring import ModelScorer
 from edgefr.metrics import evaluate
 from edgefr.prepare import prepare
 from edgefr.remote.serving import Served, serve
-from edgefr.reproduce.runs import IDEAL_FLEET
+from edgefr.reproductions.runs import IDEAL_FLEET
 from edgefr.run import Run
 from edgefr.shipping import learning_of
 from edgefr.trained import open_model

@@ -6,11 +6,11 @@ import math
 import pytest
 
 from edgefr.belongs import read_values
-from edgefr.reproduce.cells import Found
-from edgefr.reproduce.fcucr import comparison, forgetting, published, sweeps
-from edgefr.reproduce.fcucr.exhibits import EXHIBITS
-from edgefr.reproduce.fcucr.recipes import BASELINES, ROWS, Ask, Cell, recipe
-from edgefr.reproduce.fcucr.results import LABELS, MEASURES, Line, beaten, compared, levels, picked, survives
+from edgefr.reproductions.cells import Found
+from edgefr.reproductions.fcucr import comparison, forgetting, published, sweeps
+from edgefr.reproductions.fcucr.exhibits import EXHIBITS
+from edgefr.reproductions.fcucr.recipes import BASELINES, ROWS, Ask, Cell, recipe
+from edgefr.reproductions.fcucr.results import LABELS, MEASURES, Line, beaten, compared, levels, picked, survives
 from privacy.errors import InputError
 
 ASK = Ask("released", [0, 1, 2])

@@ -3,10 +3,10 @@ import itertools
 import pytest
 
 from edgefr.methods.f3crec.strategies import STRATEGIES
-from edgefr.reproduce.f3crec import published, recipes
-from edgefr.reproduce.f3crec.exhibits import EXHIBITS
-from edgefr.reproduce.f3crec.recipes import Ask, cell, experiment_of, recipe
-from edgefr.reproduce.runs import base_of
+from edgefr.reproductions.f3crec import published, recipes
+from edgefr.reproductions.f3crec.exhibits import EXHIBITS
+from edgefr.reproductions.f3crec.recipes import Ask, cell, experiment_of, recipe
+from edgefr.reproductions.runs import base_of
 from privacy.errors import InputError
 
 FIDELITIES = ("released", "paper")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from edgefr.metrics.continual import MASKS
-from edgefr.reproduce.cells import Found, change, p_value
-from edgefr.reproduce.f3crec import ablations, comparison, improvement, published, static_dynamic, sweeps
-from edgefr.reproduce.f3crec.recipes import Ask
-from edgefr.reproduce.f3crec.results import average, average_group
-from edgefr.reproduce.f3crec.static_dynamic import Loss, loss
+from edgefr.reproductions.cells import Found, change, p_value
+from edgefr.reproductions.f3crec import ablations, comparison, improvement, published, static_dynamic, sweeps
+from edgefr.reproductions.f3crec.recipes import Ask
+from edgefr.reproductions.f3crec.results import average, average_group
+from edgefr.reproductions.f3crec.static_dynamic import Loss, loss
 from tests.reproduce.summaries import summary
 
 ASK = Ask("released", [0, 1, 2])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefr.sweep.grid import Point
-from edgefr.sweep.results import Entry
+from edgefr.sweeps.grid import Point
+from edgefr.sweeps.results import Entry
 
 
 def summary(

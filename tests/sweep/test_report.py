@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgefr.sweep.report import table, tradeoff
-from edgefr.sweep.results import results, validation
-from edgefr.sweep.tradeoff import curve_of, draw, groups
+from edgefr.sweeps.report import table, tradeoff
+from edgefr.sweeps.results import results, validation
+from edgefr.sweeps.tradeoff import curve_of, draw, groups
 from tests.sweep.summaries import entry, summary
 
 
@@ -143,7 +143,7 @@ def test_the_board_says_how_far_a_sweep_is():
     from rich.console import Console
 
     from edgefr.cli.progress_table import drawn
-    from edgefr.sweep.run import Standing
+    from edgefr.sweeps.run import Standing
 
     entries = [entry({"rounds": 1}, 0, summary(0.1, 1.0)), entry({"rounds": 1}, 1, summary(0.3, 1.0))]
     standing = Standing(6, 2, [*entries, entry({"rounds": 2}, 0, "x")], [10.0, 20.0, 30.0])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgefr.engine.federation import Federation
-from edgefr.sweep.grid import Axis
-from edgefr.sweep.plan import Ask, Plan
-from edgefr.sweep.run import Job, Options, Sweep, make
+from edgefr.sweeps.grid import Axis
+from edgefr.sweeps.plan import Ask, Plan
+from edgefr.sweeps.run import Job, Options, Sweep, make
 from tests.durable.runs import differences, result
 
 SETTINGS = (

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edgefr.sweep.run import alone
+from edgefr.sweeps.run import alone
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment
 from tests.durable.runs import differences, result

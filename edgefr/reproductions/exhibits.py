@@ -1,0 +1,147 @@
+"""`edgefr reproduce` makes the runs that tables and figures need, each once, then their pages.
+
+Owns: which runs are made, where they are kept, what a page says about how it was made. Does not own: which cells an
+exhibit has and what its page shows (a folder per paper), processes and folders (`edgefr.reproductions.runs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import yaml
+
+from edgefr import data as datasets
+from edgefr.fleet import FleetFile
+from edgefr.prepare import Progress
+from edgefr.report.pages import Page
+from edgefr.report.summary import versions
+from edgefr.reproductions.cells import Ask, Cell, Found
+from edgefr.reproductions.runs import Job, Setting, run_all
+from edgefr.run import Run
+from privacy.errors import InputError
+
+Asked = TypeVar("Asked", bound=Ask)
+
+
+@dataclass(frozen=True)
+class Exhibit(Generic[Asked]):
+    """An exhibit is a table or figure.
+
+    `data`: the paper's own data sets for it; `page(ask, found, data sets, progress)`.
+    """
+
+    data: Sequence[str]
+    cells: Callable[[Asked, str], Sequence[Cell]]
+    page: Callable[[Asked, Found, Sequence[str], Progress | None], Page]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """This is what came out. `failures`: what went wrong, by run; `warnings`: cells with fewer seeds than asked for."""
+
+    pages: list[Page]
+    files: list[Path]
+    failures: dict[str, str]
+    warnings: list[str]
+
+
+def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], list[str]]:
+    """Those data sets whose archives are there, and for each of the others a line that says what to put where.
+
+    Raises `InputError` for an archive that is damaged.
+    """
+    there, missing = [], []
+    for name in wanted:
+        try:
+            datasets.load(name, data_dir)
+        except InputError as error:
+            if "is not there" not in str(error) and "none is named" not in str(error):  # there, but damaged
+                raise
+            missing.append(str(error))
+        else:
+            there.append(name)
+    return there, missing
+
+
+def reproduce(
+    ask: Asked,
+    exhibits: Mapping[str, Exhibit[Asked]],
+    data: Sequence[str] | None,
+    fleet: FleetFile,
+    out: Path,
+    workers: int = 1,
+    progress: Progress | None = None,
+    warn: Callable[[str], None] = print,
+) -> Reproduction:
+    """Run what `exhibits` ("table-2": ...) need and is not there yet; write their pages into `out`.
+
+    `data`: the data sets; None: those of the paper's table or figure. Finished runs are kept in `out/runs`, base blocks
+    in `out/bases`: the same call goes on. `warn` is told of data sets whose archive is not there; `InputError` when
+    there is none at all.
+    """
+    named = list(dict.fromkeys(name for key in exhibits for name in (data or exhibits[key].data)))
+    there, missing = available(named, ask.data_dir)
+    if not there:
+        raise InputError(missing[0])
+    for line in missing:
+        warn(f"left out: {line}")
+    wanted = {key: [name for name in (data or exhibits[key].data) if name in there] for key in exhibits}
+    cells = list(dict.fromkeys(c for key, names in wanted.items() for n in names for c in exhibits[key].cells(ask, n)))
+    found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, workers, progress)
+    pages = [exhibits[key].page(ask, found, names, progress) for key, names in wanted.items() if names]
+    warnings = _unfinished(ask, found, cells)
+    files = []
+    for page, (key, names) in zip(pages, ((k, n) for k, n in wanted.items() if n), strict=True):
+        own = list(dict.fromkeys(c for name in names for c in exhibits[key].cells(ask, name)))
+        files += page.write(out, about(ask, found, own))
+    return Reproduction(pages, files, failures, warnings)
+
+
+def _run(
+    ask: Ask, cells: Sequence[Cell], setting: Setting, out: Path, workers: int, progress: Progress | None
+) -> tuple[Found, dict[str, str]]:
+    """Run every cell with every seed; return what is finished, and what went wrong.
+
+    Seeds go round by round over all cells.
+    """
+    places = {out / "runs" / cell.folder(seed): (cell, seed) for seed in ask.seeds for cell in cells}
+    jobs = [Job(cell.experiment(seed), place) for place, (cell, seed) in places.items()]
+    done: dict[Path, Run] = {}
+    failures: dict[str, str] = {}
+    for job, run in run_all(jobs, setting, workers, progress):
+        if isinstance(run, Run):
+            done[job.out] = run
+        else:
+            failures.setdefault(job.out.name, run)
+    runs: dict[Cell, dict[int, Run]] = {cell: {} for cell in cells}
+    for place, (cell, seed) in places.items():  # in the order of the request, not in that of finishing
+        if place in done:
+            runs[cell][seed] = done[place]
+    summaries = {cell: {seed: run.summary for seed, run in by_seed.items()} for cell, by_seed in runs.items()}
+    return Found(summaries, runs), failures
+
+
+def _unfinished(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
+    """Cells with fewer finished seeds than were asked for."""
+    counts = {cell: len(found.runs.get(cell, {})) for cell in cells}
+    return [f"{c.label}: {n} of {len(ask.seeds)} seeds are done" for c, n in counts.items() if n < len(ask.seeds)]
+
+
+def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
+    """Say how a page's numbers were made: seeds, fidelity, protocol, recipe values, versions."""
+    seeds = ", ".join(map(str, ask.seeds))
+    lines = [f"seeds {seeds}; fidelity: {ask.fidelity}; everybody who is asked contributes (no drop-outs, no deadline)"]
+    lines += [f"set by hand instead of by the recipe: {key} = {value}" for key, value in ask.extra.items()]
+    protocols = {c.data: s["protocol"] for c in cells for s in found.summaries.get(c, {}).values()}
+    lines += [f"protocol, {name}: {text}" for name, text in protocols.items()]
+    lines += [f"recipe, {c.label}: {_flow(c.values)}" for c in cells]
+    lines += [f"not finished: {line}" for line in _unfinished(ask, found, cells)]
+    made_with = next((s["versions"] for c in cells for s in found.summaries.get(c, {}).values()), versions())
+    return [*lines, f"versions: {', '.join(f'{name} {number}' for name, number in made_with.items())}"]
+
+
+def _flow(values: dict[str, object]) -> str:
+    return yaml.safe_dump(values, default_flow_style=True, width=10**6, sort_keys=False).strip().strip("{}")

@@ -1,0 +1,194 @@
+"""A sweep's files: `runs.csv` (a line per run), `sweep.md|csv` (a line per point), `tradeoff.md|csv` and its figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgefr.report.layout import Sheet
+from edgefr.report.pages import Page, Record, Spread, comma_separated, number
+from edgefr.report.summary import versions
+from edgefr.sweeps.grid import shown
+from edgefr.sweeps.plan import Plan
+from edgefr.sweeps.results import EPSILONS, Entry, Result, epsilon_of, references, results, validation
+from edgefr.sweeps.run import Sweep
+from edgefr.sweeps.tradeoff import Group, draw, groups
+from privacy.files import write_atomic
+
+Row = dict[str, str]
+
+
+def report(sweep: Sweep, entries: Sequence[Entry], metric: str | None = None) -> tuple[list[Page], list[Path]]:
+    """Write everything there is to say about the entries into the sweep's folder; the pages, and the files.
+
+    `metric`: the test metric that is utility (none: the first NDCG).
+    """
+    folder, plan = sweep.folder, sweep.plan
+    lines = about(plan, entries)
+    speaking = [entry for entry in entries if sweep.speaks(entry)]
+    found = results(speaking)
+    files = [write_atomic(folder / "runs.csv", comma_separated([_run_record(entry, sweep) for entry in entries]))]
+    pages = [table(found, metric)] if found else []
+    compared = groups(found, metric)
+    if compared and is_private(plan):
+        pages.append(tradeoff(compared))
+    for page in pages:
+        files += page.write(folder, lines)
+    return pages, files
+
+
+def is_private(plan: Plan) -> bool:
+    """Say whether the sweep is about privacy: one of its axes is."""
+    return any(axis.field.split(".")[0] == "privacy" for axis in plan.ask.axes)
+
+
+def about(plan: Plan, entries: Sequence[Entry]) -> list[str]:
+    """Say how the numbers were made: seeds, search, protocols, failures, versions."""
+    lines = [f"seeds {', '.join(map(str, plan.seeds))}; ± is the standard deviation over them (n - 1)"]
+    search = plan.ask.search
+    if search is not None:
+        space = ", ".join(f"{r.field} {r.scale}({r.low:g}, {r.high:g})" for r in search.ranges)
+        metrics = ", ".join(dict.fromkeys(plan.objectives.values()))
+        lines.append(
+            f"searched per point: {search.trials} trials over {space}, by {metrics} on validation items with seed "
+            f"{plan.seeds[0]}; the best trial stands for its point and is run with every seed"
+        )
+        lines.append("no epsilon here covers what the choice of settings tells about the data")
+    summaries = [entry.summary for entry in entries if entry.summary is not None]
+    lines += dict.fromkeys(f"protocol, {s['data']}: {s['protocol']}" for s in summaries)
+    lines += [f"failed: {entry.path}: {entry.problem}" for entry in entries if entry.problem is not None]
+    made_with = summaries[0]["versions"] if summaries else versions()
+    return [*lines, f"versions: {', '.join(f'{name} {version}' for name, version in made_with.items())}"]
+
+
+def table(found: Sequence[Result], metric: str | None = None) -> Page:
+    """Show every point: its fields, what a search chose, how many seeds, test metrics and popularity."""
+    of = {id(result): group for group in groups(found, metric) for result in group.results}
+    metrics = list(dict.fromkeys(name for result in found for s in result.summaries() for name in s["metrics"]))
+    rows = []
+    for result in found:
+        row = _named(result, found) | {"seeds": str(len(result.entries))}
+        row |= {"failed": str(result.failed)} if any(one.failed for one in found) else {}
+        row |= {name: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
+        group = of.get(id(result))
+        level = math.nan if group is None else Spread.of(result.reference("popularity", group.metric)).mean
+        rows.append(row | {f"popularity\n{_metrics(of.values())}": number(level)} if of else row)
+    sheet = Sheet("Points of the grid", rows, _words(found), "mean ± standard deviation over seeds, test items")
+    return Page("sweep", "Sweep", [sheet], [_point_record(result, metrics) for result in found])
+
+
+def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
+    """Without those Recalls that are nothing but hit ratios, since one item per user is held out."""
+    return [
+        name
+        for name in metrics
+        if not name.startswith("Recall") or any(r.metric(name) != r.metric(f"HR{name[6:]}") for r in found)
+    ]
+
+
+def tradeoff(compared: Sequence[Group]) -> Page:
+    """Show utility against each kind of epsilon, and who is on the Pareto front of each."""
+    sheets, records, notes = [], [], []
+    for group in compared:
+        fronts = {kind: [id(result) for result in group.front(kind)] for kind in EPSILONS}
+        rows = []
+        for result in group.results:
+            on = {kind: id(result) in front for kind, front in fronts.items()}
+            row = _named(result, group.results)
+            row |= {f"eps\n{kind}": number(result.epsilon(kind), ".4g") + " *" * on[kind] for kind in EPSILONS}
+            rows.append(row | {group.metric: str(group.worth(result))})
+            records.append(
+                _point_record(result, list(result.summaries()[0]["metrics"]))
+                | {"utility": group.metric, "data": result.summaries()[0]["data"]}
+                | {f"front_{kind}": there for kind, there in on.items()}
+            )
+        levels = ", ".join(f"{name} {value:.4f}" for name, value in group.references().items())
+        caption = f"* on the Pareto front; {group.metric} of what needs no learning: {levels}"
+        sheets.append(Sheet(group.title, rows, _words(group.results), caption))
+        notes += [_front_note(group, kind) for kind in EPSILONS]
+    return Page("tradeoff", "Privacy and utility", sheets, records, [*KINDS, *notes], draw(compared), "figures")
+
+
+KINDS = (
+    "the kinds of epsilon are never compared with each other: nominal is the papers' formula for one round and no "
+    "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
+    "would have guaranteed, had updates been clipped at the run's 90th percentile",
+    "an epsilon is the largest over the seeds; inf means that nothing is guaranteed",
+    "on the Pareto front is who has no rival with at most that epsilon and at least that mean utility; what lies "
+    "within the standard deviations is no difference",
+)
+
+
+def _front_note(group: Group, kind: str) -> str:
+    """Name the Pareto front."""
+    found = [
+        f"{result.point.title()} ({number(result.epsilon(kind), '.4g')}, {group.worth(result).mean:.4f})"
+        for result in group.front(kind)
+    ]
+    return f"{group.title}, front by {kind} epsilon: {'; '.join(found) or 'nobody: no run knows it'}"
+
+
+def _named(result: Result, beside: Sequence[Result]) -> Row:
+    """Return the columns that say which point it is and what was chosen for it."""
+    chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
+    values = result.entries[0].chosen if result.entries else {}
+    own = {_heading(field): shown(value) for field, value in result.point.values} or {"point": "all"}
+    return own | {f"{_heading(field)}\nchosen": _short(values.get(field)) for field in chosen}
+
+
+def _heading(field: str) -> str:
+    """Return a dotted name over two lines: `privacy.epsilon` needs no column of fifteen characters."""
+    return field.replace(".", ".\n", 1)
+
+
+def _short(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shown(value)
+
+
+def _words(found: Sequence[Result]) -> list[str]:
+    """Name the columns of words: those whose grid values are any."""
+    first = found[0].point.values
+    words = [f for at, (f, _) in enumerate(first) if any(not _is_number(r.point.values[at][1]) for r in found)]
+    return [_heading(field) for field in words] or ["point"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _metrics(compared: Any) -> str:
+    names = list(dict.fromkeys(group.metric for group in compared))
+    return names[0] if len(names) == 1 else "its metric"
+
+
+def _point_record(result: Result, metrics: Sequence[str]) -> Record:
+    """Return a point unrounded: fields, choices, epsilons, mean and sd of metrics, means of references."""
+    record: Record = {field: shown(value) for field, value in result.point.values}
+    for entry in result.entries[:1]:
+        record |= {f"chosen {field}": value for field, value in entry.chosen.items()}
+    record |= {"seeds": len(result.entries), "failed": result.failed}
+    record |= {key: result.epsilon(kind) for kind, key in EPSILONS.items()}
+    for name in metrics:
+        spread = Spread.of(result.metric(name))
+        record |= {name: spread.mean, f"{name} sd": spread.sd}
+    names = dict.fromkeys(name for summary in result.summaries() for name in references(summary))
+    return record | {f"{n} {m}": Spread.of(result.reference(n, m)).mean for n in names for m in metrics}
+
+
+def _run_record(entry: Entry, sweep: Sweep) -> Record:
+    """Return a run unrounded, or why there is none."""
+    record: Record = {field: shown(value) for field, value in entry.point.values}
+    if sweep.plan.ask.search is not None:
+        record |= {"trial": entry.number, "best": sweep.speaks(entry)}
+    record |= {"seed": entry.seed, "status": "failed" if entry.summary is None else "done"}
+    record |= entry.chosen
+    if entry.summary is not None:
+        record |= {key: epsilon_of(entry.summary, kind) for kind, key in EPSILONS.items()}
+        record |= entry.summary["metrics"]
+        if sweep.plan.ask.search is not None:
+            objective = sweep.plan.objectives[entry.point.name]
+            record[f"validation {objective}"] = validation(entry.summary, objective)
+        record["seconds"] = entry.summary["engine"]["wall_seconds"]
+    return record | {"folder": str(entry.path), "problem": entry.problem or ""}
