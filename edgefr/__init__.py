@@ -8,6 +8,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgefr.api import audit, calibrate, export, reproduce, sweep
     from edgefr.data import Dataset
     from edgefr.data import load as load_data
     from edgefr.experiment import Experiment, load_experiment
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from edgefr.pipeline import resume, simulate, simulate_seeds
     from edgefr.plugins import register
     from edgefr.run import Run
-    from edgefr.shipping import export_run
     from privacy.errors import InputError
 
 _HOMES = {
@@ -24,14 +24,18 @@ _HOMES = {
     "FleetFile": "edgefr.fleet",
     "InputError": "privacy.errors",
     "Run": "edgefr.run",
-    "export_run": "edgefr.shipping",
+    "audit": "edgefr.api",
+    "calibrate": "edgefr.api",
+    "export": "edgefr.api",
     "load_data": "edgefr.data",
     "load_experiment": "edgefr.experiment",
     "load_fleet": "edgefr.fleet",
     "register": "edgefr.plugins",
+    "reproduce": "edgefr.api",
     "resume": "edgefr.pipeline",
     "simulate": "edgefr.pipeline",
     "simulate_seeds": "edgefr.pipeline",
+    "sweep": "edgefr.api",
 }
 
 __all__ = [
@@ -40,14 +44,18 @@ __all__ = [
     "FleetFile",
     "InputError",
     "Run",
-    "export_run",
+    "audit",
+    "calibrate",
+    "export",
     "load_data",
     "load_experiment",
     "load_fleet",
     "register",
+    "reproduce",
     "resume",
     "simulate",
     "simulate_seeds",
+    "sweep",
 ]
 
 

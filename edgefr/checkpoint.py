@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -139,7 +138,9 @@ def _read(path: Path) -> tuple[Checkpoint, str]:
 
 def _pack(node: Any, arrays: list[np.ndarray]) -> Any:
     """Return the tree as JSON values; arrays are put aside, and their numbers take their places."""
-    if isinstance(node, torch.Tensor):
+    from torch import Tensor
+
+    if isinstance(node, Tensor):
         node = node.detach().cpu().numpy()
     if isinstance(node, np.ndarray):
         arrays.append(np.ascontiguousarray(node).reshape(node.shape))

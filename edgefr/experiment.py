@@ -19,7 +19,7 @@ from cloud.rule import RULES
 from cloud.rules.temporal_mean import TemporalMeanSettings
 from cloud.settings import AggregationSettings, KnowledgeSettings
 from edgefr.arguments import checked
-from edgefr.belongs import first_refused
+from edgefr.belongs import first_refused, read_values
 from edgefr.described import described
 from edgefr.documents import Document, PublicModel
 from edgefr.engine.backends import BACKENDS
@@ -282,16 +282,19 @@ class Change:
 
 @checked
 def load_experiment(
-    path: str | Path | None = None, overrides: Sequence[str | Change] = (), **values: Any
+    path: str | Path | Experiment | None = None, overrides: Sequence[str | Change] = (), **values: Any
 ) -> Experiment:
     """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
 
-    Raises `InputError` naming file, line and field.
+    An experiment in place of a file is taken as it is, to be changed. Raises `InputError` naming file, line and field.
 
     >>> load_experiment(overrides=["rounds=3", "model.user_encoder=mean"]).rounds
     3
     """
-    document = Document.read(path) if path is not None else Document({}, "experiment")
+    if isinstance(path, Experiment):
+        document = Document(read_values(path), "experiment")
+    else:
+        document = Document.read(path) if path is not None else Document({}, "experiment")
     changes = [Change.parse(change) if isinstance(change, str) else change for change in overrides]
     named = {key: value for key, value in values.items() if value is not None}
     sources = {change.field: change.source for change in changes}

@@ -337,3 +337,12 @@ class Run(Brief):
             return load_file(path)
         except (OSError, SafetensorError) as error:
             raise InputError(f"cannot read {path}: {error}; run the experiment again") from None
+
+
+def free_folder(path: Path) -> Path:
+    """Return `path`, or the first of path-2, path-3, ... that does not exist yet."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free

@@ -38,7 +38,7 @@ def export_run(
     A class that lies there already with the same content is kept. Devices refuse the bundles `expires_days` after the
     run was made (None: never). Raises `InputError` for a run that is not whole, a folder in the way, and a full disk.
 
-    Example: ``edgefr.export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
+    Example: ``export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
     from edgefr.trained import of_users, open_model
     from export.bundle import Provenance, Targets, export_bundles

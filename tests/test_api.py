@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,14 +19,18 @@ PUBLIC = [
     "FleetFile",
     "InputError",
     "Run",
-    "export_run",
+    "audit",
+    "calibrate",
+    "export",
     "load_data",
     "load_experiment",
     "load_fleet",
     "register",
+    "reproduce",
     "resume",
     "simulate",
     "simulate_seeds",
+    "sweep",
 ]
 ROOT = Path(__file__).parents[1]
 WITH_EXAMPLES = sorted(
@@ -65,6 +71,28 @@ def test_examples_are_found() -> None:
 
 
 def test_public_functions_say_what_they_raise() -> None:
-    for name in ("export_run", "load_data", "load_experiment", "load_fleet", "simulate"):
+    for name in (
+        "audit",
+        "calibrate",
+        "export",
+        "reproduce",
+        "sweep",
+        "load_data",
+        "load_experiment",
+        "load_fleet",
+        "simulate",
+    ):
         text = " ".join(inspect.getdoc(getattr(edgefr, name)).split())
         assert "InputError" in text, name
+
+
+def test_taking_all_names_is_light() -> None:
+    heavy = ("torch", "transformers", "pandas", "pyarrow", "matplotlib")
+    code = f"from edgefr import *; import sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["audit", "calibrate", "export", "reproduce", "resume", "simulate", "sweep"])
+def test_every_function_shows_an_example(name: str) -> None:
+    assert f"Example: ``edgefr.{name}(" in inspect.getdoc(getattr(edgefr, name))

@@ -26,17 +26,12 @@ def calibrate(
     Loading, a training step of each phase, a recommendation, an encoded text, peak memory. What was measured here
     before is kept. `edgefr simulate --set fleet.cost.mode=host-ratio --set fleet.cost.calibration=FILE` uses it.
     """
-    from edgefr.calibrations.measure import calibrate as measure
-    from edgefr.calibrations.measure import place_of
-    from edgefr.fleet import load_fleet
-    from edgefr.report.calibration import class_table, measured_table
+    from edgefr.api import calibrate as measure
     from edgefr.report.tables import print_path
 
-    place = place_of(where, devices, out)
-    spec = load_fleet(place.devices)
     with shown() as progress:
-        found = measure(place, spec, progress, timeout_s)
+        found = measure(where, devices, out=out, timeout_s=timeout_s, progress=progress)
     console = Console()
-    console.print(measured_table(found))
-    console.print(class_table(found, spec))
-    print_path("calibration", place.out, console)
+    for sheet in found.sheets:
+        console.print(sheet)
+    print_path("calibration", found.path, console)

@@ -23,21 +23,11 @@ def export(
     ] = False,
 ) -> None:
     """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest."""
-    from edgefr.report.tables import bundle_table, print_path
-    from edgefr.run import Run
-    from edgefr.shipping import export_run
-    from export.archive import pack
-    from export.sign import load_private, sign_bundle
+    from edgefr.api import export as write
+    from edgefr.report.tables import print_path
 
-    if key is not None:
-        load_private(key)  # before the work, not after it
     with shown() as progress:
-        rows = export_run(Run.open(run), out, progress, expires_days)
-    for folder in (Path(row["path"]) for row in rows):
-        if key is not None:
-            sign_bundle(folder, key)
-        if zipped:
-            pack(folder, folder.with_name(f"{folder.name}.zip"))
+        found = write(run, out, expires_days=expires_days, key=key, zipped=zipped, progress=progress)
     console = Console()
-    console.print(bundle_table(rows))
+    console.print(found.sheet)
     print_path("bundles", out, console)

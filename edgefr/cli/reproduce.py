@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
-from privacy.errors import InputError, unknown
-
-if TYPE_CHECKING:
-    from edgefr.reproductions.cells import Ask
-    from edgefr.reproductions.exhibits import Exhibit
+from privacy.errors import InputError
 
 reproduce = typer.Typer(
     name="reproduce",
@@ -101,13 +96,8 @@ def f3crec(
     what one takes on your machine; --workers runs several at once. Ctrl-C loses only the runs under way: the same
     command again goes on.
     """
-    from edgefr.reproductions.f3crec.exhibits import EXHIBITS
-    from edgefr.reproductions.f3crec.published import DATA
-    from edgefr.reproductions.f3crec.recipes import Ask
-
-    _check_data("F3CRec", data, DATA)
-    ask = Ask(fidelity.value, range(seeds), _by_hand(set_, rounds), data_dir)
-    _run(ask, EXHIBITS, _exhibits(table, figure), data, Common(devices, out, workers))
+    asked = Asked("f3crec", _exhibits(table, figure), data, data_dir, seeds, fidelity.value, None)
+    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers))
 
 
 @reproduce.command()
@@ -155,17 +145,24 @@ def fcucr(
     goes on. `--stream one-pass` and `--fidelity paper` make the same tables of an honest
     stream and of the paper's text.
     """
-    from edgefr.reproductions.fcucr.exhibits import EXHIBITS
-    from edgefr.reproductions.fcucr.published import DATA
-    from edgefr.reproductions.fcucr.recipes import Ask
-
-    _check_data("FCUCR", data, DATA)
     for number in figure or []:
-        if f"figure-{number}" not in EXHIBITS:
+        if number not in (2, 3, 7):
             raise InputError(f"figure {number} of FCUCR is not made here; use --figure 2, 3 or 7")
     chosen = None if stream is None else stream.value
-    ask = Ask(fidelity.value, range(seeds), _by_hand(set_, rounds), data_dir, chosen)
-    _run(ask, EXHIBITS, _exhibits(table, figure), data, Common(devices, out, workers))
+    asked = Asked("fcucr", _exhibits(table, figure), data, data_dir, seeds, fidelity.value, chosen)
+    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers))
+
+
+class Asked(NamedTuple):
+    """These are what a paper's command is asked for."""
+
+    paper: str
+    exhibits: list[str]
+    data: list[str] | None
+    data_dir: Path | None
+    seeds: int
+    fidelity: str
+    stream: str | None
 
 
 class Common(NamedTuple):
@@ -176,18 +173,9 @@ class Common(NamedTuple):
     workers: int
 
 
-def _check_data(paper: str, named: list[str] | None, known: Sequence[str]) -> None:
-    for name in named or []:
-        if name not in known:
-            raise unknown(f"data set of {paper}", name, known)
-
-
-def _by_hand(set_: list[str] | None, rounds: int | None) -> dict[str, Any]:
-    """Return values over every recipe, by dotted name."""
-    from edgefr.experiment import Change
-
-    changes = [Change.parse(text) for text in set_ or []]
-    return {change.field: change.value for change in changes} | ({} if rounds is None else {"rounds": rounds})
+def _by_hand(set_: list[str] | None, rounds: int | None) -> list[str]:
+    """Return values over every recipe, as of `--set`."""
+    return [*(set_ or []), *([] if rounds is None else [f"rounds={rounds}"])]
 
 
 def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:
@@ -195,34 +183,30 @@ def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:
     return [f"table-{n}" for n in table or []] + [f"figure-{n}" for n in figure or []] or ["table-2"]
 
 
-def _run(ask: Ask, exhibits: Mapping[str, Exhibit[Any]], asked: list[str], data: list[str] | None, to: Common) -> None:
+def _run(asked: Asked, by_hand: list[str], to: Common) -> None:
     """Make the runs and the pages, and print them; ends with 1 where a run failed."""
-    from edgefr.fleet import load_fleet
-    from edgefr.reproductions.exhibits import reproduce as run
-    from edgefr.reproductions.runs import ideal_fleet
+    from edgefr.api import reproduce as run
 
-    fleet = load_fleet(to.devices, ideal_fleet())
-    chosen = list(dict.fromkeys(data)) if data else None
     console, problems = Console(), Console(stderr=True, soft_wrap=True)
 
     def warn(line: str) -> None:
         problems.print(f"warning: {line}", style="yellow", markup=False)
 
     with shown() as progress:
-        result = run(ask, {key: exhibits[key] for key in asked}, chosen, fleet, to.out, to.workers, progress, warn)
-    for page in result.pages:
+        found = run(**asked._asdict(), overrides=by_hand, **to._asdict(), progress=progress, warn=warn)
+    for page in found.pages:
         console.print(page.title, style="bold", markup=False)
         for sheet in page.sheets:
             console.print(sheet)
         for note in page.notes:
             console.print(f"- {note}", style="dim", markup=False)
-    for key, value in ask.extra.items():
-        console.print(f"set by hand: {key} = {value}", markup=False)
-    for path in result.files:
+    for line in by_hand:
+        console.print(f"set by hand: {line}", markup=False)
+    for path in found.files:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
-    for line in result.warnings:
+    for line in found.warnings:
         warn(line)
-    for name, problem in result.failures.items():
+    for name, problem in found.failures.items():
         problems.print(f"failed: {name}: {problem}", style="red", markup=False)
-    if result.failures:
+    if found.failures:
         raise typer.Exit(1)

@@ -69,6 +69,7 @@ def simulate(
     from edgefr.pipeline import simulate as run_one
     from edgefr.pipeline import simulate_seeds
     from edgefr.report.tables import print_run, print_seeds
+    from edgefr.run import free_folder
 
     common: dict[str, Any] = {"data_dir": data_dir, "bundles": bundles, "checkpoint_every": checkpoint_every}
     if resume is not None:
@@ -122,12 +123,3 @@ def _resume(path: Path, options: dict[str, Any]) -> None:
         else:
             shown_runs = partial(print_run, resume(path, progress=progress, **options))
     shown_runs(Console())
-
-
-def free_folder(path: Path) -> Path:
-    """`path`, or the first of path-2, path-3, ... that does not exist yet."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from edgefr.cli.simulate import DEVICES, data_names, free_folder
-from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    from edgefr.sweeps.plan import Search
+from edgefr.cli.simulate import DEVICES, data_names
 
 
 def sweep(
@@ -75,69 +71,48 @@ def sweep(
     Ctrl-C loses only the runs under way, or what they did since their last checkpoint: the same command with --resume
     DIR goes on.
     """
+    from edgefr.api import sweep as run
     from edgefr.cli.progress_table import progress_table
-    from edgefr.sweeps.grid import Axis
-    from edgefr.sweeps.plan import Ask, Plan, begin, recognise
-    from edgefr.sweeps.report import report
-    from edgefr.sweeps.run import Options, Sweep
+    from edgefr.sweeps.run import Standing
 
-    named = {"data": data, "seed": seed, "engine.device": device}
-    plan = Plan(
-        Ask(
-            axes=tuple(Axis.parse(text) for text in grid or []),
-            seeds=seeds,
-            experiment=experiment,
-            changes=tuple(set_ or []),
-            named=named,
-            devices=devices,
-            search=_search(search, search_space or [], objective, bool(grid)),
-        )
-    )
-    plan.check_metric(metric)
-    if resume is not None:
-        if out is not None and out != resume:
-            raise InputError("--resume names the sweep's folder already; leave --out away")
-        folder = resume
-        recognise(plan, folder)
-    else:
-        folder = out if out is not None else free_folder(Path("runs") / f"{plan.name}-sweep")
-        begin(plan, folder)
-    console, problems = Console(), Console(stderr=True, soft_wrap=True)
+    console, problems, folder = Console(), Console(stderr=True, soft_wrap=True), resume or out
     try:
         with progress_table() as watch:
-            runs = Sweep(plan, folder, Options(data_dir, checkpoint_every), workers, watch)
-            entries = runs.run()
+
+            def told(standing: Standing) -> None:
+                nonlocal folder
+                folder = standing.folder
+                watch(standing)
+
+            found = run(
+                experiment,
+                grid or [],
+                seeds=seeds,
+                devices=devices,
+                overrides=set_ or [],
+                search=search,
+                space=search_space or [],
+                objective=objective,
+                metric=metric,
+                data_dir=data_dir,
+                checkpoint_every=checkpoint_every,
+                workers=workers,
+                out=out,
+                resume=resume,
+                watch=told,
+                **{"data": data, "seed": seed, "engine.device": device},
+            )
     except KeyboardInterrupt:
         problems.print(f"go on with the same command and --resume {folder}", markup=False, highlight=False)
         raise
-    pages, files = report(runs, entries, metric)
-    for page in pages:
+    for page in found.pages:
         for sheet in page.sheets:
             console.print(sheet)
         for note in page.notes:
             console.print(f"- {note}", style="dim", markup=False, highlight=False)
-    for path in files:
+    for path in found.files:
         console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    failures = [entry for entry in entries if entry.problem is not None]
-    for entry in failures:
-        problems.print(f"failed: {entry.path}: {entry.problem}", style="red", markup=False, highlight=False)
-    if failures:
+    for name, problem in found.failures.items():
+        problems.print(f"failed: {name}: {problem}", style="red", markup=False, highlight=False)
+    if found.failures:
         raise typer.Exit(1)
-
-
-def _search(trials: int | None, space: list[str], objective: str | None, gridded: bool) -> Search | None:
-    """Return the search that was asked for, if any; what belongs together comes together."""
-    from edgefr.sweeps.plan import Search
-    from edgefr.sweeps.search import available
-    from edgefr.sweeps.space import Range
-
-    if trials is None:
-        if space or objective is not None:
-            raise InputError("--search-space and --objective are for a search; add --search TRIALS")
-        if not gridded:
-            raise InputError("there is nothing to sweep over; give --grid FIELD=[A,B] or --search TRIALS")
-        return None
-    if not space:
-        raise InputError("--search needs what to choose; add --search-space 'privacy.clip=log(0.1,10)'")
-    available()
-    return Search(trials, tuple(Range.parse(text) for text in space), objective)

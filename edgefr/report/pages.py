@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgefr.report.brief import COLUMNS, Brief
 from edgefr.report.layout import Sheet
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
+    from rich.console import RenderableType
 
 Record = dict[str, Any]
 """One line of a CSV file."""
@@ -60,6 +63,40 @@ class Page:
             parts += [sheet.caption] if sheet.caption else []
         parts += ["## How this was made", _list(about)] if about else []
         return "\n\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Brief):
+    """A report is what many runs came to: its pages, and the files they were written to.
+
+    `failures`: what went wrong, by run; `warnings`: runs that are missing; `records`: one per run.
+    """
+
+    pages: Sequence[Page]
+    files: Sequence[Path]
+    failures: Mapping[str, str]
+    warnings: Sequence[str] = ()
+    records: Sequence[Record] = ()
+
+    @property
+    def tables(self) -> dict[str, DataFrame]:
+        """Return the numbers of each page, unrounded, by the page's name."""
+        import pandas as pd
+
+        return {page.name: pd.DataFrame(list(page.records)) for page in self.pages}
+
+    @property
+    def runs(self) -> DataFrame:
+        """Return a row per run: what it was made with, its test metrics, and its folder."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.records))
+
+    def brief(self) -> list[RenderableType]:
+        """Return the first table of the first page, failed runs and the first file."""
+        sheets = [page.sheets[0].first(COLUMNS) for page in self.pages[:1] if page.sheets]
+        failed = [f"failed: {name}: {problem}" for name, problem in self.failures.items()]
+        return [*failed[:3], *sheets, *(f"wrote {path}" for path in self.files[:1])]
 
 
 def _list(lines: Sequence[str]) -> str:

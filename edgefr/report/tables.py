@@ -60,7 +60,8 @@ def brief(run: Run) -> list[RenderableType]:
         summary = run.summary
         if "verdicts" not in summary:
             return [*seed_tables(summary)[:1], place]
-        table = block_table(summary) if "continual" in summary else metric_table(summary, next(iter(summary["stages"])))
+        first, *_ = summary["stages"]
+        table = block_table(summary) if "continual" in summary else metric_table(summary, first)
         lines = [_verdict(split, line) for split, found in summary["verdicts"].items() for line in found]
         return [*lines, table.first(COLUMNS), place]
     except (LookupError, TypeError, AttributeError, ValueError):  # what is not of a summary's form

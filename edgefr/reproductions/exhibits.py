@@ -16,7 +16,7 @@ import yaml
 from edgefr import data as datasets
 from edgefr.fleet import FleetFile
 from edgefr.prepare import Progress
-from edgefr.report.pages import Page
+from edgefr.report.pages import Page, Record, Report
 from edgefr.report.summary import versions
 from edgefr.reproductions.cells import Ask, Cell, Found
 from edgefr.reproductions.runs import Job, Setting, run_all
@@ -36,16 +36,6 @@ class Exhibit(Generic[Asked]):
     data: Sequence[str]
     cells: Callable[[Asked, str], Sequence[Cell]]
     page: Callable[[Asked, Found, Sequence[str], Progress | None], Page]
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """This is what came out. `failures`: what went wrong, by run; `warnings`: cells with fewer seeds than asked for."""
-
-    pages: list[Page]
-    files: list[Path]
-    failures: dict[str, str]
-    warnings: list[str]
 
 
 def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], list[str]]:
@@ -75,7 +65,7 @@ def reproduce(
     workers: int = 1,
     progress: Progress | None = None,
     warn: Callable[[str], None] = print,
-) -> Reproduction:
+) -> Report:
     """Run what `exhibits` ("table-2": ...) need and is not there yet; write their pages into `out`.
 
     `data`: the data sets; None: those of the paper's table or figure. Finished runs are kept in `out/runs`, base blocks
@@ -97,7 +87,7 @@ def reproduce(
     for page, (key, names) in zip(pages, ((k, n) for k, n in wanted.items() if n), strict=True):
         own = list(dict.fromkeys(c for name in names for c in exhibits[key].cells(ask, name)))
         files += page.write(out, about(ask, found, own))
-    return Reproduction(pages, files, failures, warnings)
+    return Report(pages, files, failures, warnings, _records(found))
 
 
 def _run(
@@ -122,6 +112,15 @@ def _run(
             runs[cell][seed] = done[place]
     summaries = {cell: {seed: run.summary for seed, run in by_seed.items()} for cell, by_seed in runs.items()}
     return Found(summaries, runs), failures
+
+
+def _records(found: Found) -> list[Record]:
+    """Return a row per finished run: its cell, data set, seed, test metrics, folder."""
+    return [
+        {"cell": cell.label, "data": cell.data, "seed": seed, **run.summary["metrics"], "folder": str(run.path)}
+        for cell, runs in found.runs.items()
+        for seed, run in runs.items()
+    ]
 
 
 def _unfinished(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:

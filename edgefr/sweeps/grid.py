@@ -48,13 +48,17 @@ class Axis:
             raise InputError(f"--grid {text}: the values are not a YAML list; write {field}=[a, b]") from None
         if not isinstance(values, list):
             raise InputError(f"--grid {text}: the values have to be a list; write {field}=[{given.strip() or 'a, b'}]")
+        return cls.of(field, [_number(value) for value in values], f"--grid {text}")
+
+    @classmethod
+    def of(cls, field: str, values: Sequence[Any], source: str) -> Axis:
+        """Return the axis of these values. Raises `InputError`, which names `source`, for none and for two the same."""
         if not values:
-            raise InputError(f"--grid {text}: the list is empty; give at least one value")
-        numbers = tuple(_number(value) for value in values)
-        for value, again in itertools.combinations(map(shown, numbers), 2):
+            raise InputError(f"{source}: the list is empty; give at least one value")
+        for value, again in itertools.combinations(map(shown, values), 2):
             if value == again:
-                raise InputError(f"--grid {text}: {value} is given twice; keep one")
-        return cls(field, numbers)
+                raise InputError(f"{source}: {value} is given twice; keep one")
+        return cls(field, tuple(values))
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Ask:
 
     axes: tuple[Axis, ...] = ()
     seeds: int = 1
-    experiment: Path | None = None
+    experiment: Path | Experiment | None = None
     changes: tuple[str, ...] = ()
     named: Mapping[str, Any] | None = None
     devices: Path = Path("devices.yaml")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from edgefr.report.layout import Sheet
-from edgefr.report.pages import Page, Record, Spread, comma_separated, number
+from edgefr.report.pages import Page, Record, Report, Spread, comma_separated, number
 from edgefr.report.summary import versions
 from edgefr.sweeps.grid import shown
 from edgefr.sweeps.plan import Plan
@@ -20,8 +19,8 @@ from privacy.files import write_atomic
 Row = dict[str, str]
 
 
-def report(sweep: Sweep, entries: Sequence[Entry], metric: str | None = None) -> tuple[list[Page], list[Path]]:
-    """Write everything there is to say about the entries into the sweep's folder; the pages, and the files.
+def report(sweep: Sweep, entries: Sequence[Entry], metric: str | None = None) -> Report:
+    """Write everything there is to say about the entries into the sweep's folder.
 
     `metric`: the test metric that is utility (none: the first NDCG).
     """
@@ -29,14 +28,16 @@ def report(sweep: Sweep, entries: Sequence[Entry], metric: str | None = None) ->
     lines = about(plan, entries)
     speaking = [entry for entry in entries if sweep.speaks(entry)]
     found = results(speaking)
-    files = [write_atomic(folder / "runs.csv", comma_separated([_run_record(entry, sweep) for entry in entries]))]
+    records = [_run_record(entry, sweep) for entry in entries]
+    files = [write_atomic(folder / "runs.csv", comma_separated(records))]
     pages = [table(found, metric)] if found else []
     compared = groups(found, metric)
     if compared and is_private(plan):
         pages.append(tradeoff(compared))
     for page in pages:
         files += page.write(folder, lines)
-    return pages, files
+    failures = {str(entry.path): entry.problem for entry in entries if entry.problem is not None}
+    return Report(pages, files, failures, records=records)
 
 
 def is_private(plan: Plan) -> bool:

@@ -80,6 +80,7 @@ class Standing:
     workers: int
     entries: list[Entry] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    folder: Path | None = None
 
     @property
     def failed(self) -> int:
@@ -114,7 +115,7 @@ class Sweep:
     best: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.standing = Standing(self.plan.runs, self.workers)
+        self.standing = Standing(self.plan.runs, self.workers, folder=self.folder)
 
     def run(self) -> list[Entry]:
         """Run everything that is not finished yet, then return all entries in the order of grid, trials and seeds.

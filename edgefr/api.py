@@ -1,0 +1,255 @@
+"""These functions do in Python what the commands of the same names do; the commands call them.
+
+Owns: their arguments and what they return. Does not own: the work, which each imports when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefr.answers import Audit, Bundles, Measured
+from edgefr.arguments import checked
+from edgefr.experiment import Change, Experiment
+from edgefr.fleet import load_fleet
+from edgefr.prepare import Progress
+from edgefr.report.pages import Report
+from edgefr.run import Run, free_folder
+from privacy.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from edgefr.sweeps.plan import Search
+
+
+def _run(run: Run | str | Path) -> Run:
+    return Run.open(run.path if isinstance(run, Run) else run)
+
+
+@checked
+def export(
+    run: Run | str | Path,
+    out: str | Path | None = None,
+    *,
+    expires_days: int | None = None,
+    key: str | Path | None = None,
+    zipped: bool = False,
+    progress: Progress | None = None,
+) -> Bundles:
+    """Write a bundle for every device class of a run's fleet to `out` (default: in the run).
+
+    Devices refuse the bundles `expires_days` after the run was made (None: never). `key`: a private key (PEM) to sign
+    them with. `zipped`: each also as one file. Raises `InputError` for a run that is not whole or whose model no bundle
+    can hold, and a folder in the way.
+
+    Example: ``edgefr.export("runs/demo", "shipped").classes[["class", "variant", "files_mb"]]``
+    """
+    from edgefr.shipping import export_run
+    from export.archive import pack
+    from export.sign import load_private, sign_bundle
+
+    if key is not None:
+        load_private(Path(key))  # before the work, not after it
+    found = _run(run)
+    place = found.path / "bundles" if out is None else Path(out)
+    rows = export_run(found, place, progress, expires_days)
+    for folder in (Path(row["path"]) for row in rows):
+        if key is not None:
+            sign_bundle(folder, Path(key))
+        if zipped:
+            pack(folder, folder.with_name(f"{folder.name}.zip"))
+    return Bundles(place, rows)
+
+
+@checked
+def audit(
+    run: Run | str | Path,
+    attacks: Sequence[str] = (),
+    *,
+    users: int = 50,
+    trials: int = 10_000,
+    progress: Progress | None = None,
+) -> Audit:
+    """Attack what leaves the devices of a run, and write what was found to `audit.json` in its folder.
+
+    `attacks`: some of sign-split, membership, gradient-matching, game, canaries (none: all); `users` are attacked, and
+    the distinguishing game is drawn `trials` times. Raises `InputError` for names that are no attacks, impossible
+    numbers, and a run that is not whole.
+
+    Example: ``edgefr.audit("runs/demo", ["game"]).eps_lb95``
+    """
+    from edgefr.audits.attacks import Effort
+    from edgefr.audits.audit import audit as attack
+    from edgefr.audits.record import FILE
+
+    found = _run(run)
+    return Audit(found.path / FILE, attack(found, attacks, Effort(users, trials), progress))
+
+
+@checked
+def calibrate(
+    where: Run | str | Path,
+    devices: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    timeout_s: float = 120.0,
+    progress: Progress | None = None,
+) -> Measured:
+    """Measure on this machine what the bundles of a run, or of a folder, cost; each in a fresh process.
+
+    `devices`: the fleet file (default: the run's own, or devices.yaml). `out`: the file for the figures (default:
+    calibration.json beside the bundles). After `timeout_s` an activity is too slow. Raises `InputError` where there are
+    no bundles, for damaged ones, and a host that cannot be measured.
+
+    Example: ``edgefr.calibrate("runs/demo").classes``
+    """
+    from edgefr.calibrations.measure import calibrate as measure
+    from edgefr.calibrations.measure import place_of
+
+    if not timeout_s >= 1:
+        raise InputError(f"timeout_s is at least 1 second, got {timeout_s}")
+    folder = where.path if isinstance(where, Run) else Path(where)
+    place = place_of(folder, None if devices is None else Path(devices), None if out is None else Path(out))
+    fleet = load_fleet(place.devices)
+    return Measured(place.out, measure(place, fleet, progress, timeout_s), fleet)
+
+
+@checked
+def sweep(
+    experiment: Experiment | str | Path | None = None,
+    grid: Mapping[str, Sequence[Any]] | Sequence[str] = (),
+    *,
+    seeds: int = 1,
+    devices: str | Path = "devices.yaml",
+    overrides: Sequence[str] = (),
+    search: int | None = None,
+    space: Mapping[str, str] | Sequence[str] = (),
+    objective: str | None = None,
+    metric: str | None = None,
+    data_dir: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    workers: int = 1,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    watch: Callable[[Any], None] = lambda standing: None,
+    **values: Any,
+) -> Report:
+    """Run an experiment over a grid of its fields, with several seeds, and compare.
+
+    `grid`: values by field, or texts as of `--grid`. `search`: trials of a search (Optuna) at every point over `space`,
+    ranges by field as ``{"privacy.clip": "log(0.1, 10)"}``, for the best `objective` on validation items. `metric`:
+    what is drawn as utility. `out`: a new folder (default: runs/<name>-sweep); `resume`: the folder of the same sweep,
+    stopped before. `watch` is told of every run that ends; named `values` go over the experiment. A run that fails is
+    in `failures` and does not stop the others. Raises `InputError` for what any run would be refused for, before any.
+
+    Example: ``edgefr.sweep(experiment, {"privacy.epsilon": [1, 8]}, seeds=3).tables["sweep"]``
+    """
+    from edgefr.sweeps.grid import Axis
+    from edgefr.sweeps.plan import Ask, Plan, begin, recognise
+    from edgefr.sweeps.report import report
+    from edgefr.sweeps.run import Options, Sweep
+
+    _at_least_one(seeds=seeds, search=search, workers=workers, checkpoint_every=checkpoint_every)
+    if isinstance(grid, Mapping):
+        axes = [Axis.of(field, values_of, f"--grid {field}") for field, values_of in grid.items()]
+    else:
+        axes = [Axis.parse(text) for text in grid]
+    plan = Plan(
+        Ask(
+            axes=tuple(axes),
+            seeds=seeds,
+            experiment=Path(experiment) if isinstance(experiment, str) else experiment,
+            changes=tuple(overrides),
+            named=values,
+            devices=Path(devices),
+            search=_search(search, space, objective, bool(axes)),
+        )
+    )
+    plan.check_metric(metric)
+    if resume is not None and out not in (None, resume):
+        raise InputError("--resume names the sweep's folder already; leave --out away")
+    folder = Path(resume or out or free_folder(Path("runs") / f"{plan.name}-sweep"))
+    if resume is not None:
+        recognise(plan, folder)
+    else:
+        begin(plan, folder)
+    options = Options(None if data_dir is None else Path(data_dir), checkpoint_every)
+    runs = Sweep(plan, folder, options, workers, watch)
+    return report(runs, runs.run(), metric)
+
+
+def _at_least_one(**given: int | None) -> None:
+    for name, value in given.items():
+        if value is not None and value < 1:
+            raise InputError(f"{name} is a whole number of at least 1, got {value}")
+
+
+def _search(
+    trials: int | None, space: Mapping[str, str] | Sequence[str], objective: str | None, gridded: bool
+) -> Search | None:
+    """Return the search that was asked for, if any; what belongs together comes together."""
+    from edgefr.sweeps.plan import Search
+    from edgefr.sweeps.search import available
+    from edgefr.sweeps.space import Range
+
+    if trials is None:
+        if space or objective is not None:
+            raise InputError("--search-space and --objective are for a search; add --search TRIALS")
+        if not gridded:
+            raise InputError("there is nothing to sweep over; give --grid FIELD=[A,B] or --search TRIALS")
+        return None
+    if not space:
+        raise InputError("--search needs what to choose; add --search-space 'privacy.clip=log(0.1,10)'")
+    available()
+    texts = [f"{field}={text}" for field, text in space.items()] if isinstance(space, Mapping) else space
+    return Search(trials, tuple(Range.parse(text) for text in texts), objective)
+
+
+@checked
+def reproduce(
+    paper: str,
+    exhibits: Sequence[str] = ("table-2",),
+    *,
+    data: Sequence[str] | None = None,
+    data_dir: str | Path | None = None,
+    seeds: int = 5,
+    fidelity: str = "released",
+    stream: str | None = None,
+    overrides: Sequence[str] = (),
+    workers: int = 1,
+    out: str | Path | None = None,
+    devices: str | Path = "devices.yaml",
+    progress: Progress | None = None,
+    warn: Callable[[str], None] = print,
+) -> Report:
+    """Run tables and figures of a paper again, beside the published numbers.
+
+    `paper`: f3crec or fcucr. `exhibits`: "table-2", "figure-3", .... `data`: data sets (None: those of each table).
+    Every cell is run with seeds 0, 1, ... (`seeds` of them). `fidelity`: released or paper; `stream` (fcucr): one-pass
+    or cyclic. `overrides` go over every recipe. `out` (default: runs/<paper>) keeps finished runs: the same call goes
+    on. `warn` is told of data sets that are missing. Raises `InputError` for unknown names and where no data are.
+
+    Example: ``edgefr.reproduce("f3crec", ["table-2"], data=["ml-100k"], seeds=1).tables["table-2"]``
+    """
+    from edgefr.reproductions.exhibits import reproduce as run
+    from edgefr.reproductions.papers import FIDELITIES, PAPERS
+    from edgefr.reproductions.runs import ideal_fleet
+
+    _at_least_one(seeds=seeds, workers=workers)
+    entry = PAPERS[paper]
+    _named(f"exhibit of {entry.title}", exhibits, entry.exhibits)
+    _named(f"data set of {entry.title}", data or (), entry.data)
+    _named("fidelity", [fidelity], FIDELITIES)
+    _named(f"stream of {entry.title}", [] if stream is None else [stream], entry.streams)
+    extra = {change.field: change.value for change in map(Change.parse, overrides)}
+    ask = entry.ask(fidelity, range(seeds), extra, None if data_dir is None else Path(data_dir), stream)
+    chosen = {name: entry.exhibits[name] for name in exhibits}
+    fleet = load_fleet(devices, ideal_fleet())
+    place = Path(out or Path("runs") / paper)
+    return run(ask, chosen, list(dict.fromkeys(data)) if data else None, fleet, place, workers, progress, warn)
+
+
+def _named(what: str, names: Sequence[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in [*known]:
+            raise unknown(what, name, known)
