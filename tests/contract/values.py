@@ -16,6 +16,7 @@ def measured(step_ms: float) -> dict[str, Any]:
 
 VALUES: dict[str, list[Any]] = {
     "name": ["other"],
+    "fidelity": ["released"],  # paper is always taken: where we recommend its settings, that is the same run
     "method": ["pfedrec", "fedmf", "gru4rec"],
     "backbone": ["pfedrec", "gru4rec"],
     "strategy": ["ft", "kd"],
