@@ -21,7 +21,7 @@ import pytest
 from tests.cli import commands
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["add-data.md", *sorted(path.name for path in (ROOT / "docs").glob("howto-*.md"))]
+PAGES = ["add-data.md", "api.md", *sorted(path.name for path in (ROOT / "docs").glob("howto-*.md"))]
 COMMANDS = {"edgefr": commands.COMMAND, "pytest": [sys.executable, "-m", "pytest"]}
 METHOD = "howto-method.md"
 
@@ -48,12 +48,14 @@ def test_a_page_runs(page: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
     found, python = blocks(page), tmp_path / "page.py"
     assert found
-    for kind, content in found:
+    for (kind, content), following in zip(found, [*(kind for kind, _ in found[1:]), ""], strict=True):
         language, _, name = kind.partition(" ")
         if language in ("python", "yaml") and name:
             (tmp_path / name).write_text(content)
         elif kind == "python":
             python.write_text((python.read_text() if python.exists() else "") + content)
+            if following == "python":  # which goes on at once, and says what came before it again
+                continue
             done = run([sys.executable, python.name], tmp_path)
             assert done.returncode == 0, (content, done.stderr)
         elif kind == "sh refused":
