@@ -5,6 +5,7 @@ Owns: the processes and how they end. Does not own: what a job is, nor what is k
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
+
+from edgefr.plugins import MODULES
 
 Job = TypeVar("Job")
 Common = TypeVar("Common")
@@ -60,7 +63,7 @@ def in_processes(
 def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
     """Yield worker processes that leave Ctrl-C to us. They are ended at once when the block does not end by itself."""
     others = active_children()
-    with ProcessPoolExecutor(max(1, number), get_context("spawn"), _as_worker) as pool:
+    with ProcessPoolExecutor(max(1, number), get_context("spawn"), _as_worker, (tuple(MODULES),)) as pool:
         try:
             yield pool
         except BaseException:
@@ -71,8 +74,10 @@ def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _as_worker() -> None:
+def _as_worker(plugins: Sequence[str]) -> None:
     """Make a worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C.
+
+    The worker knows the entries of other people's modules that its parent knows.
 
     It does not outlive who started it: a run that nobody waits for would write where the next one begins anew.
     """
@@ -80,6 +85,8 @@ def _as_worker() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    for name in plugins:
+        importlib.import_module(name)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

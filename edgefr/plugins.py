@@ -38,6 +38,10 @@ TABLES = (
 """Where the tables are that others may add to, each with the group of entry points it is filled from."""
 
 
+MODULES: list[str] = []
+"""The modules that registered something, in their order: what a worker process has to import to know as much."""
+
+
 def register(entry: Named) -> Any:
     """Add an entry to the table of its kind and hand it back: a method, metric, mechanism, rule, reader, policy, ...
 
@@ -49,9 +53,13 @@ def register(entry: Named) -> Any:
         table = _table(place)
         if isinstance(entry, table.kind):
             try:
-                return table.register(entry)
+                table.register(entry)
             except (TypeError, ValueError) as error:
                 raise InputError(f"cannot register {entry!r:.60}: {error}") from error
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            if caller not in ("__main__", *MODULES):  # a worker runs the main module anew by itself
+                MODULES.append(caller)
+            return entry
     kinds = ", ".join(sorted({_table(place).kind.__name__ for place in TABLES}))
     raise InputError(f"no table holds a {type(entry).__name__}; what can be registered is one of {kinds}")
 

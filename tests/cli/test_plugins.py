@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import edgefr
+from edgefr import plugins
 from edgefr.methods import METHODS
 from edgefr.metrics.cutoffs import METRICS, Metric
 from edgefr.plugins import TABLES, load, register
@@ -106,6 +107,15 @@ def test_its_mechanism_is_swept_and_audited(home: Path) -> None:
     assert json.loads(done(run(home, *audit)))["attacks"]
 
 
+def test_worker_processes_of_a_sweep_have_it_too(home: Path) -> None:
+    """Nothing in these experiments brings its module along: the method and the metric are names."""
+    chosen = ("--plugin", "somebody.py", "--experiment", "mine.yaml", "--devices", commands.ROOT / "devices.yaml")
+    done(run(home, "sweep", "--grid", "rounds=[1,2]", *chosen, "--workers", "2", "--out", home / "rounds"))
+    runs = [edgefr.Run(path.parent).summary for path in (home / "rounds").rglob("events.jsonl")]
+    assert [found["method"] for found in runs] == ["somebodys-mf"] * 2
+    assert all("SomebodysRank@10" in found["metrics"] for found in runs)
+
+
 def test_an_installed_package_needs_no_option(home: Path) -> None:
     """Entry points are found by the package's metadata alone."""
     info = home / "somebody-1.0.dist-info"
@@ -147,11 +157,13 @@ def test_every_table_that_others_may_add_to_has_entry_points(place: str) -> None
     assert table.group.startswith("edgefr.")
 
 
-def test_register_finds_the_table_and_refuses_what_has_none() -> None:
+def test_register_finds_the_table_and_refuses_what_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "MODULES", [])
     mine = Metric("Mine", lambda found: found.dcg)
     try:
         assert register(mine) is mine
         assert METRICS["Mine"] is mine
+        assert [__name__] == plugins.MODULES
         with pytest.raises(InputError, match="there is a metric 'Mine' already"):
             register(mine)
     finally:
