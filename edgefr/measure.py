@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.ragged import Ragged
+from edgefr import purposes
 from edgefr.data.blocks import Block
 from edgefr.data.split import Split, Which
 from edgefr.metrics import Scorer, evaluate
@@ -158,7 +159,7 @@ class Measurements:
         if not chosen:
             return {}
         everybody = np.unique(np.concatenate([users for _, users, _ in chosen]))
-        kept = self.sample(everybody, most, "users kept")
+        kept = self.sample(everybody, most, purposes.USERS_KEPT)
         columns: dict[str, list[npt.NDArray[Any]]] = {}
         for (stage, on, ranking), users, metrics in chosen:
             own = np.isin(users, kept)

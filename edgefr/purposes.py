@@ -28,7 +28,7 @@ BLOCKS = "blocks/split"
 DEMO_ITEMS, DEMO_USERS, DEMO_TASTES = "demo/items", "demo/users", "demo/tastes"
 DEMO_DRAWS, DEMO_ATTEMPTS, DEMO_WORDS = "demo/draws", "demo/attempts", "demo/words"
 RANDOM_REFERENCE = "random reference"
-BOOTSTRAP = "bootstrap over users"
+BOOTSTRAP, USERS_KEPT = "bootstrap over users", "users kept"
 
 # The fleet.
 AVAILABILITY, AVAILABILITY_AT_START = "availability", "availability at start"

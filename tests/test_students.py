@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from cloud.encode import encode
+from cloud.pooling import POOLINGS
 from cloud.settings import EncodeSettings
 from edgefr.experiment import Experiment
 from edgefr.sections import StudentSection
@@ -54,7 +55,7 @@ def test_a_student_is_distilled_mapped_and_shippable(tmp_path: Path, monkeypatch
     again = students_of(worlds.student(), TEXTS, wanted, HOW, 0, tmp_path / "students")
     assert again == made
     forms = stage_encoders(
-        Staging(tmp_path / "stage"), {"": worlds.student(), **made}, Reading("mean", 16, None, TEXTS)
+        Staging(tmp_path / "stage"), {"": worlds.student(), **made}, Reading(POOLINGS["mean"], 16, None, TEXTS)
     )
     assert forms["1x24-f32"].record.width == worlds.WIDTH
     assert forms["1x24-f32"].cosine == pytest.approx(cosine(mapped[:32], whole[:32]).mean(), abs=0.02)

@@ -201,7 +201,8 @@ def _run(asked: Asked, by_hand: list[str], to: Common) -> None:
         for note in page.notes:
             console.print(f"- {note}", style="dim", markup=False)
     for line in by_hand:
-        console.print(f"set by hand: {line}", markup=False)
+        key, _, value = line.partition("=")
+        console.print(f"set by hand: {key} = {value}", markup=False)
     for path in found.files:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
     for line in found.warnings:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -68,33 +69,22 @@ def test_devices_lists_every_class_in_80_columns(cli: Cli) -> None:
 def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli) -> None:
     import torch
 
-    from edgefr.methods import method
-    from edgefr.methods.given import Given
-    from export.batches import One
+    from edgefr.engine.scoring import ModelScorer
+    from edgefr.trained import open_model
 
     run = transfr.run
-    names = json.loads((run.path / "checkpoint" / "names.json").read_text())
     folder = run.path / "bundles" / "laptop_x86"
     user = json.loads((folder / "private" / "users.json").read_text())["users"][0]
-    tensors, number = run.read_tensors("model"), names["users"].index(user)
-    row = method("transfr")
-    program = row.program(
-        row.settings.model_validate(run.experiment.model), Given(len(names["items"]), 1, tensors["frozen.text"])
-    )
-    mine = {n.removeprefix("shared."): v for n, v in tensors.items() if n.startswith("shared.")}
-    mine |= {n.removeprefix("private."): v[number] for n, v in tensors.items() if n.startswith("private.")}
-    every = torch.arange(len(names["items"]))
-    batch = One(every, every, every, every)
-    vectors = program.vectors(mine, batch)
-    scores = program.score(mine, batch, vectors, program.user(mine, batch, None, vectors))
-    own = slice(*tensors["train.offsets"][number : number + 2].tolist())
-    scores[tensors["train.values"][own].long()] = -torch.inf
+    model = open_model(run).model
+    number = model.names.users.index(user)
+    scores = torch.from_numpy(ModelScorer.of(model, torch.device("cpu"))(np.array([number]), None))[0].clone()
+    scores[torch.from_numpy(model.own[number]).long()] = -torch.inf
     best = scores.topk(3)
     code, out, err = cli("recommend", folder, "--user", user, "--k", "3")
     assert (code, err) == (0, "")
     shown = re.findall(r"│ +(\d) │ (i\d+) │ .*? │ +(-?[\d.]+) │", out)
-    assert [item for _, item, _ in shown] == [names["items"][i] for i in best.indices.tolist()]
-    assert [float(score) for _, _, score in shown] == pytest.approx(best.values.tolist(), abs=2e-4)
+    assert [item for _, item, _ in shown] == [model.names.items[i] for i in best.indices.tolist()]
+    assert [float(score) for _, _, score in shown] == pytest.approx(best.values.tolist(), rel=5e-4)  # items in f16
     without = cli("recommend", folder, "--user", user, "--k", "3", "--exclude", shown[0][1])[1]
     assert shown[0][1] not in without
     assert shown[1][1] in without

@@ -65,7 +65,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
 
 def test_every_method_of_the_table_has_a_variant() -> None:
     named = [name for name, _ in (*VARIANTS.values(), *sessions.VARIANTS.values())]
-    assert {METHODS[name].folder for name in named} == {row.folder for row in METHODS.values()}
+    assert {METHODS[name].build for name in named} == {row.build for row in METHODS.values()}
     reading = {name for name, row in METHODS.items() if row.reads == "sessions"}
     assert {name for name, _ in sessions.VARIANTS.values()} == reading
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cloud.pooling import POOLINGS
 from edge.bundle import open_bundle
 from export.encoders import Reading, encoder_of, stage_encoders
 from export.folder import MIN_ORT
@@ -103,7 +104,7 @@ print(json.dumps({"onnxruntime": onnxruntime.__version__, "vectors": vectors}))
 
 def test_every_form_of_an_encoder_reads_the_same_on_the_oldest_runtime(oldest: Path, tmp_path: Path) -> None:
     stage, texts = Staging(tmp_path), worlds.titles()[:8]
-    how = Reading("mean", 16, None, worlds.titles())
+    how = Reading(POOLINGS["mean"], 16, None, worlds.titles())
     records = [form.record for form in stage_encoders(stage, {"": worlds.student()}, how).values()]
     told = json.dumps([record.model_dump(mode="json") for record in records])
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONHOME"} | {"PYTHONPATH": str(ROOT)}

@@ -43,6 +43,8 @@ CONSTANTS = {
         "DEMO_ATTEMPTS": "demo/attempts",
         "DEMO_WORDS": "demo/words",
         "RANDOM_REFERENCE": "random reference",
+        "BOOTSTRAP": "bootstrap over users",
+        "USERS_KEPT": "users kept",
         "AVAILABILITY": "availability",
         "AVAILABILITY_AT_START": "availability at start",
         "CHARGING_HOUR": "charging hour",

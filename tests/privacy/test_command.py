@@ -101,7 +101,7 @@ def test_a_grid_costs_more():
         (["--sigma", "4", "--clip", "0"], "clip: it should be greater than 0; got 0.0"),
         (["--sigma", "4", "--clip", "nan"], "clip: it should be"),
         (["--sigma", "4", "--mechanism", "gausian"], "mechanism: unknown mechanism 'gausian'; did you mean 'gaussian'"),
-        (["--sigma", "4", "--trust", "nobody"], "trust: it should be 'local' or 'central'"),
+        (["--sigma", "4", "--trust", "nobody"], "trust: unknown trust 'nobody' (known: central, local)"),
         (["--sigma", "4", "--sampling", "poison"], "unknown sampling 'poison'; did you mean 'poisson'"),
         (["--sigma", "4", "--sampling", "poisson", "--trust", "local"], "amplifies nothing under local trust"),
         (

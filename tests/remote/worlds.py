@@ -54,6 +54,7 @@ FEDMF |= {"model.item_lr": 2.0, "privacy.trust": "local", "privacy.clip": 1.0, "
 NOISE = {"privacy.trust": "central", "privacy.mechanism": "laplace", "privacy.sigma": 0.2}  # on top of FEDMF's clip
 TRANSFR = {
     "method": "transfr",
+    "fidelity": "paper",
     "clients_per_round": 1.0,
     "local_epochs": 3,
     "model.adapter": "[16, 8]",

@@ -57,7 +57,7 @@ def found(**by_row: dict[int, dict]) -> Found:
 def test_every_row_is_a_valid_experiment(row, fidelity):
     made = Ask(fidelity, [0]).cell("xing", row).experiment(3)
     assert (made.data, made.seed, made.rounds) == ("xing", 3, 40)
-    assert made.fidelity == ("paper" if row in BASELINES else fidelity), "of a baseline there is no released code"
+    assert made.fidelity == ("ours" if row in BASELINES else fidelity), "of a baseline there is no released code"
     assert made.local_epochs == (1 if row in ("fedrap", "gpfedrec") else 4)
     assert made.protocol.stream == {"released": "cyclic", "paper": "one-pass"}[fidelity]
     assert made.evaluation.k == [10]
