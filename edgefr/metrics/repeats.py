@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,6 @@ import numpy.typing as npt
 from edge.ragged import Ragged
 from edgefr.data.sessions import Sessions
 from edgefr.data.split import Split, Which
-from edgefr.metrics.ranking import Ranking
 from edgefr.metrics.references import holds
 
 Ints = npt.NDArray[np.int64]
@@ -71,27 +69,6 @@ def repeats(split: Split, sessions: Sessions, which: Which) -> Repeats:
     again = (each.values == target[each.rows, 0]) & (np.arange(len(each.values)) < each.offsets[1:][each.rows] - 1)
     session = np.bincount(each.rows[again], minlength=len(users)) > 0
     return Repeats(users, holds(split.train, users, target, split)[:, 0], session)
-
-
-def apart(ranking: Ranking, of: Repeats, ks: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Return metrics on targets that were seen and on new ones: {"seen": {"users": n, "HR@10": ...}, "new": ...}.
-
-    Users are those of the ranking; a metric of nobody is NaN. Raises `ValueError` for a user that `of` does not know.
-
-    >>> of = Repeats(np.array([3, 5]), np.array([True, False]), np.array([False, False]))
-    >>> found = apart(Ranking(np.array([3, 5]), np.array([1, 30])), of, [10])
-    >>> found["seen"]["HR@10"], found["new"]["HR@10"], found["new"]["users"]
-    (1.0, 0.0, 1)
-    """
-    at = np.searchsorted(of.users, ranking.users)
-    if (at >= len(of.users)).any() or (of.users[at] != ranking.users).any():
-        raise ValueError("a user of the ranking has no held-out item")
-    values, seen = ranking.per_user(ks), of.seen[at]
-    groups = {"seen": seen, "new": ~seen}
-    return {
-        group: {"users": int(some.sum()), **{name: _mean(found[some]) for name, found in values.items()}}
-        for group, some in groups.items()
-    }
 
 
 def _mean(values: npt.NDArray[np.float64]) -> float:

@@ -62,10 +62,17 @@ class Learning:
     @property
     def helped(self) -> bool:
         """Say whether the stage is better than everything that needs no learning, by more than chance."""
-        return all(other.beaten for other in self.against)
+        return bool(self.against) and all(other.beaten for other in self.against)
+
+    @property
+    def known(self) -> bool:
+        """Say whether anything can be said: it was compared, and enough users were asked for an interval."""
+        return any(np.isfinite(other.low) for other in self.against)
 
     def __str__(self) -> str:
         what = f"{self.metric} {self.value:.4f} ({RANKINGS[self.ranking]}, {self.users:,} users)"
+        if not self.known:
+            return f"{self.stage}: whether learning helped cannot be said of so few: {what}"
         if self.helped:
             best = max(self.against, key=lambda other: other.value)
             return f"{self.stage}: learning helped: {what}, {best} over {best.said}, the best without learning"
@@ -94,7 +101,8 @@ def _differences(other: Against) -> dict[str, float | None]:
 def learning(measured: Measurements, stage: str, names: Sequence[str], on: Sequence[str]) -> Learning | None:
     """Compare a learned stage with everything named, on the held-out items of `on` (blocks: averaged over them).
 
-    Full ranking decides where users were ranked against the whole catalogue. Returns None where nobody was asked.
+    Full ranking decides where users were ranked against the whole catalogue. Returns None where
+    nobody was asked, or there is nothing to compare with.
     """
     ranking = "full" if (stage, on[-1], "full") in measured.users else "sampled"
     found = [measured.users[stage, name, ranking] for name in on]
@@ -102,6 +110,8 @@ def learning(measured: Measurements, stage: str, names: Sequence[str], on: Seque
         return None
     metric = next(name for name in found[0][1] if name.startswith("NDCG"))
     others = [n for n in names if all((n, name, ranking) in measured.users for name in on)]
+    if not others:
+        return None
     values = [np.stack([measured.users[n, name, ranking][1][metric] for n in others], axis=1) for name in on]
     parts = [(u, of[metric][:, None] - other) for (u, of), other in zip(found, values, strict=True)]
     generator = keyed.generator(measured.seed, purposes.BOOTSTRAP)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from edge.ragged import Ragged
 from edgefr.data import load
 from edgefr.data.sessions import SessionsProtocol
-from edgefr.metrics import Ranking, evaluate, references
-from edgefr.metrics.repeats import Repeats, apart, had, repeats
+from edgefr.metrics import evaluate, references
+from edgefr.metrics.repeats import had, repeats
 from tests.data.tables import dataset
 
 SESSIONS = [
@@ -141,19 +141,6 @@ def test_ties_fall_by_chance_but_always_alike(made):
     assert (np.floor(one(users, None)) == references.popularity(split)(users, None)).all()
     some = one(users, np.array([[1, 4], [0, 5]], np.int32))
     assert (some[0] == one(users, None)[0, [1, 4]]).all()
-
-
-def test_metrics_apart():
-    of = Repeats(np.array([2, 4, 7]), np.array([True, False, False]), np.array([False, True, False]))
-    found = apart(Ranking(np.array([7, 2]), np.array([3, 1])), of, [10])
-    assert found["seen"] == {"users": 1, "HR@10": 1.0, "NDCG@10": 1.0, "Recall@10": 1.0}
-    assert found["new"] == {"users": 1, "HR@10": 1.0, "NDCG@10": 0.5, "Recall@10": 1.0}
-    nobody = apart(Ranking(np.array([4]), np.array([11])), of, [10])
-    assert nobody["seen"]["HR@10"] == 0
-    assert (nobody["new"]["users"], np.isnan(nobody["new"]["HR@10"])) == (0, True)
-    for stranger in (3, 9):
-        with pytest.raises(ValueError, match="has no held-out item"):
-            apart(Ranking(np.array([stranger]), np.array([1])), of, [10])
 
 
 def test_holds_at_the_edges(made):

@@ -48,6 +48,19 @@ def test_it_did_not_help_where_one_is_as_good(better, level):
     assert str(found).endswith(f"against {'the same model ' if name == UNLEARNED else ''}{name}")
 
 
+def test_of_few_users_and_beside_nothing_it_is_not_said():
+    found = measured(model=0.5, chance=0.0)
+    for name in ("model", "chance"):
+        users, metrics = found.users[name, "main", "full"]
+        found.users[name, "main", "full"] = users[:9], {metric: values[:9] for metric, values in metrics.items()}
+    few = learning(found, "model", ["chance"], ["main"])
+    assert not few.helped
+    assert "cannot be said of so few" in str(few)
+    assert "nan" not in str(few)
+    assert learning(found, "model", [], ["main"]) is None
+    assert few.record()["against"]["chance"]["low"] is None
+
+
 def test_a_model_that_learned_nothing_ties_with_itself():
     found = measured(model=0.5)
     found.users[UNLEARNED, "main", "full"] = found.users["model", "main", "full"]
