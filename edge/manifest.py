@@ -6,7 +6,7 @@ Owns the two schemas and the canonical form of the manifest. Does not own readin
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -15,10 +15,11 @@ from edge.records import MANIFEST as MANIFEST  # the names that no listed file m
 from edge.records import SIGNATURE as SIGNATURE
 from edge.records import Inside, Moment, Plain, Record
 
-SCHEMA: Literal["edgefr.bundle/2"] = "edgefr.bundle/2"
+SCHEMA: Literal["edgefr.bundle/3"] = "edgefr.bundle/3"
 
 Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private", "step"]
 TableType = Literal["i8", "f16", "f32", "i32"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class File(Record):
@@ -42,10 +43,31 @@ class Sizes(Record):
     memory_mb: float = Field(ge=0, description="estimated memory of a process that holds all of it, MB")
 
 
+class Promise(Record):
+    """This is what a run promises of each client's data, which a device compares with its own policy.
+
+    It is a claim of whoever signed the bundle: a device works out for itself what its releases cost.
+    """
+
+    trust: Literal["local", "central"] = Field(description="local: noise on each device; central: once, on the sum")
+    mechanism: Annotated[Plain, Field(max_length=100)] = Field(description="whose noise it is, by its name")
+    adjacency: Literal["replace-one", "zero-out"] = Field(
+        description="replace-one: other data in place of a client's; zero-out: zeros in place of its update"
+    )
+    norm: Literal["l1", "l2"] = Field(description="norm in which updates are clipped")
+    clip: Positive = Field(description="longest update of one client in one round, in that norm")
+    multiplier: Positive = Field(description="scale of the noise over the sensitivity of one release")
+    steps: int = Field(ge=0, lt=1 << 63, description="that sensitivity in steps of the grid; 0: nobody asks")
+    epsilon: Positive = Field(description="of a client that takes part in all rounds")
+    delta: float = Field(gt=0, lt=1, description="delta of (epsilon, delta)")
+    rounds: int = Field(ge=1, lt=1 << 31, description="rounds that epsilon counts")
+    cohort: int = Field(ge=1, lt=1 << 63, description="least number of clients whose sum is opened; 1 if each is seen")
+
+
 class Manifest(Record):
     """This is `manifest.json`. `bundle_id` is the digest of everything else in it, so one id names one content."""
 
-    schema_: Literal["edgefr.bundle/2"] = Field(alias="schema", description="format of this file")
+    schema_: Literal["edgefr.bundle/3"] = Field(alias="schema", description="format of this file")
     bundle_id: str = Field(pattern="^[0-9a-f]{64}$", description="sha256 of this manifest with an empty bundle_id")
     serial: int = Field(ge=0, description="grows with every release: created, in seconds since 1970")
     created: Plain = Field(description="when the run was made, ISO 8601")
@@ -55,6 +77,7 @@ class Manifest(Record):
     variant: Plain = Field(description="what the class's memory allows: item-vector type and encoder type")
     onnx: Onnx
     model: Sizes
+    privacy: Promise | None = Field(description="what is promised of each client's data; null: nothing")
     item_count: int = Field(ge=1, description="items of the catalogue")
     ids_file: Inside = Field(description="file with the items' ids and titles")
     provenance: dict[str, JsonValue] = Field(description="where it comes from: run, data, protocol, privacy, ...")

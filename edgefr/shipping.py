@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from edge.manifest import Promise
 from edgefr.data import bare_name
+from edgefr.engine.aggregate import released_values
 from edgefr.experiment import Experiment, check_shippable
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
@@ -16,7 +18,9 @@ from edgefr.prepare import Progress
 from edgefr.run import Run
 from edgefr.sections import ExportSection
 from privacy.mechanism import law_of
-from privacy.plan import plan
+from privacy.plan import Plan, plan
+from privacy.settings import PrivacySettings
+from privacy.trust import TRUSTS
 
 Ints = npt.NDArray[np.int64]
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from export.encoders import TextEncoders
     from export.learning import LearningSpec
     from export.model import TrainedModel
+    from export.program import LocalProgram
     from export.variants import ClassLimits, Rules
 
 
@@ -50,10 +55,11 @@ def export_run(
     users = saved.learners
     model = of_users(saved.model, users)
     fleet = Fleet(load_fleet(run.path / "devices.yaml"), saved.activity, experiment.seed)
-    facts = {"experiment": experiment.name, "data": bare_name(experiment.data), "seed": experiment.seed}
+    facts: dict[str, Any] = {"experiment": experiment.name, "data": bare_name(experiment.data)}
     facts["pool"] = len(model.offered)
     if experiment.privacy.examples is not None:
         facts["learning"] = ONLY_RECOMMENDS
+    promise = promise_of(plan_of(experiment, model.program, len(users)), experiment.privacy)
     learning, why = learning_of(experiment, len(users)), unlearnable(model.program)
     if why is not None:
         learning, facts["learning"] = None, f"none: {why}"
@@ -64,12 +70,45 @@ def export_run(
             {name: limits_of(fleet.spec, name) for name in fleet.classes},
             {name: np.flatnonzero(fleet.device_of[users] == n).tolist() for n, name in enumerate(fleet.classes)},
         ),
-        Provenance(saved.created, facts, experiment.seed, expires_days),
+        Provenance(saved.created, facts, experiment.seed, expires_days, promise),
         text=encoders_of(run, model, progress),
         learning=learning,
         rules=rules_of(experiment.export),
         footprints=Footprints(run.path / "footprints.json"),
         progress=progress,
+    )
+
+
+def plan_of(experiment: Experiment, program: LocalProgram, clients: int) -> Plan:
+    """Return what the privacy settings of a run of `clients` meant for it, as it was planned before round 1."""
+    e = experiment
+    values = released_values(program, e.privacy.project)
+    rounds, cohort = max(e.total_rounds, 1), e.cohort_size(clients)
+    return plan(e.privacy, rounds, cohort, clients, e.aggregation.weights, values, prototypes=e.prototypes)
+
+
+def promise_of(resolved: Plan, settings: PrivacySettings) -> Promise | None:
+    """Return what a plan promises of each client's data, as a bundle says it; None where that is nothing.
+
+    >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0)
+    >>> promise_of(plan(settings, 40, 94, 943), settings).adjacency
+    'replace-one'
+    """
+    if not resolved.guarantees or resolved.clip is None:
+        return None
+    event, seen = resolved.event, TRUSTS[settings.trust].sees_uploads
+    return Promise(
+        trust="local" if seen else "central",
+        mechanism=event.mechanism,
+        adjacency=resolved.adjacency,
+        norm=resolved.norm,
+        clip=resolved.clip,
+        multiplier=event.multiplier,
+        steps=event.steps,
+        epsilon=resolved.promised.epsilon,
+        delta=settings.delta,
+        rounds=resolved.rounds,
+        cohort=1 if seen else resolved.at_least,
     )
 
 

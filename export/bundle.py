@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edge.admission import ALWAYS
 from edge.bundle import open_bundle
+from edge.manifest import Promise
 from edge.recommender import Recommender
 from export.candidates import candidates
 from export.clients import Users, check
@@ -53,13 +54,14 @@ class Provenance:
     `created` (ISO 8601) belongs to the run, so exporting it again gives the same bundle_id.
 
     `facts` are plain JSON. `seed` makes the private tensors a new device starts from. Devices refuse the bundles
-    `expires_days` after `created` (None: never).
+    `expires_days` after `created` (None: never). `promise`: what is promised of a client's data (None: nothing).
     """
 
     created: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     expires_days: int | None = None
+    promise: Promise | None = None
 
     @property
     def serial(self) -> int:
@@ -147,8 +149,9 @@ def _kit(
         tell("tracing and rehearsing the training steps")
     taught = None if learning is None else stage_learning(stage, program, learning)
     items = len(names.items)
-    facts = dict(origin.facts)
-    return Kit(program, everyone, stage, tables, forms, items, origin.created, serial, facts, expires, taught), whole
+    facts, promise = dict(origin.facts), origin.promise
+    kit = Kit(program, everyone, stage, tables, forms, items, origin.created, serial, facts, expires, taught, promise)
+    return kit, whole
 
 
 def _texts(model: TrainedModel) -> Sequence[str]:

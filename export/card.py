@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import json
 
-from edge.manifest import Config, Manifest, Sizes
+from edge.manifest import Config, Manifest, Promise, Sizes
 
 VECTORS = {"f32": "float32", "f16": "float16", "i8": "int8 with one scale per item", "i32": "token numbers"}
+
+WHERE = {
+    "local": "added by each device to what it sends (local trust): the server, and whoever reads along, sees no more.",
+    "central": "added once, to a round's sum of at least {cohort} clients (central trust): it hides a client from who "
+    "sees the sums, not from the server, which is trusted to add it and to look at nothing else.",
+}
+WORLDS = {
+    "replace-one": "nobody can tell well whether a client's data were others altogether.",
+    "zero-out": "nobody can tell well whether a client's update was there, or zeros in its place.",
+}
 
 
 def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | None) -> str:
@@ -33,6 +43,9 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         f"starts from `{config.init}`, learns on its own data and keeps the result. Do not publish the "
         "folder if the users are real.",
         "",
+        "## Privacy",
+        *_privacy(manifest.privacy),
+        "",
         "## Checks",
         "`manifest.json` has the size and sha256 of every file. That finds damage; who made it says the signature in "
         "`manifest.sig.json`, where there is one.",
@@ -43,6 +56,22 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _privacy(promise: Promise | None) -> list[str]:
+    """Say what is promised of each client's data, or that nothing is."""
+    if promise is None:
+        return ["Nothing is promised of a client's data: the run does not both clip what a client sends and add noise."]
+    p, norm = promise, promise.norm.upper()
+    noised = f"{p.mechanism} noise of {p.multiplier:.6g} times what one client can change"
+    return [
+        f"- Promised (epsilon, delta): ({p.epsilon:.6g}, {p.delta:g}), for a client that takes part in all "
+        f"{p.rounds:,} rounds. Every further round costs more.",
+        f"- Clip: what a client sends in a round is at most {p.clip:.6g} long ({norm} norm, all tensors together).",
+        f"- Noise: {noised}, {WHERE[p.trust].format(cohort=f'{p.cohort:,}')}",
+        f"- Adjacency {p.adjacency}: {WORLDS[p.adjacency]}",
+        "- So says whoever signed the bundle. A device clips, adds its own noise and counts with its own code.",
+    ]
 
 
 def _until(manifest: Manifest) -> str:

@@ -19,6 +19,7 @@ from edge.manifest import (
     File,
     Manifest,
     Onnx,
+    Promise,
     Sizes,
     Table,
     TableType,
@@ -57,6 +58,7 @@ class Kit:
     provenance: dict[str, Any]
     expires: str | None = None
     learning: Learning | None = None
+    promise: Promise | None = None
 
     def paths(self, variant: Variant) -> list[str]:
         """Return the staged files of a variant."""
@@ -155,6 +157,7 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
             users=len(plan.users),
             memory_mb=round(plan.memory_mb, 3),
         ),
+        privacy=kit.promise,
         item_count=kit.items,
         ids_file=IDS,
         provenance=kit.provenance,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edge.bundle import Bundle
-from edge.manifest import SIGNATURE, File
+from edge.manifest import SIGNATURE, File, Promise
 from edge.signature import parse
 from edgefr.report.layout import Sheet
 
@@ -42,6 +42,22 @@ def signature_of(bundle: Bundle) -> str:
     return "none" if claimed is None else f"says it is by {claimed}; not checked, give --key"
 
 
+def promise_of(promise: Promise | None) -> str:
+    """Say what a bundle promises of each client's data.
+
+    >>> promise_of(None)
+    'nothing is promised'
+    """
+    if promise is None:
+        return "nothing is promised"
+    p = promise
+    return (
+        f"epsilon {p.epsilon:.4g} at delta {p.delta:g} after {p.rounds:,} rounds; {p.trust} trust, {p.adjacency}; "
+        f"{p.mechanism}, {p.norm.upper()} clip {p.clip:.4g}, noise {p.multiplier:.4g} of the sensitivity, "
+        f"sums of at least {p.cohort:,}"
+    )
+
+
 def size_of(bundle: Bundle) -> str:
     """Return the number of files and MB (10^6 bytes)."""
     files = bundle.manifest.files
@@ -73,6 +89,7 @@ def _facts(bundle: Bundle) -> list[dict[str, str]]:
         f"{sizes.encoder_parameters:,} of the encoder",
         "simulated users": f"{sizes.users:,}",
     }
+    facts["privacy"] = promise_of(m.privacy)
     facts |= dict(_leaves("from", m.provenance))
     return [{"field": name, "value": value} for name, value in facts.items()]
 

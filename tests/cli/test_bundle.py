@@ -202,7 +202,7 @@ def test_what_is_wrong_is_one_line(bundle: Path, keys: Path, cli: Cli, tmp_path:
         (["verify", tmp_path], "has no manifest.json"),
         (["verify", tmp_path / "noise.zip"], "is not a plain zip"),
         (["verify", tmp_path / "odd.zip"], "is not a plain relative path inside the bundle"),
-        (["verify", newer], "another schema, edgefr.bundle/9; this edgefr reads edgefr.bundle/2; update edgefr"),
+        (["verify", newer], "another schema, edgefr.bundle/9; this edgefr reads edgefr.bundle/3; update edgefr"),
         (["verify", bundle, "--newest", "1795255201"], "older than one before it"),
         (["verify", bundle, "--key", tmp_path / "nokey"], "cannot read key"),
         (["verify", bundle, "--newest", "-1"], "greater than or equal to 0"),
