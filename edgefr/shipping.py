@@ -25,6 +25,7 @@ from privacy.trust import TRUSTS
 Ints = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
+    from edgefr.trained import Saved
     from export.encoders import TextEncoders
     from export.learning import LearningSpec
     from export.model import TrainedModel
@@ -54,7 +55,7 @@ def export_run(
     experiment, saved = run.experiment, open_model(run)
     users = saved.learners
     model = of_users(saved.model, users)
-    fleet = Fleet(load_fleet(run.path / "devices.yaml"), saved.activity, experiment.seed)
+    fleet = fleet_of(run, saved)
     facts: dict[str, Any] = {"experiment": experiment.name, "data": bare_name(experiment.data)}
     facts["pool"] = len(model.offered)
     if experiment.privacy.examples is not None:
@@ -77,6 +78,24 @@ def export_run(
         footprints=Footprints(run.path / "footprints.json"),
         progress=progress,
     )
+
+
+def fleet_of(run: Run, saved: Saved) -> Fleet:
+    """Return the fleet of a finished run, each of its users on the device that it had there."""
+    return Fleet(load_fleet(run.path / "devices.yaml"), saved.activity, run.experiment.seed)
+
+
+def users_of_class(run: Run, bundle_class: str) -> dict[int, str]:
+    """Return the names of the users who learned on devices of a class, by their number in the run.
+
+    Bundles do not say it: who is in a run is the run's own. Nobody has a device of a class that the fleet lacks.
+    """
+    from edgefr.trained import open_model
+
+    saved = open_model(run)
+    fleet, names = fleet_of(run, saved), saved.model.names.users
+    devices = fleet.device_of[saved.learners]
+    return {int(u): names[u] for u, n in zip(saved.learners, devices, strict=True) if fleet.classes[n] == bundle_class}
 
 
 def plan_of(experiment: Experiment, program: LocalProgram, clients: int) -> Plan:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from edge.bundle import Bundle
-from edge.clients import Clients as Users
+from edge.clients import read_tensors
 from edge.delta import Delta, write_delta
 from edge.learning import Learning
 from edge.tables import open_table
@@ -49,18 +49,15 @@ class Origin:
     tables: dict[str, Floats]
 
     @classmethod
-    def of(cls, bundle: Bundle) -> Origin:
-        """Read it from a bundle. Raises `InputError` for one that only recommends."""
+    def of(cls, bundle: Bundle, users: dict[int, str]) -> Origin:
+        """Read it from a bundle, for these users of its run. Raises `InputError` for one that only recommends."""
         learning = bundle.config.learning
         if learning is None:
             raise InputError(f"the devices of {bundle.root} cannot learn: it was exported without step graphs")
-        users = Users(bundle)
         trained = {t.name for t in learning.tensors if t.place == "shared" and t.kind == "rows"}
         tables = {t.name: open_table(bundle, t).rows(slice(None)) for t in bundle.config.tables if t.name in trained}
-        numbers = {users.client(place): user for place, user in enumerate(users.ids)}
-        return cls(
-            bundle.manifest.bundle_id, learning, numbers, bundle.manifest.item_count, users.shared(), dict(tables)
-        )
+        shared, items = read_tensors(bundle, bundle.config.shared), bundle.manifest.item_count
+        return cls(bundle.manifest.bundle_id, learning, users, items, shared, dict(tables))
 
     def check(self, shared: Mapping[str, torch.Tensor]) -> None:
         """Check that a run's shared tensors are those of the bundle, value for value.

@@ -22,6 +22,7 @@ from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.remote.training import plan_of, training_of
 from edgefr.run import LEDGER, Run
+from edgefr.shipping import users_of_class
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
 
@@ -107,7 +108,7 @@ def origin_of(run: Run, bundle_class: str) -> Origin:
         raise InputError(f"{run.path} has no bundles; make some with `edgefr export --run {run.path} --out {folder}`")
     if bundle_class not in classes:
         raise unknown("device class", bundle_class, classes)
-    origin = Origin.of(open_bundle(folder / bundle_class))
+    origin = Origin.of(open_bundle(folder / bundle_class), users_of_class(run, bundle_class))
     if not origin.users:
         raise InputError(f"no user of {run.path} has a device of class {bundle_class}; choose another --bundle-class")
     return origin

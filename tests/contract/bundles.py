@@ -36,6 +36,10 @@ def user(client: int) -> str:
     return f"u{client}"
 
 
+USERS = {client: user(client) for client in range(CLIENTS)}
+"""Whom a server knows their devices by."""
+
+
 def fresh() -> Path:
     """A temporary folder that goes away with the process."""
     path = Path(tempfile.mkdtemp(prefix="device-"))

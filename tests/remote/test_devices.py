@@ -175,7 +175,7 @@ def test_join_says_what_is_wrong_in_one_line(twins: Twins, tmp_path: Path) -> No
 def test_a_shards_releases_sum_as_the_simulators_updates(variant: str, each: bool, tmp_path: Path) -> None:
     clients, train, local = np.array([0, 7, 20]), interactions(), program(variant)
     shared, private = local.init_shared(bundles.SEED), local.init_private(bundles.SEED, torch.from_numpy(clients))
-    origin = Origin.of(open_bundle(bundles.bundle(variant)))
+    origin = Origin.of(open_bundle(bundles.bundle(variant)), bundles.USERS)
     uploads = []
     for client in clients.tolist():
         device = Device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
@@ -196,7 +196,7 @@ def test_a_shards_releases_sum_as_the_simulators_updates(variant: str, each: boo
 
 
 def test_a_device_that_had_diverged_counts_as_a_dropped_client() -> None:
-    learning = Origin.of(open_bundle(bundles.bundle("fedmf"))).learning
+    learning = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS).learning
     rows = {"item": (np.array([2, 4]), np.ones((2, 8), np.float32))}
     none = {"item": (np.empty(0, np.int64), np.empty((0, 8), np.float32))}
     sound = ClientUpdate("0" * 64, 2, np.zeros(0, np.float32), rows, examples=5, steps=1, planned=1)
@@ -211,7 +211,7 @@ def test_a_device_that_had_diverged_counts_as_a_dropped_client() -> None:
 
 
 def test_the_crew_takes_no_work_that_belongs_on_devices() -> None:
-    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     backend = Devices(RoundBroker(origin.bundle, origin.learning, [], origin.items), origin, 0.1)
     with pytest.raises(ValueError, match="stays on the devices"):
         backend.updates(work(program("fedmf")), {}, {}, [])

@@ -158,7 +158,7 @@ def test_a_run_whose_ledger_is_lost_or_of_another_is_refused(tmp_path: Path) -> 
 
 
 def test_who_rests_is_told_so_and_its_release_is_not_taken() -> None:
-    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     broker = RoundBroker(origin.bundle, origin.learning, ["a", "b"], origin.items)
     with listening(broker, Access()) as server:
         device = Server(server.url)

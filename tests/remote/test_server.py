@@ -73,7 +73,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def opened(access: Access):  # type: ignore[no-untyped-def]
-    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
     broker.open(NUMBER, b"", [USER, bundles.user(0)])
 
@@ -175,7 +175,7 @@ def test_size_weights_are_bounded_by_the_catalogue(tmp_path: Path) -> None:
     folder = bundles.bundle("fedmf", weights="size")
     device = Device(folder, tmp_path, user=USER)
     release = device.learn(interactions()[CLIENT])
-    origin = Origin.of(open_bundle(folder))
+    origin = Origin.of(open_bundle(folder), bundles.USERS)
     broker = RoundBroker(origin.bundle, origin.learning, [USER], origin.items)
     broker.open(NUMBER, b"", [USER])
     for count in (0, origin.items + 1, None):
@@ -236,7 +236,7 @@ def test_a_task_is_held_until_its_round_opens_and_no_longer_than_the_poll(
 
 
 def test_what_devices_are_sent_takes_them_to_the_servers_tensors(tmp_path: Path) -> None:
-    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     shared = program("fedmf").init_shared(bundles.SEED)
     origin.check(shared)
     assert origin.update(origin.learning.round, shared) == b""
@@ -302,7 +302,7 @@ def test_a_device_is_not_fooled_by_a_server(answer: bytes, words: str, asked: in
 
 
 def test_an_update_of_another_bundle_changes_nothing(tmp_path: Path) -> None:
-    origin = Origin.of(open_bundle(bundles.bundle("fedmf")))
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     path = write_delta(tmp_path / "other.safetensors", Delta("0" * 64, 1, 3))
     odd = Odd(b"HTTP/1.0 200 OK\r\nEdgefr-Round: 4\r\n\r\n" + path.read_bytes())
     device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
