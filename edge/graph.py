@@ -1,6 +1,8 @@
 """This runs one ONNX graph in onnxruntime: CPU, one thread, tensors by name."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.external import check_external
+from edge.limits import memory_bytes
+from edge.watch import LONGEST_S, WATCH, Stop, Stopped
 from privacy.errors import InputError
 
 THREADS = 1
+MEMORY = 2 << 30
+"""Bytes that all graphs of a process may take together, at most; half of the machine's memory where that is less."""
+
+LINE = 300  # characters of onnxruntime's complaint that are shown
 KINDS = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(int64)": np.dtype(np.int64),
@@ -31,25 +39,30 @@ class Graph:
         check_external(path, data)
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = THREADS
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what it complains of is in the one error that is raised
+        if bounded():
+            options.add_session_config_entry("session.use_env_allocators", "1")
         options.enable_mem_pattern = False  # from the second call on, onnxruntime 1.17 lets tensors overlap with it
         try:
             self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors have no common class of their own
-            reason = (str(error).splitlines() or ["?"])[0]
-            raise InputError(f"{path} does not load in onnxruntime {ort.__version__}: {reason}") from error
-        self.path = path
+            raise InputError(f"{path} does not load in onnxruntime {ort.__version__}: {_line(error)}") from error
+        self.path, self._options = path, ort.RunOptions
         self.inputs: dict[str, list[int | str]] = {i.name: i.shape for i in self._session.get_inputs()}
         self._types = {i.name: KINDS.get(i.type) for i in self._session.get_inputs()}
         self.outputs = [o.name for o in self._session.get_outputs()]
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """Return the graph's first output for these inputs; `InputError` naming an input of wrong shape or type."""
+        """Return the graph's first output for these inputs; `InputError` as `run_all`."""
         output: npt.NDArray[np.float32] = self.run_all(feeds)[self.outputs[0]]
         return output
 
-    def run_all(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Return all outputs by name; as `run`."""
+    def run_all(self, feeds: Mapping[str, npt.NDArray[Any]], stop: Stop | None = None) -> dict[str, npt.NDArray[Any]]:
+        """Return all outputs by name. `stop` is asked while the graph runs too, and ends it.
+
+        Raises `InputError` that names an input of wrong shape or type, for whatever onnxruntime complains of, and
+        `Stopped` for a run that was ended: by `stop`, or after `LONGEST_S` seconds.
+        """
         for name, shape in self.inputs.items():
             if name not in feeds:
                 raise InputError(f"{self.path} needs input {name}, which the bundle does not have; export again")
@@ -57,5 +70,37 @@ class Graph:
             same = [want if isinstance(want, int) else got for want, got in zip(shape, array.shape, strict=False)]
             if array.ndim != len(shape) or list(array.shape) != same or array.dtype != self._types[name]:
                 raise InputError(f"{self.path}: {name} is {array.dtype} {list(array.shape)} instead of {shape}")
-        results = self._session.run(None, {name: feeds[name] for name in self.inputs})
+        run = WATCH.begin(self._options(), stop)
+        try:
+            results = self._session.run(None, {name: feeds[name] for name in self.inputs}, run.options)
+        except Exception as error:  # onnxruntime's errors have no common class of their own
+            if run.reason is None:
+                raise InputError(f"{self.path} fails in onnxruntime: {_line(error)}; do not use this bundle") from error
+            limit = "its limit" if stop is not None else f"{LONGEST_S:g} s"
+            raise Stopped(f"{self.path} was ended: {run.reason} above {limit}", run.reason) from error
+        finally:
+            WATCH.end(run)
         return dict(zip(self.outputs, results, strict=True))
+
+
+@cache
+def bounded() -> bool:
+    """Give graphs one allocator for all, with an end; say whether this onnxruntime can.
+
+    What onnxruntime computes while it loads a graph is not taken from there: `edge.graph_check` bounds that.
+    """
+    import onnxruntime as ort
+
+    with suppress(Exception):  # onnxruntime's errors have no common class of their own
+        where = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+        most = min(MEMORY, memory_bytes() // 2)
+        how = ort.OrtArenaCfg({"max_mem": most, "arena_extend_strategy": 1})  # 1: as much as is asked for
+        ort.create_and_register_allocator(where, how)
+        return True
+    return False
+
+
+def _line(error: Exception) -> str:
+    """Return what onnxruntime says, in one line that a terminal can show."""
+    said = (str(error).splitlines() or ["?"])[0][:LINE]
+    return "".join(c if c.isprintable() else "?" for c in said)

@@ -1,6 +1,7 @@
 """Limits say how long and how large training may get.
 
-They are asked between steps, so that it ends in a consistent state.
+They are asked between steps and, by `edge.watch`, within them; a step that is ended leaves nothing behind, so that
+training ends in a consistent state.
 """
 
 from __future__ import annotations
@@ -57,3 +58,11 @@ def resident_mb() -> float:
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine, bytes; 4 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 4 << 30

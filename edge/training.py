@@ -7,7 +7,7 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,13 +21,12 @@ from edge.replay import Replay
 from edge.sampling import Sampler
 from edge.scorer import Rows, history_feeds
 from edge.steps import steps_of
+from edge.watch import Stop, Stopped
+from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-Stop = Callable[[], str | None]
-"""Asked between steps: why training should end now, or None."""
-
 CLIENT = np.zeros(1, np.int64)  # the device's own row in its sampler
 
 
@@ -120,7 +119,8 @@ def train(
 ) -> Trained:
     """Run phases from the tensors in `dense` (all that they read); nothing given is changed.
 
-    `graphs`: a loaded step graph by phase name. `stop` is asked before every step.
+    `graphs`: a loaded step graph by phase name. `stop` is asked before every step, and while one runs: a step that is
+    ended changes nothing. Raises `InputError` for graphs that give other than a step gives.
     """
     now = dict(dense)
     read = material.read(phases)
@@ -132,7 +132,11 @@ def train(
             reason = stop()
             if reason is not None:
                 break
-            loss = work.step(items, examples, number)
+            try:
+                loss = work.step(items, examples, number, stop)
+            except Stopped as ended:
+                reason = ended.reason
+                break
             taken += 1
         now |= work.dense()
         if reason is not None:
@@ -185,8 +189,8 @@ class _Phase:
             return {}
         return {f"{name}.{moment}": np.zeros(shape, np.float32) for moment in ("first", "second")}
 
-    def step(self, items: Ints, examples: Mapping[str, Array], number: int) -> float:
-        """Take the `number`-th step of the phase; its loss."""
+    def step(self, items: Ints, examples: Mapping[str, Array], number: int, stop: Stop) -> float:
+        """Take the `number`-th step of the phase; its loss. `stop` may end it, which changes nothing."""
         place = np.searchsorted(self.read, items)
         factor, epsilon = corrections(number, self.phase.beta_2)
         feeds = {**self.given, **self.state, **examples}
@@ -197,14 +201,25 @@ class _Phase:
                 feeds[name] = self.rows[table][place] if table in self.rows else self.tables[table](items)
         for moments in self.moments.values():
             feeds |= {name: moment[place] for name, moment in moments.items()}
-        out = self.graph.run_all(feeds)
+        out = self.graph.run_all(feeds, stop)
+        moved = [*self.state, *(n for t, moments in self.moments.items() for n in (f"items.{t}", *moments))]
+        after = {name: self._after(out, f"{name}.next", feeds[name].shape) for name in moved}
+        loss = float(self._after(out, "loss", (1,))[0])
         for name in self.state:
-            self.state[name] = out[f"{name}.next"]
+            self.state[name] = after[name]
         for table, moments in self.moments.items():
-            self.rows[table][place] = out[f"items.{table}.next"]
+            self.rows[table][place] = after[f"items.{table}"]
             for name, moment in moments.items():
-                moment[place] = out[f"{name}.next"]
-        return float(out["loss"][0])
+                moment[place] = after[name]
+        return loss
+
+    def _after(self, out: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
+        """Return an output of the step; `InputError` when it is not there, or not as what it takes the place of."""
+        found = out.get(name)
+        if found is None or found.shape != shape or found.dtype != np.float32:
+            got = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
+            raise InputError(f"{self.graph.path}: {name} is {got} instead of float32 {list(shape)}; export again")
+        return found
 
     def dense(self) -> dict[str, Floats]:
         """Return the phase's dense tensors as they are now."""
