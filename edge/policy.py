@@ -1,0 +1,240 @@
+"""A device decides for itself: its policy says what may leave it, whoever made the bundle.
+
+    policy.yaml, beside the device's state; every key may be left out:
+        epsilon: 4
+        least_noise: 0.5
+
+What a policy can promise: clip and noise are applied by the device's own code after a bundle's graphs have run, so
+whatever a hostile publisher's graph carries into an update is bounded by them, and by the limits here. What it cannot:
+under `trust: central` the noise is added elsewhere, and with `unprotected` nothing is bounded.
+
+Owns: the policy's keys, reading them, what a bundle's release must satisfy. Does not own: what was released so far
+(`edge.spending`), who signs (`edge.signature`), clip and noise (`edge.update`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edge.admission import reason
+from edge.manifest import Promise
+from privacy.errors import InputError, unknown
+from privacy.guarantee import Event
+
+NAME = "policy.yaml"
+MOST_BYTES = 1 << 16
+DEEPEST = 8
+NEAR = 1 + 1e-9
+"""Numbers that two programs computed from the same settings may differ by this factor."""
+REACH = {"replace-one": 2.0, "zero-out": 1.0}
+"""How far one client can move what is noised, in clips."""
+NOISED = {"local": "here", "central": "server"}
+
+
+class Terms(Protocol):
+    """This is what a policy reads of a bundle's settings of a release (`edge.learning.ReleaseRecord`)."""
+
+    @property
+    def clip(self) -> float | None: ...
+    @property
+    def norm(self) -> str: ...
+    @property
+    def noise(self) -> str | None: ...
+    @property
+    def scale(self) -> float: ...
+    @property
+    def step(self) -> float | None: ...
+    @property
+    def noised(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+
+
+class Policy(BaseModel):
+    """This is what a device's owner lets it release. The defaults are strict: local noise, signed bundles, epsilon 10.
+
+    >>> Policy(epsilon=4.0).trust
+    'local'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    trust: Literal["local", "central"] = Field(
+        "local",
+        description="local: the device adds the noise itself; central: also lets updates go without, to a server whose "
+        "signed bundle promises to add it to the sum",
+    )
+    unprotected: bool = Field(False, description="true: updates may leave that nothing is promised for")
+    epsilon: float = Field(10.0, gt=0, description="of all releases in the device's lifetime, by its own ledger")
+    delta: float = Field(1e-5, gt=0, lt=1, description="delta of that epsilon")
+    least_noise: float = Field(
+        0.1,
+        gt=0,
+        description="scale of the noise over the sensitivity of one release, at least; 0.1 of Laplace noise costs "
+        "epsilon 10 in one release, and as much of Gaussian noise more",
+    )
+    largest_clip: float = Field(100.0, gt=0, description="longest update that may leave, in the bundle's norm")
+    releases_per_day: int = Field(100, ge=0, lt=1 << 31, description="releases in any 24 hours, at most")
+    least_cohort: int = Field(
+        10, ge=1, lt=1 << 63, description="clients whose sum is opened, at least, under central trust"
+    )
+    signed: bool = Field(True, description="true: only bundles that a trusted key has signed")
+    tensors: tuple[str, ...] | None = Field(
+        None, strict=False, description="shared tensors that may leave; left out: those that the bundle names"
+    )
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a policy file. Raises `InputError` in one line for one that is missing or is not a policy."""
+        path = Path(path)
+        found = {key: value for key, value in _mapping(path).items() if value not in ("", "~", "null")}
+        for key in found:
+            if key not in cls.model_fields:
+                raise InputError(f"{path}: {unknown('key', key, cls.model_fields)}")
+        try:
+            return cls.model_validate(found, strict=False)  # all of it is text, which is read as what the key holds
+        except ValidationError as error:
+            raise InputError(f"{path}: {reason(error)}") from None
+
+    def refuses(
+        self, release: Terms, promise: Promise | None, signed_by: str | None, released: Collection[str]
+    ) -> str | None:
+        """Return the first reason, in one line, why a bundle's updates may not leave; None: they may.
+
+        `release` and `promise`: of the bundle. `signed_by`: the trusted key that signed it. `released`: names of all
+        that its updates hold.
+        """
+        return next(self._reasons(release, promise, signed_by, released), None)
+
+    def _reasons(
+        self, release: Terms, promise: Promise | None, signed_by: str | None, released: Collection[str]
+    ) -> Iterator[str]:
+        if self.signed and signed_by is None:
+            yield _refused("signed", "no key that this device trusts has signed the bundle", "signed: false")
+        others = sorted(set(released) - set(released if self.tensors is None else self.tensors))
+        if others:
+            yield _refused("tensors", f"{others[0]} would leave the device", f"tensors with {others[0]} in it")
+        if promise is not None:
+            for fault in _broken(release, promise):
+                yield f"the bundle promises more than it does: {fault}; do not use it, and tell who made it"
+            if promise.trust == "central" and signed_by is None:
+                yield "policy trust: only a signed bundle says which server adds the noise; trust its key with --key"
+            yield from self._beyond(promise)
+        elif not self.unprotected:
+            yield _refused("unprotected", "the bundle promises nothing for its updates", "unprotected: true")
+
+    def _beyond(self, promise: Promise) -> Iterator[str]:
+        """Give the reasons why a promise, even if it is kept, is not enough."""
+        if promise.trust == "central" and self.trust == "local":
+            yield _refused("trust", "the server would see the sum before noise is added to it", "trust: central")
+        if promise.trust == "central" and promise.cohort < self.least_cohort:
+            seen = f"sums of {promise.cohort} clients would be opened"
+            yield _refused("least_cohort", seen, f"least_cohort: {promise.cohort}")
+        if promise.multiplier * NEAR < self.least_noise:
+            least = f"the noise is {promise.multiplier:.4g} times the sensitivity of a release"
+            yield _refused("least_noise", least, f"least_noise: {promise.multiplier:.4g}")
+        if promise.clip > self.largest_clip * NEAR:
+            long = f"updates are clipped to {promise.clip:g}"
+            yield _refused("largest_clip", long, f"largest_clip: {promise.clip:g}")
+        if promise.delta > self.delta * NEAR:
+            yield _refused("delta", f"what is promised has delta {promise.delta:g}", f"delta: {promise.delta:g}")
+        if promise.epsilon > self.epsilon * NEAR:
+            spends = f"its {promise.rounds} rounds would spend epsilon {promise.epsilon:.4g}"
+            yield _refused("epsilon", spends, f"epsilon: {math.ceil(promise.epsilon)}")
+
+
+def event_of(promise: Promise | None) -> Event:
+    """Return one release under a promise as an accountant sees it. Raises `InputError` where there can be none.
+
+    >>> event_of(None).pure
+    inf
+    """
+    if promise is None:
+        return Event("none")
+    return Event(promise.mechanism, promise.norm, promise.multiplier, promise.steps)
+
+
+def _refused(key: str, what: str, instead: str) -> str:
+    return f"policy {key}: {what}; get another bundle, or allow it with {instead}"
+
+
+def _broken(release: Terms, promise: Promise) -> Iterator[str]:
+    """Name what a promise says and the bundle's own settings, by which the device works, do not keep."""
+    if release.noised != NOISED[promise.trust]:
+        yield f"under {promise.trust} trust noise is added {NOISED[promise.trust]}, by its settings {release.noised}"
+    if promise.trust == "local" and promise.adjacency != "replace-one":
+        yield f"each upload is seen, which adjacency {promise.adjacency} does not cover"
+    if release.noise != promise.mechanism:
+        yield f"{promise.mechanism} noise is promised, its settings say {release.noise}"
+    if release.weights != "uniform":
+        yield "the number of interactions leaves the device too"
+    if release.norm != promise.norm or release.clip is None or release.clip > promise.clip * NEAR:
+        clip = "not clipped" if release.clip is None else f"clipped to {release.clip:g} {release.norm}"
+        yield f"updates are {clip} instead of to {promise.clip:g} {promise.norm}"
+    else:
+        yield from _too_quiet(release, promise, REACH[promise.adjacency] * release.clip)
+    try:
+        if not event_of(promise).row.guarantees:
+            yield f"mechanism {promise.mechanism} bounds nothing"
+    except InputError as error:
+        yield str(error)
+
+
+def _too_quiet(release: Terms, promise: Promise, sensitivity: float) -> Iterator[str]:
+    """Compare the noise that is added with the noise that is promised.
+
+    On a grid the sensitivity is a whole number of steps in L1, and noise of whole steps is counted over that.
+    """
+    if release.step is not None:
+        steps = max(1, math.floor(sensitivity / release.step * NEAR))
+        if promise.steps not in (0, steps):
+            yield f"the sensitivity of a release is {steps} steps of its grid, not {promise.steps}"
+        if promise.steps and promise.norm == "l1":
+            sensitivity = steps * release.step
+    if promise.multiplier > release.scale / sensitivity * NEAR:
+        yield f"the noise is {release.scale / sensitivity:.4g} times the sensitivity, not {promise.multiplier:.4g}"
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    """Return a YAML file's keys and values as they are written: texts and lists of texts, whatever they look like."""
+    import yaml
+
+    class Loader(yaml.BaseLoader):
+        """This loader makes nothing but texts, lists and mappings, and refuses aliases, depth and repeated keys."""
+
+        depth = 0
+
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            self.depth += 1
+            if self.depth > DEEPEST or self.check_event(yaml.AliasEvent):
+                raise ValueError("aliases and deep nesting are not read; write plain keys and values")
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            if isinstance(node, yaml.MappingNode):
+                keys = sorted(str(key.value) for key, _ in node.value)
+                for one, other in pairwise(keys):
+                    if one == other:
+                        raise ValueError(f"key {one} is given twice; keep one")
+            return node
+
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES >> 10} kB")
+        found = yaml.load(content.decode("utf-8"), Loader=Loader)  # noqa: S506  # makes texts alone
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a policy: {reason(error)}") from error
+    if found in (None, ""):
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise InputError(f"{path} is not a policy: write keys and values, such as epsilon: 4")
+    return found

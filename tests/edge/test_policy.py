@@ -1,0 +1,207 @@
+"""A device's policy: each refusal is a line that names its key, and bundles that promise too much are refused."""
+
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from edge.manifest import Promise
+from edge.policy import Policy, event_of
+from privacy.errors import InputError
+from privacy.guarantee import Event
+
+KEY = "k" * 16
+
+
+def release(**changes):
+    """A local release on a grid: clip 1, noise 8, whole steps of 2 ** -10."""
+    record = {"clip": 1.0, "norm": "l1", "noise": "discrete-laplace", "scale": 8.0, "step": 2.0**-10}
+    return SimpleNamespace(**record | {"noised": "here", "weights": "uniform", "project": None} | changes)
+
+
+def promise(**changes):
+    """What is true of that release."""
+    record = {"trust": "local", "mechanism": "discrete-laplace", "adjacency": "replace-one", "norm": "l1", "clip": 1.0}
+    record |= {"multiplier": 4.0, "steps": 2048, "epsilon": 5.0, "delta": 1e-5, "rounds": 20, "cohort": 1}
+    return Promise(**record | changes)
+
+
+CENTRAL = {"trust": "central", "adjacency": "zero-out", "multiplier": 8.0, "steps": 1024, "cohort": 50}
+NOWHERE = {"noise": None, "scale": 0.0, "step": None, "noised": "nowhere", "clip": None}
+
+
+def refused(policy=None, terms=None, says=None, signed_by=KEY, released=("item",)):
+    return (policy or Policy()).refuses(terms or release(), says, signed_by, released)
+
+
+def test_a_signed_bundle_with_enough_noise_is_accepted():
+    assert refused(says=promise()) is None
+    assert refused(Policy(trust="central"), release(noised="server"), promise(**CENTRAL)) is None
+    assert refused(Policy(unprotected=True), release(**NOWHERE)) is None
+    assert refused(Policy(signed=False), says=promise(), signed_by=None) is None
+    assert refused(Policy(tensors=["item", "bias"]), says=promise()) is None
+    l2 = {"norm": "l2", "multiplier": 4.0}
+    assert refused(terms=release(norm="l2"), says=promise(**l2)) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "terms", "says", "other", "key"),
+    [
+        ({}, {}, {}, {"signed_by": None}, "signed"),
+        ({"tensors": ["bias"]}, {}, {}, {}, "tensors"),
+        ({"tensors": []}, {}, {}, {}, "tensors"),
+        ({}, NOWHERE, None, {}, "unprotected"),
+        ({}, {}, None, {}, "unprotected"),  # noise, and no promise of what it is worth
+        ({}, {"noised": "server"}, CENTRAL, {}, "trust"),
+        ({"trust": "central", "least_cohort": 51}, {"noised": "server"}, CENTRAL, {}, "least_cohort"),
+        ({"trust": "central"}, {"noised": "server"}, CENTRAL | {"cohort": 1}, {}, "least_cohort"),
+        ({"least_noise": 4.1}, {}, {}, {}, "least_noise"),
+        ({}, {"scale": 0.18}, {"multiplier": 0.09}, {}, "least_noise"),
+        ({"largest_clip": 0.9}, {}, {}, {}, "largest_clip"),
+        ({"delta": 1e-6}, {}, {}, {}, "delta"),
+        ({"epsilon": 4.9}, {}, {}, {}, "epsilon"),
+    ],
+)
+def test_each_key_refuses_and_its_line_says_what_would_allow_it(policy, terms, says, other, key):
+    found = refused(Policy(**policy), release(**terms), None if says is None else promise(**says), **other)
+    assert found.startswith(f"policy {key}: ")
+    assert f"allow it with {key}" in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("terms", "says", "fault"),
+    [
+        (NOWHERE, {}, "noise is added here, by its settings nowhere"),
+        ({"noised": "server"}, {}, "noise is added here, by its settings server"),
+        ({}, CENTRAL, "noise is added server, by its settings here"),
+        ({}, {"adjacency": "zero-out", "multiplier": 8.0, "steps": 1024}, "adjacency zero-out does not cover"),
+        ({"noise": "discrete-gaussian"}, {}, "discrete-laplace noise is promised, its settings say discrete-gaussian"),
+        ({"noise": None}, {}, "discrete-laplace noise is promised, its settings say None"),
+        ({"weights": "size"}, {}, "number of interactions leaves"),
+        ({"norm": "l2"}, {}, "clipped to 1 l2 instead of to 1 l1"),
+        ({"clip": 1.001}, {}, "clipped to 1.001 l1 instead"),
+        ({"clip": None}, {}, "updates are not clipped"),
+        ({"scale": 7.99}, {}, "the noise is 3.995 times the sensitivity, not 4"),
+        ({"scale": 0.0}, {}, "the noise is 0 times"),
+        ({"step": 2.0**-11}, {}, "4096 steps of its grid, not 2048"),
+        ({}, {"steps": 1}, "2048 steps of its grid, not 1"),
+        ({}, {"steps": 10**9}, "2048 steps of its grid, not 1000000000"),
+        ({}, {"steps": 0}, "needs its sensitivity in whole steps"),
+        ({"noise": "none"}, {"mechanism": "none", "steps": 0}, "mechanism none bounds nothing"),
+        ({"noise": "odd"}, {"mechanism": "odd"}, "unknown mechanism 'odd'"),
+    ],
+)
+def test_a_bundle_that_promises_more_than_it_does_is_refused_whatever_the_policy(terms, says, fault):
+    for policy in (Policy(), Policy(unprotected=True, trust="central", epsilon=1e9, signed=False)):
+        found = refused(policy, release(**terms), promise(**says))
+        assert found.startswith("the bundle promises more than it does: ")
+        assert fault in found
+        assert "\n" not in found
+
+
+def test_nobody_is_trusted_with_the_noise_who_has_not_signed():
+    for policy in (Policy(trust="central"), Policy(trust="central", signed=False)):
+        found = refused(policy, release(noised="server"), promise(**CENTRAL), signed_by=None)
+        assert found.startswith("policy signed" if policy.signed else "policy trust: only a signed bundle")
+
+
+def test_a_promise_of_less_than_is_done_is_believed():
+    assert refused(terms=release(scale=80.0), says=promise()) is None
+    assert refused(terms=release(clip=0.5, step=2.0**-11), says=promise(multiplier=8.0)) is None
+
+
+def test_an_event_is_what_is_promised():
+    assert event_of(promise()) == Event("discrete-laplace", "l1", 4.0, 2048)
+    assert event_of(None).pure == math.inf
+
+
+def test_the_defaults_are_strict_and_every_key_says_what_it_is():
+    policy = Policy()
+    assert (policy.trust, policy.unprotected, policy.signed) == ("local", False, True)
+    assert (policy.epsilon, policy.delta, policy.least_noise) == (10.0, 1e-5, 0.1)
+    assert Event("laplace", "l1", policy.least_noise).pure == policy.epsilon  # one release alone
+    assert all(field.description for field in Policy.model_fields.values())
+
+
+def test_a_policy_is_read_as_it_is_written(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("trust: central\nepsilon: 4\ndelta: 1e-6\nsigned: no\ntensors: [item, bias]\nleast_cohort:\n")
+    found = Policy.read(path)
+    assert (found.trust, found.epsilon, found.delta, found.signed) == ("central", 4.0, 1e-6, False)
+    assert (found.tensors, found.least_cohort) == (("item", "bias"), 10)
+    for empty in ("", "# nothing\n", "tensors: null\n", "tensors: ~\n", "---\n"):
+        path.write_text(empty)
+        assert Policy.read(path) == Policy()
+
+
+REFUSED = {
+    "an unknown key": ("epsilom: 4", r"unknown key 'epsilom'; did you mean 'epsilon'"),
+    "nothing for a number": ("epsilon: lots", r"epsilon: "),
+    "no noise": ("least_noise: 0", r"least_noise: .*greater than 0"),
+    "endless": ("epsilon: inf", r"epsilon: .*finite"),
+    "no number": ("epsilon: .nan", r"epsilon: "),
+    "nan": ("epsilon: nan", r"epsilon: .*finite"),
+    "a delta of 1": ("delta: 1", r"delta: .*less than 1"),
+    "another trust": ("trust: everybody", r"trust: .*'local' or 'central'"),
+    "half a release": ("releases_per_day: 2.5", r"releases_per_day: "),
+    "sexagesimal": ("releases_per_day: " + "1:" * 9000 + "1", r"releases_per_day: "),
+    "hexadecimal": ("releases_per_day: 0x" + "f" * 60000, r"releases_per_day: "),
+    "many digits": ("releases_per_day: " + "9" * 60000, r"releases_per_day: "),
+    "a list": ("- epsilon", r"write keys and values"),
+    "a text": ("epsilon", r"write keys and values"),
+    "a tag": ("epsilon: !!python/object/apply:os.system ['true']", r"epsilon: "),
+    "an alias": ("epsilon: &a 4\ndelta: *a", r"aliases"),
+    "a bomb": ("a: &a [x, x]\nb: &b [*a, *a]", r"aliases"),
+    "too deep": ("tensors: " + "[" * 30000, r"deep nesting"),
+    "twice": ("epsilon: 4\nepsilon: 400", r"key epsilon is given twice"),
+    "a mapping": ("epsilon: {of: 4}", r"epsilon: "),
+    "a key that is a list": ("[1, 2]: 4", r"is not a policy"),
+    "half a file": ("tensors: [item", r"is not a policy"),
+    "control characters": ("epsilon: \0", r"is not a policy"),
+    "two documents": ("epsilon: 4\n---\nepsilon: 40", r"is not a policy"),
+    "many keys": ("".join(f"k{n}: 1\n" for n in range(6000)), r"unknown key"),
+    "a large file": ("#" * 70000, r"larger than 64 kB"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.timeout(10)
+def test_other_files_are_refused_in_one_line(tmp_path, name):
+    text, said = REFUSED[name]
+    (tmp_path / "policy.yaml").write_text(text)
+    with pytest.raises(InputError, match=said) as caught:
+        Policy.read(tmp_path / "policy.yaml")
+    line = str(caught.value)
+    assert "policy.yaml" in line
+    assert len(line) < 600
+    assert line.isprintable()
+
+
+def test_files_that_are_none_are_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        Policy.read(tmp_path / "absent.yaml")
+    with pytest.raises(InputError, match="cannot read"):
+        Policy.read(tmp_path)
+    (tmp_path / "policy.yaml").write_bytes(b"epsilon: \xff\xfe")
+    with pytest.raises(InputError, match="is not a policy"):
+        Policy.read(tmp_path / "policy.yaml")
+
+
+def test_1000_damaged_files_are_read_or_refused_in_one_line(tmp_path):
+    path, draw = tmp_path / "policy.yaml", random.Random(0)
+    whole = b"trust: central\nepsilon: 4\ndelta: 1e-6\nsigned: no\ntensors: [item, bias]\nleast_cohort: 3\n"
+    odd, refusals = b"\0\n:[]{}&*!|>-#'\" %@`,?\xff0ea", []
+    for _ in range(1000):
+        content = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(content))
+            content[at : at + draw.randint(0, 3)] = bytes(draw.choices(odd, k=draw.randint(0, 3)))
+        path.write_bytes(content)
+        try:
+            Policy.read(path)
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 500
+    assert all(line.isprintable() for line in refusals)
