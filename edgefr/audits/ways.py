@@ -1,0 +1,148 @@
+"""A single device is looked at in two ways: the bytes of its upload, and the steps of DP-SGD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from edge.learning import Learning, PhaseRecord, ReleaseRecord, TensorRecord
+from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edge.training import Trained
+from edge.update import make, read_update
+from edgefr import purposes
+from edgefr.audits.planted import PROJECTED, Floats, Known, Still, Way
+from edgefr.engine.examples import DPSGD
+from edgefr.engine.work import LocalWork
+from export.program import TensorSpec
+from privacy import keyed
+from privacy.compress import Projection
+from privacy.example_plan import ExamplePlan
+from privacy.noise_tests import Law
+from privacy.plan import Plan
+
+BUNDLE = "0" * 64
+RECORDS = 4
+"""Examples of a planted client under DP-SGD, each of which takes a step."""
+
+
+class Upload(Way):
+    """These are the bytes of a device's upload: made, written and read back by the device's own code."""
+
+    name = "bytes"
+
+    def __init__(self, plan: Plan, release: ReleaseRecord, specs: Mapping[str, TensorSpec], seed: int = 0):
+        self.specs, self.seed, self.norm, self.clip, self.projects = specs, seed, plan.norm, plan.clip, plan.project
+        noise = plan.noise if plan.where == "each upload" else None
+        self.law = None if noise is None else Law(noise.kind, noise.scale, noise.step)
+        self.learning, self.silent = (_learning(specs, r, seed) for r in (release, _silent(release)))
+
+    def content(self, known: Known, number: int, *, who: int = 0, steps: int = 1, noise: bool = True) -> bytes:
+        """Return what leaves the device of client `who` in round `number`, after `steps` steps of training."""
+        shapes = {name: spec.shape for name, spec in self.specs.items()}
+        zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        dense = {n: known.whole(n, s.shape).astype(np.float32) for n, s in self.specs.items() if s.kind == "dense"}
+        rows = {}
+        for name, spec in self.specs.items():
+            if spec.kind == "rows":
+                items, values = known.rows.get(name, (np.zeros(0, np.int64), np.zeros((0, spec.shape[1]))))
+                rows[name] = (items, values.astype(np.float32))
+        trained = Trained(dense, rows, steps, steps, None, None)
+        generator = np.random.default_rng(keyed.key(self.seed, purposes.AUDIT, number, who))
+        learning = self.learning if noise else self.silent
+        return make(learning, BUNDLE, zeros, zeros, trained, 3 * steps, number, generator).to_bytes()
+
+    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+        (known,) = clients
+        learning = self.learning if noise else self.silent
+        found = read_update(self.content(known, number, who=who, noise=noise), learning, BUNDLE)
+        if self.projects is not None:
+            return {PROJECTED: found.update.astype(np.float64)}
+        out, at = {}, 0
+        for name, spec in self.specs.items():
+            if spec.kind == "dense":
+                out[name] = found.update[at : at + spec.size].astype(np.float64).reshape(spec.shape)
+                at += spec.size
+            else:
+                out[name] = np.zeros(spec.shape)
+                out[name][found.rows[name][0]] = found.rows[name][1]
+        return out
+
+    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+        (known,) = clients
+        whole = {name: known.whole(name, spec.shape) for name, spec in self.specs.items()}
+        if self.projects is None:
+            return whole
+        size = sum(spec.size for spec in self.specs.values())
+        projection = Projection.of_round(self.seed, number, size, self.projects)
+        return {PROJECTED: projection.forth(np.concatenate([value.ravel() for value in whole.values()]))}
+
+
+def _silent(release: ReleaseRecord) -> ReleaseRecord:
+    return release.model_copy(update={"noise": None, "scale": 0.0})
+
+
+def _learning(specs: Mapping[str, TensorSpec], release: ReleaseRecord, seed: int) -> Learning:
+    """Return the part of a bundle that decides what leaves: tensors, the phase that trains them, the release."""
+    tensors = [TensorRecord(name=n, shape=list(s.shape), place="shared", kind=s.kind) for n, s in specs.items()]
+    phase = PhaseRecord(
+        name="planted",
+        graph="onnx/step.0.onnx",
+        purpose="planted",
+        when="round",
+        epochs=1,
+        optimiser="sgd",
+        dense=[name for name, spec in specs.items() if spec.kind == "dense"],
+        tables=[name for name, spec in specs.items() if spec.kind == "rows"],
+        lr=dict.fromkeys(specs, 1.0),
+    )
+    return Learning(
+        tensors=tensors,
+        phases=[phase],
+        score="onnx/score.onnx",
+        negatives=0,
+        batch_size=1,
+        seed=seed,
+        round=0,
+        release=release,
+        replay=None,
+    )
+
+
+class Steps(Way):
+    """These are the steps of DP-SGD: a client takes one for each record, and the change of its tensors is seen.
+
+    What leaves is clipped record by record, so `clip` bounds all of them together.
+    """
+
+    name = "steps"
+
+    def __init__(self, plan: ExamplePlan, specs: Mapping[str, TensorSpec], seed: int = 0, records: int = RECORDS):
+        self.plan, self.specs, self.seed, self.records, self.norm = plan, specs, seed, records, "l2"
+        self.clip = records * plan.clip
+        std = plan.sigma * plan.clip * math.sqrt(records)
+        self.law = Law("gaussian", std) if std else None
+
+    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+        (known,) = clients
+        program = Still(self.specs, known, self.records)
+        touched = sorted({item for items, _ in known.rows.values() for item in items.tolist()})
+        items = [*touched, *(n for n in range(len(touched) + self.records) if n not in touched)][: self.records]
+        train = Ragged.from_lists([[]] * who + [items])
+        sampler = Sampler(train, np.arange(max(items) + 1), max(items) + 1, 0, 1, self.seed)
+        work = LocalWork(program, program.phases, sampler, train, number, torch.device("cpu"))
+        shared = program.init_shared(0)
+        executor = DPSGD(self.plan.clip, self.plan.sigma if noise else 0.0)
+        found = executor(work, shared, {}, np.array([who]))
+        out = {name: value[0].double().numpy() for name, value in found.dense.items()}
+        for name, rows in found.rows.items():
+            out[name] = np.zeros(self.specs[name].shape)
+            out[name][rows.rows.numpy()] = rows.values.double().numpy()
+        return {name: out[name] for name in self.specs}
+
+    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+        (known,) = clients
+        return {name: known.whole(name, spec.shape) for name, spec in self.specs.items()}

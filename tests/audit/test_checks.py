@@ -1,0 +1,371 @@
+"""A right mechanism passes every check, and each planted fault is found by the check it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloud.aggregate import Accumulator
+from edge import update as outgoing
+from edge.learning import ReleaseRecord
+from edgefr import purposes
+from edgefr.audits import checks, played, ways
+from edgefr.audits.checks import FALSE_ALARM, Outcome, check
+from edgefr.audits.planted import Sum, Way
+from edgefr.audits.ways import Steps, Upload
+from edgefr.engine import aggregate
+from edgefr.engine.examples import PrivateSteps
+from edgefr.engine.federation import Federation
+from edgefr.engine.work import Updates
+from export.program import TensorSpec
+from privacy.example_plan import plan_examples
+from privacy.examples import ExampleSettings
+from privacy.ledger import Ledger
+from privacy.mechanism import Noise
+from privacy.plan import Plan, plan
+from privacy.settings import PrivacySettings
+
+Patch = pytest.MonkeyPatch
+SPECS = {
+    "w": TensorSpec((6, 5), "shared"),
+    "item": TensorSpec((40, 8), "shared", "rows"),
+    "bias": TensorSpec((8,), "shared"),
+}
+VALUES = sum(spec.size for spec in SPECS.values())
+GAUSSIAN = {"mechanism": "gaussian", "sigma": 0.5}
+LAPLACE = {"mechanism": "laplace", "norm": "l1", "sigma": 0.5}
+
+
+def planned(trust: str, **settings: Any) -> Plan:
+    return plan(PrivacySettings(clip=1.0, trust=trust, **(settings or GAUSSIAN)), 3, 10, 50, dimension=VALUES)
+
+
+def upload(plan: Plan, seed: int = 0) -> Upload:
+    here = plan.noise if plan.where == "each upload" else None
+    record = ReleaseRecord(
+        clip=plan.clip,
+        norm=plan.norm,
+        noise=here.kind if here else None,
+        scale=here.scale if here else 0.0,
+        weights="uniform",
+        project=plan.project,
+    )
+    return Upload(plan, record, SPECS, seed)
+
+
+def stepping(sigma: float = 2.0) -> Steps:
+    return Steps(plan_examples(ExampleSettings(clip=0.5, sigma=sigma), 1e-5, 3, 1), SPECS)
+
+
+def violated(*some: Way) -> dict[str, Outcome]:
+    """The checks that found something (but for `bytes`, which has a test of its own)."""
+    return {found.check: found for found in check(some) if not found.ok and found.check != "bytes"}
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+@pytest.mark.parametrize(
+    "settings", [GAUSSIAN, LAPLACE, {**GAUSSIAN, "project": 20}, {**LAPLACE, "norm": "l2"}], ids=str
+)
+def test_right_mechanisms_pass(trust: str, settings: dict[str, Any]) -> None:
+    resolved = planned(trust, **settings)
+    found = check([Sum(resolved, SPECS), upload(resolved)])
+    assert {one.check for one in found} >= {"claim", "noise", "law", "rounds", "clients", "clip", "diverged", "counted"}
+    assert not violated(Sum(resolved, SPECS), upload(resolved))
+
+
+def test_right_steps_pass() -> None:
+    assert {one.check for one in check([stepping()])} >= {
+        "noise",
+        "law",
+        "rounds",
+        "clients",
+        "tensors",
+        "steps",
+        "clip",
+    }
+    assert not violated(stepping())
+
+
+def test_without_a_promise_nothing_is_asked_of_noise() -> None:
+    found = check([Sum(plan(PrivacySettings(clip=1.0), 3, 10, 50), SPECS), upload(planned("central"))])
+    assert {one.check for one in found} <= {"clip", "diverged", "bytes"}
+    assert all(one.ok for one in found if one.check != "bytes")
+
+
+def test_how_often_a_right_mechanism_is_accused(monkeypatch: Patch) -> None:
+    """One audit in a million, by the bounds that are added up: of 40 audits the least chance is near 1 in 40."""
+    monkeypatch.setattr(played, "VALUES", 3000)
+    least = []
+    for seed in range(40):
+        found = check([Sum(planned("central", **(LAPLACE if seed % 2 else GAUSSIAN)), SPECS, seed)], seed)
+        least.append(min(one.chance for one in found) * len(found))
+    assert min(least) > 1e-4
+    assert FALSE_ALARM == 1e-6
+
+
+def scaled(factor: float) -> Callable[[Patch], None]:
+    def plant(patch: Patch) -> None:
+        right = Noise.of_sum
+        patch.setattr(Noise, "of_sum", lambda self, *args: factor * right(self, *args))
+
+    return plant
+
+
+def law_exchanged(patch: Patch) -> None:
+    """Uniform noise of the right standard deviation: it hides nothing beyond its ends."""
+    patch.setattr(
+        Noise,
+        "of_sum",
+        lambda self, count, shape, source: self.std * 3**0.5 * _generator(source).uniform(-1, 1, shape),
+    )
+
+
+def _generator(source: Any) -> np.random.Generator:
+    found: np.random.Generator = getattr(source, "generator", source)
+    return found
+
+
+def one_draw_for_all_rows(patch: Patch) -> None:
+    right = Noise.of_sum
+
+    def of_sum(self: Noise, count: Any, shape: tuple[int, ...], *args: Any) -> Any:
+        return np.broadcast_to(right(self, count, shape[-1:], *args), shape) + np.zeros(shape)
+
+    patch.setattr(Noise, "of_sum", of_sum)
+
+
+def clip_without_tables(patch: Patch) -> None:
+    right = Updates.norms
+    patch.setattr(Updates, "norms", lambda self, *args: right(replace(self, rows={}), *args))
+
+
+def clip_without_dense(patch: Patch) -> None:
+    right = Updates.norms
+    patch.setattr(Updates, "norms", lambda self, *args: right(replace(self, dense={}), *args))
+
+
+def clip_twice_as_long(patch: Patch) -> None:
+    right = aggregate.clip_factors
+    patch.setattr(aggregate, "clip_factors", lambda norms, bound: right(norms, 2.0 * bound))
+
+
+def noise_where_the_sum_is_not_zero(patch: Patch) -> None:
+    right = Accumulator.noise
+    patch.setattr(
+        Accumulator, "noise", lambda self, name, a: right(self, name, np.where(self.sums[name].numpy() != 0, a, 0.0))
+    )
+
+
+def no_noise_on_a_row(patch: Patch) -> None:
+    right = Accumulator.noise
+
+    def noise(self: Accumulator, name: str, array: np.ndarray) -> None:
+        if name == "item":
+            array[17] = 0.0
+        right(self, name, array)
+
+    patch.setattr(Accumulator, "noise", noise)
+
+
+def no_noise_on_nothing(patch: Patch) -> None:
+    right = Accumulator.noise
+
+    def noise(self: Accumulator, name: str, array: np.ndarray) -> None:
+        if any(bool(total.any()) for total in self.sums.values()):
+            right(self, name, array)
+
+    patch.setattr(Accumulator, "noise", noise)
+
+
+def every_round_alike(patch: Patch) -> None:
+    right = Federation._noise
+    patch.setattr(Federation, "_noise", lambda self, number, *rest: right(self, 1, *rest))
+
+
+def every_tensor_alike(patch: Patch) -> None:
+    patch.setattr(purposes, "noise", lambda name: "noise")
+
+
+def every_client_alike(patch: Patch) -> None:
+    right = Noise.of_sum
+    patch.setattr(Noise, "of_sum", lambda self, count, *rest: np.asarray(count) * right(self, 1, *rest))
+
+
+def second_release_free(patch: Patch) -> None:
+    def spend(self: Ledger, clients: Any, *events: Any) -> None:
+        for event in events:
+            self._released[self._number_of(event)][np.asarray(clients)] = 1
+
+    patch.setattr(Ledger, "spend", spend)
+
+
+def composition_forgotten(patch: Patch) -> None:
+    right = checks.composed
+    patch.setattr(checks, "composed", lambda events, delta: right([(event, 1) for event, _ in events], delta))
+
+
+def sensitivity_halved(patch: Patch) -> None:
+    patch.setattr(PrivacySettings, "sensitivity", property(lambda self: self.clip), raising=False)
+    patch.setattr(PrivacySettings, "sensitivity_of", lambda self, *args: self.clip, raising=False)
+
+
+SUMS: list[tuple[str, dict[str, Any], Callable[[Patch], None], str]] = [
+    ("central", GAUSSIAN, scaled(0.5), "noise"),
+    ("central", GAUSSIAN, scaled(0.7), "noise"),
+    ("central", GAUSSIAN, scaled(0.95), "noise"),
+    ("local", LAPLACE, scaled(0.5**0.5), "noise"),
+    ("local", {**GAUSSIAN, "project": 20}, scaled(0.7), "noise"),
+    ("central", GAUSSIAN, law_exchanged, "law"),
+    ("central", GAUSSIAN, one_draw_for_all_rows, "tensors"),
+    ("central", GAUSSIAN, clip_without_tables, "clip"),
+    ("central", LAPLACE, clip_without_tables, "clip"),
+    ("local", GAUSSIAN, clip_without_dense, "clip"),
+    ("central", GAUSSIAN, clip_twice_as_long, "clip"),
+    ("central", GAUSSIAN, noise_where_the_sum_is_not_zero, "noise"),
+    ("central", GAUSSIAN, no_noise_on_a_row, "noise"),
+    ("central", GAUSSIAN, no_noise_on_nothing, "diverged"),
+    ("central", GAUSSIAN, every_round_alike, "rounds"),
+    ("local", LAPLACE, every_round_alike, "rounds"),
+    ("central", GAUSSIAN, every_tensor_alike, "tensors"),
+    ("local", GAUSSIAN, every_client_alike, "clients"),
+    ("local", GAUSSIAN, sensitivity_halved, "claim"),
+    ("central", GAUSSIAN, second_release_free, "counted"),
+    ("local", LAPLACE, second_release_free, "counted"),
+    ("central", GAUSSIAN, composition_forgotten, "counted"),
+]
+
+
+def _named(cases: list[Any]) -> Iterator[Any]:
+    for number, case in enumerate(cases):
+        yield pytest.param(*case, id=f"{number}-{case[-1]}-{case[-2].__qualname__.split('.')[0]}")
+
+
+@pytest.mark.parametrize(("trust", "settings", "plant", "name"), _named(SUMS))
+def test_faults_of_the_sum_are_found(
+    trust: str, settings: dict[str, Any], plant: Callable[[Patch], None], name: str, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    found = violated(Sum(planned(trust, **settings), SPECS))
+    assert name in found, f"found {list(found)}"
+    assert found[name].chance < FALSE_ALARM / len(checks.CHECKS)
+
+
+def upload_clips_without_tables(patch: Patch) -> None:
+    right = outgoing._norm
+    patch.setattr(outgoing, "_norm", lambda update, rows, terms: right(update, {}, terms))
+
+
+def upload_noises_touched_rows(patch: Patch) -> None:
+    def noised(terms: Any, update: Any, rows: Any, tables: Any, generator: np.random.Generator) -> Any:
+        own = Noise(terms.noise, terms.scale)
+        found = {
+            name: (items, values + own.of_sum(1, values.shape, generator).astype(np.float32))
+            for name, (items, values) in rows.items()
+        }
+        return update + own.of_sum(1, update.shape, generator).astype(np.float32), found
+
+    patch.setattr(outgoing, "_noised", noised)
+
+
+def diverged_upload_is_bare(patch: Patch) -> None:
+    right = outgoing._noised
+
+    def noised(terms: Any, update: Any, rows: Any, *rest: Any) -> Any:
+        bare = not update.any() and not any(len(items) for items, _ in rows.values())
+        return (update, rows) if bare else right(terms, update, rows, *rest)
+
+    patch.setattr(outgoing, "_noised", noised)
+
+
+def devices_alike(patch: Patch) -> None:
+    right = ways.make
+    patch.setattr(ways, "make", lambda *args: right(*args[:6], args[6], np.random.default_rng(args[6]), *args[8:]))
+
+
+def device_repeats_itself(patch: Patch) -> None:
+    right = ways.make
+    patch.setattr(ways, "make", lambda *args: right(*args[:7], np.random.default_rng(1), *args[8:]))
+
+
+UPLOADS: list[tuple[dict[str, Any], Callable[[Patch], None], str]] = [
+    (GAUSSIAN, scaled(0.5), "noise"),
+    (LAPLACE, scaled(0.7), "noise"),
+    (GAUSSIAN, upload_clips_without_tables, "clip"),
+    (LAPLACE, upload_clips_without_tables, "clip"),
+    (GAUSSIAN, upload_noises_touched_rows, "noise"),
+    (GAUSSIAN, diverged_upload_is_bare, "diverged"),
+    (GAUSSIAN, devices_alike, "clients"),
+    (GAUSSIAN, device_repeats_itself, "rounds"),
+]
+
+
+@pytest.mark.parametrize(("settings", "plant", "name"), _named(UPLOADS))
+def test_faults_of_a_device_are_found(
+    settings: dict[str, Any], plant: Callable[[Patch], None], name: str, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    assert name in violated(upload(planned("local", **settings)))
+
+
+def test_an_upload_that_tells_how_much_there_was_to_learn_is_found() -> None:
+    """It says so of today's uploads: their facts have the number of steps in them."""
+    found = {one.check: one for one in check([upload(planned("local"))])}
+    assert not found["bytes"].ok
+
+
+def every_step_alike(patch: Patch) -> None:
+    right = PrivateSteps.step
+
+    def step(self: PrivateSteps, *args: Any) -> Any:
+        self.generator.manual_seed(7)
+        return right(self, *args)
+
+    patch.setattr(PrivateSteps, "step", step)
+
+
+def steps_with_less_noise(patch: Patch) -> None:
+    right = PrivateSteps.__init__
+
+    def init(self: PrivateSteps, program: Any, phase: Any, clip: float, sigma: float, *rest: Any) -> None:
+        right(self, program, phase, clip, 0.8 * sigma, *rest)
+
+    patch.setattr(PrivateSteps, "__init__", init)
+
+
+def steps_leave_rows_bare(patch: Patch) -> None:
+    right = PrivateSteps._whole
+
+    def whole(self: PrivateSteps, *args: Any) -> Any:
+        self.std = 0.0
+        return right(self, *args)
+
+    patch.setattr(PrivateSteps, "_whole", whole)
+
+
+def steps_do_not_clip(patch: Patch) -> None:
+    right = PrivateSteps._gradients
+
+    def gradients(self: PrivateSteps, records: Any) -> None:
+        self.private.max_grad_norm = 1e9
+        right(self, records)
+
+    patch.setattr(PrivateSteps, "_gradients", gradients)
+
+
+STEPS: list[tuple[Callable[[Patch], None], str]] = [
+    (every_step_alike, "steps"),
+    (every_step_alike, "noise"),
+    (steps_with_less_noise, "noise"),
+    (steps_leave_rows_bare, "noise"),
+    (steps_do_not_clip, "clip"),
+]
+
+
+@pytest.mark.parametrize(("plant", "name"), _named(STEPS))
+def test_faults_of_steps_are_found(plant: Callable[[Patch], None], name: str, monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    assert name in violated(stepping())
