@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,13 @@ def table(path: Path, otherwise: tuple[str, ...] | None = None) -> DataFrame:
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"cannot read {path}: {reason}; run the experiment again") from error
+
+
+def of_columns(columns: Mapping[str, Any]) -> DataFrame:
+    """Return columns as a frame."""
+    import pandas as pd
+
+    return _typed(pd.DataFrame(dict(columns)))
 
 
 def events(path: Path) -> DataFrame:

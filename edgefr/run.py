@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from edgefr.fleet import FleetFile
+    from edgefr.lineage import Lineage
     from privacy.ledger import Ledger
 
 
@@ -87,8 +88,8 @@ class Run(Brief):
 
     `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
     stage and metric), `private/users.parquet` (metrics of single users: personal data), `ledger.parquet` (who released
-    how often, where that is worth something), `events.jsonl` (the virtual clock's log), `checkpoint/` (tensors),
-    `encoder/` (the student), `bundles/`, `figures/`.
+    how often, where that is worth something), `lineage/` (rounds that real devices did), `events.jsonl` (the virtual
+    clock's log), `checkpoint/` (tensors), `encoder/` (the student), `bundles/`, `figures/`.
     """
 
     @checked
@@ -211,10 +212,24 @@ class Run(Brief):
 
     @property
     def ledger(self) -> DataFrame:
-        """Return how often each client released something, by mechanism; empty where no noise made that count."""
+        """Return how often each client released something, by mechanism, in the run and all served rounds together.
+
+        It is empty where no noise made that count.
+        """
         from privacy.ledger import COLUMNS
 
-        return frames.table(self.path / LEDGER, COLUMNS)
+        served = self.lineage.ledger()
+        if served is None:
+            return frames.table(self.path / LEDGER, COLUMNS)
+        whole = self.read_ledger({"delta": served.delta, "adjacency": served.adjacency}) or served
+        return frames.of_columns(whole.columns())
+
+    @property
+    def lineage(self) -> Lineage:
+        """Return the rounds that real devices did, as the run's lineage has them."""
+        from edgefr.lineage import Lineage
+
+        return Lineage.of(self.path)
 
     @property
     def events(self) -> DataFrame:
@@ -290,10 +305,18 @@ class Run(Brief):
         write_atomic(path or self.path / LEDGER, lambda file: pq.write_table(table, file))
 
     def read_ledger(self, expected: Mapping[str, Any]) -> Ledger | None:
-        """Read what every client has released, None where that was not counted; `expected`: its delta and adjacency.
+        """Read what every client has released, in the run and in all served rounds; None where that was not counted.
 
-        Raises `InputError` for a ledger that is damaged, or of another run.
+        `expected`: its delta and adjacency. Raises `InputError` for a ledger that is damaged, or of another run.
         """
+        own, lineage = self.simulated_ledger(expected), self.lineage
+        if own is None:
+            return lineage.ledger()
+        lineage.charge(own)
+        return own
+
+    def simulated_ledger(self, expected: Mapping[str, Any]) -> Ledger | None:
+        """Read what every client has released in the run's own rounds; as `read_ledger`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -94,6 +94,10 @@ class Ledger:
         for event in events:
             self._released[self._number_of(event)][who] += 1
 
+    def refuse(self, clients: npt.ArrayLike, event: Event) -> None:
+        """Count one refusal more of `clients`, as `admit` did when it refused them."""
+        self._refused[self._number_of(event)][self._named_once(clients)] += 1
+
     def _named_once(self, clients: npt.ArrayLike) -> Ints:
         who = np.asarray(clients, dtype=np.int64)
         if len(who) and not (who.min() >= 0 and who.max() < len(self)):

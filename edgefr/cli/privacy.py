@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edgefr.run import Run
+    from privacy.ledger import Ledger
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
@@ -118,9 +122,15 @@ def _print_run(folder: Path, as_json: bool) -> None:
     if not isinstance(report, dict):
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
     report = {**report, "eps_lb95": read_bound(folder)}
-    ledger = run.read_ledger(report)
-    spent = None if ledger is None else ledger_report(ledger)
-    _print({"privacy": report, "ledger": spent}, as_json, {**report, "ledger": spent})
+    found = {"ledger": run.read_ledger(report), **_parts(run, report)}
+    spent = {name: None if ledger is None else ledger_report(ledger) for name, ledger in found.items()}
+    _print({"privacy": report, **spent}, as_json, {**report, **spent})
+
+
+def _parts(run: Run, report: dict[str, Any]) -> dict[str, Ledger | None]:
+    """Return what the ledger of a run that was served is made of: its own rounds, and the served ones."""
+    lineage = run.lineage
+    return {} if lineage.begun is None else {"simulated": run.simulated_ledger(report), "served": lineage.ledger()}
 
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
@@ -142,7 +152,13 @@ def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None
                 why = "the guarantee above is that of the client with most releases"
             console.print(f"no {LEDGER}: {why}", style="dim")
         else:
-            console.print(_table("ledger", render_ledger(parts["ledger"])))
+            served = "served" in parts
+            console.print(
+                _table("ledger, simulated and served" if served else "ledger", render_ledger(parts["ledger"]))
+            )
+            for name in ("simulated", "served"):
+                if parts.get(name) is not None:
+                    console.print(_table(f"of that {name}", render_ledger(parts[name])))
 
 
 def _table(title: str, rows: list[tuple[str, str]]) -> Table:

@@ -25,11 +25,14 @@ def serve(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds a round waits for its devices; the others are left out of it.")
     ] = 600.0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the result; must be new. Default: RUN/served.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the result; must be new. Default: RUN/served, served-2, ...")
+    ] = None,
 ) -> None:
     """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
 
-    Prints its address once it listens. Writes the tensors that were learned, and what it took.
+    Prints its address once it listens. Goes on from the run's last served round, whose number and what it has cost its
+    clients are kept in RUN/lineage. Writes the tensors that were learned, and what it took.
     """
     from edge.remote import read_token
     from edgefr.remote.server import Access
@@ -51,7 +54,7 @@ def serve(
     rows = [{"what": n, "value": v} for n, v in [*shown_as, *(render_ledger(spent) if spent is not None else [])]]
     console = Console()
     console.print(Sheet("served", rows, words=["what"]))
-    print_path("result", out or run / "served", console)
+    print_path("result", served.path, console)
 
 
 def _ready(url: str) -> None:

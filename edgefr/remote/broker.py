@@ -71,17 +71,18 @@ class RoundBroker:
             self._resting, self._started = frozenset(resting), set()
             self._changed.notify_all()
 
-    def started(self, number: int) -> frozenset[str]:
-        """Return the devices that took up the work of this round, the last one."""
-        with self._changed:
-            return frozenset(self._started if self._task is not None and self._task.round == number else ())
-
     def collect(self, timeout_s: float) -> dict[str, ClientUpdate]:
         """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device."""
         with self._changed:
             self._changed.wait_for(lambda: self._arrived.keys() == self._cohort, timeout_s)
             self._cohort = frozenset()
             return self._arrived
+
+    def close(self) -> frozenset[str]:
+        """End the round, if one is open; the devices that took up its work. No other can take it up from now on."""
+        with self._changed:
+            self._cohort = frozenset()
+            return frozenset(self._started)
 
     def finish(self, number: int, content: bytes, grace_s: float) -> None:
         """No more rounds: `content` is the last word. Waits until every device that ever asked has it, or `grace_s`."""

@@ -26,6 +26,7 @@ from edgefr.engine.backend import Backend
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.ledger import ServingLedger
+from edgefr.training import Training
 from export.program import Tensors
 from privacy.errors import InputError
 
@@ -94,8 +95,8 @@ class Devices(Backend):
     """The backend of real devices takes what they upload for a shard's updates.
 
     A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
-    are counted in `missing`, by round. `ledger`: what each has released (None: nothing is guaranteed, so there is
-    nothing to count). Raises `InputError` for a round in which nobody answers.
+    are counted in `missing`, by round. `ledger`: of the lineage, in which every round is written down before it is
+    offered (None: in tests of a round alone). Raises `InputError` for a round in which nobody answers.
     """
 
     broker: RoundBroker
@@ -104,15 +105,31 @@ class Devices(Backend):
     ledger: ServingLedger | None = None
     missing: list[int] = field(default_factory=list)
     resting: list[str] = field(default_factory=list)
+    open: bool = False
 
     def invite(self, number: int, cohort: Clients) -> Clients:
         """Return those of a cohort who may release once more; the others are told that it goes on without them."""
-        admitted = cohort if self.ledger is None else self.ledger.admit(cohort)
+        admitted = cohort if self.ledger is None else self.ledger.open(number, cohort)
+        self.open = self.ledger is not None
         self.resting = [self.origin.users[client] for client in np.setdiff1d(cohort, admitted).tolist()]
         if not len(admitted):  # there will be nothing to do
             self.broker.open(number, b"", [], self.resting)
             self.missing.append(0)
         return admitted
+
+    def close(self) -> None:
+        """End the round that is open, if one is: who took up its work is charged, whatever became of it."""
+        started = self.broker.close()
+        if self.ledger is not None and self.open:
+            clients = {user: client for client, user in self.origin.users.items()}
+            self.ledger.close(clients[user] for user in started)
+            self.open = False
+
+    def closed(self, run: Training) -> None:
+        """A round is done, its tensors are put on the disk, and it is closed: the callback of the loop."""
+        if self.ledger is not None and self.open:
+            self.ledger.keep(run.stage.before + run.position.round, run.federation)
+        self.close()
 
     def finish(self, number: int, shared: Mapping[str, torch.Tensor]) -> None:
         """Give everybody the last word, the tensors after round `number`."""
@@ -125,12 +142,8 @@ class Devices(Backend):
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
         users = {self.origin.users[client]: client for shard in shards for client in shard.tolist()}
-        try:
-            self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, self.resting)
-            uploads = self.broker.collect(self.timeout_s)
-        finally:  # who took up its work is charged, whatever became of the round
-            if self.ledger is not None:
-                self.ledger.charge(users[user] for user in self.broker.started(work.round))
+        self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, self.resting)
+        uploads = self.broker.collect(self.timeout_s)
         self.missing.append(len(users) - len(uploads))
         if not uploads:
             raise InputError(

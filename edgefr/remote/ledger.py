@@ -1,78 +1,228 @@
-"""Real devices that go on with a run go on with its ledger: that of the run so far, and what they release here.
+"""Real devices that go on with a run go on with its lineage: rounds are counted and charged before they are offered.
 
-As in a simulation, whoever would exceed the budget sits out, and a device is charged when it takes up work, whether its
-release arrives or not. The file of the ledger is written ahead: while a round is open it counts the whole cohort, so
-that a server killed in the middle has forgotten nothing. Owns: that order. Does not own: what a release costs.
+A round is on the disk before any device hears of it, and counts its whole cohort while it is open. The order is always
+
+    round opened → devices asked → sum and noise → tensors on the disk → round closed → the next
+
+and a server that was killed anywhere in it has burnt that round: its cohort stays charged, its number is never opened
+again, and the next one starts from the tensors that are on the disk. Else a client is charged when it took up work,
+whether its release arrived or not, and whoever would exceed the budget sits out, as in a simulation.
+
+Owns: that order. Does not own: the file (`edgefr.lineage`), what a release costs (`privacy`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from edgefr.engine.federation import Federation
 from edgefr.engine.work import Clients
+from edgefr.lineage import FOLDER, SHARED, Begun, Closed, Journal, Opened, Terms, digest_of, flushed
 from edgefr.participation import ledger_for
-from edgefr.run import Run
+from edgefr.run import LEDGER, Run
 from privacy.errors import InputError
+from privacy.files import packed, sha256_of, write_atomic
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.plan import Plan
 from privacy.report import ledger_report
+from privacy.settings import NoiseSettings, PrivacySettings
+
+MODEL = "checkpoint/model.safetensors"
+PARTS = "first", "second"  # moments of the server's own optimiser
 
 
 @dataclass
 class ServingLedger:
-    """This is the `ledger` of the clients of `run`, kept in `path`; `event`: what each of their releases is."""
+    """This is what the clients of `run` have released, in its rounds and in all served ones, kept by `journal`.
+
+    `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `event`: what each release in a round
+    is; `bundle`: of the devices that are asked.
+    """
 
     run: Run
-    ledger: Ledger
-    event: Event
-    path: Path
-    _started: set[int] = field(default_factory=set)
+    journal: Journal
+    begun: Begun
+    bundle: str
+    ledger: Ledger | None
+    event: Event | None
 
     @classmethod
-    def of(cls, run: Run, plan: Plan, clients: int, path: Path) -> ServingLedger | None:
-        """Return None where a release guarantees nothing.
-
-        Raises `InputError` for a run with rounds that lacks its ledger.
-        """
+    def of(cls, run: Run, journal: Journal, plan: Plan, clients: int, bundle: str) -> ServingLedger:
+        """Go on from the end of a lineage. Raises `InputError` for a run whose files are not those it began with."""
         empty = ledger_for(run.experiment.privacy, plan, clients)
-        if empty is None:
-            return None
-        found = run.read_ledger({"delta": empty.delta, "adjacency": empty.adjacency})
-        if found is None and run.experiment.rounds:
-            raise InputError(f"{run.path} has no ledger.parquet of its {run.experiment.rounds} rounds; put it back")
-        if found is not None and len(found) != clients:
-            raise InputError(f"the ledger of {run.path} has {len(found)} clients, the run {clients}; run it again")
-        return cls(run, found or empty, plan.event, path)
+        total = None if empty is None else _own(run, empty)
+        begun, earlier = _beginning(run, clients, total), journal.lineage.begun
+        if earlier is not None and earlier != begun:
+            raise InputError(
+                f"{run.path} is not as it was when devices first went on with it (its experiment, tensors or ledger "
+                "have changed); put its files back"
+            )
+        _burn(journal)
+        if total is not None:
+            journal.lineage.charge(total)
+        return cls(run, journal, begun, bundle, total, None if total is None else plan.event)
 
-    def admit(self, cohort: Clients) -> Clients:
-        """Return those of a round's cohort who may release once more; on the disk all of them already did."""
-        admitted = cohort[self.ledger.admit(cohort, self.event)]
+    @property
+    def round(self) -> int:
+        """Return the number of the last round that was opened; the next one has the number above it."""
+        return self.journal.lineage.round or self.begun.round
+
+    def check(self, clients: Clients, rounds: int, settings: PrivacySettings) -> None:
+        """Raise `InputError` where `rounds` more would cost one of `clients` more than the epsilon that is promised.
+
+        With a budget whoever has spent it sits out, and it is raised where that is everybody.
+        """
+        if self.ledger is None:
+            return
+        if not deepcopy(self.ledger).admit(clients, *self._events).any():
+            raise InputError(
+                f"all {len(clients)} clients have spent the budget, an epsilon of {self.ledger.budget:g}: none may "
+                "release anything more; make the run anew with a larger privacy.budget or more noise"
+            )
+        promised = settings.epsilon if isinstance(settings, NoiseSettings) else None
+        if promised is None or settings.budget is not None:
+            return
+        if self._after(rounds, clients) <= promised:
+            return
+        most = bisect_right(range(1, rounds), promised, key=lambda more: self._after(more, clients))
+        spent = float(self.ledger.epsilon(clients).max(initial=0.0))
+        fits = f"{most} fit: give --rounds {most}" if most else "none fits any more: make the run anew"
+        raise InputError(
+            f"an epsilon of {promised:g} is promised, of which {spent:.4g} is spent; of {rounds} rounds more {fits}, "
+            "with privacy.sigma in place of privacy.epsilon, or with a privacy.budget above it"
+        )
+
+    def _after(self, rounds: int, clients: Clients) -> float:
+        """Return the largest epsilon of `clients` if all of them released in so many rounds more."""
+        assert self.ledger is not None
         ahead = deepcopy(self.ledger)
-        ahead.spend(admitted, self.event)
-        self.run.write_ledger(ahead, self.path)
-        return admitted
+        for _ in range(rounds):
+            ahead.spend(clients, *self._events)
+        return float(ahead.epsilon(clients).max(initial=0.0))
 
-    def charge(self, started: Iterable[int]) -> None:
-        """The round is over: charge those who took up its work."""
-        clients = sorted(started)
-        self._started |= set(clients)
-        self.ledger.spend(np.array(clients, np.int64), self.event)
-        self.run.write_ledger(self.ledger, self.path)
+    def open(self, number: int, cohort: Clients) -> Clients:
+        """Return those of a round's cohort who may release once more; on the disk all of them already did."""
+        may = np.ones(len(cohort), np.bool_) if self.ledger is None else self.ledger.admit(cohort, *self._events)
+        if self.journal.lineage.begun is None:
+            self.journal.append(self.begun)
+        lines = {"clients": cohort[may].tolist(), "refused": cohort[~may].tolist()}
+        self.journal.append(Opened(round=number, bundle=self.bundle, event=self.event, **lines))
+        return cohort[may]
 
-    def close(self) -> None:
-        """End serving. Where nobody took up any work, the file goes, and its folder if it holds nothing else."""
-        if not self._started:
-            self.path.unlink(missing_ok=True)
-            if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
-                self.path.parent.rmdir()
+    def keep(self, number: int, federation: Federation) -> None:
+        """Put the server's tensors after a round on the disk, with all that its next step depends on."""
+        moments = {} if federation.adam is None else federation.adam.state()
+        arrays = {f"shared.{name}": value.cpu().numpy() for name, value in federation.shared.items()}
+        for name, kept in moments.items():
+            arrays |= {f"{part}.{name}": kept[part].cpu().numpy() for part in PARTS}
+        facts = {"schema": "edgefr.lineage/1", "round": number, "head": self.journal.lineage.head}
+        facts["steps"] = {name: kept["steps"] for name, kept in moments.items()}
+        write_atomic(self.path, packed(arrays, {"lineage": json.dumps(facts)}))
+        flushed(self.path.parent)
 
-    def report(self) -> dict[str, Any]:
-        """Return, for the summary, what the worst client has spent, and who sat out."""
-        return ledger_report(self.ledger)
+    def close(self, started: Iterable[int]) -> None:
+        """The round is over: charge those who took up its work. What is on the disk are the tensors after it."""
+        opened, clients = self.journal.lineage.open, sorted(started)
+        assert opened is not None
+        if self.ledger is not None:
+            self.ledger.spend(np.array(clients, np.int64), *self._events)
+        tensors = digest_of(self.path)
+        self.journal.append(Closed(round=opened.round, clients=clients, tensors=tensors, burnt=False))
+
+    def restore(self, federation: Federation) -> None:
+        """Put a federation where the lineage's last closed round left it."""
+        if self.journal.lineage.tensors is None:
+            return
+        tensors, facts = _read(self.path)
+        own = {name: torch.from_numpy(value) for name, value in _named(tensors, "shared").items()}
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in federation.shared.items()}:
+            raise InputError(f"{self.path} has other tensors than the run; put the run's own there")
+        federation.shared = {name: value.to(federation.device) for name, value in own.items()}
+        if federation.adam is not None:
+            first, second = (_named(tensors, part) for part in PARTS)
+            kept = {n: {"first": first[n], "second": second[n], "steps": facts["steps"][n]} for n in first}
+            federation.adam.restore(kept, federation.device)
+
+    @property
+    def path(self) -> Path:
+        """Return where the server's tensors are."""
+        return self.run.path / FOLDER / SHARED
+
+    def report(self) -> dict[str, Any] | None:
+        """Return, for the summary, what the worst client has spent in the whole lineage, and who sat out."""
+        return None if self.ledger is None else ledger_report(self.ledger)
+
+    @property
+    def _events(self) -> tuple[Event, ...]:
+        return () if self.event is None else (self.event,)
+
+
+def _own(run: Run, empty: Ledger) -> Ledger:
+    """Return the ledger of a run's own rounds; `empty` where it had none."""
+    found = run.simulated_ledger({"delta": empty.delta, "adjacency": empty.adjacency})
+    if found is None and run.experiment.rounds:
+        raise InputError(f"{run.path} has no {LEDGER} of its {run.experiment.rounds} rounds; put it back")
+    if found is not None and len(found) != len(empty):
+        raise InputError(f"the ledger of {run.path} has {len(found)} clients, the run {len(empty)}; run it again")
+    return found or empty
+
+
+def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
+    """Return what a lineage of the run begins with."""
+    terms = None
+    if ledger is not None:
+        budget = ledger.budget if math.isfinite(ledger.budget) else None
+        terms = Terms(delta=ledger.delta, adjacency=ledger.adjacency, budget=budget)
+    return Begun(
+        run=sha256_of(run.path / "experiment.yaml"),
+        model=sha256_of(run.path / MODEL),
+        ledger=digest_of(run.path / LEDGER),
+        round=run.experiment.total_rounds,
+        clients=clients,
+        terms=terms,
+    )
+
+
+def _burn(journal: Journal) -> None:
+    """Close what a killed server left open, the whole cohort charged, and check that the tensors are the lineage's."""
+    lineage, path = journal.lineage, journal.run / FOLDER / SHARED
+    for left in path.parent.glob(".*.part"):  # of a server that was killed while it wrote
+        left.unlink(missing_ok=True)
+    there, opened = digest_of(path), lineage.open
+    stepped = opened is not None and there is not None and _read(path)[1]["head"] == lineage.head
+    if there != lineage.tensors and not stepped:
+        raise InputError(f"{path} is not what the last served round left; put it back")
+    if opened is not None:
+        journal.append(Closed(round=opened.round, clients=opened.clients, tensors=there, burnt=True))
+
+
+def _read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Return the tensors of a lineage, and the facts beside them."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        content = path.read_bytes()
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        facts = json.loads(header["__metadata__"]["lineage"])
+        if not {"head", "round", "steps"} <= facts.keys():
+            raise ValueError("its header says too little")
+        return load(content), facts
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"cannot read {path}: {error}; put it back") from error
+
+
+def _named(tensors: Mapping[str, npt.NDArray[Any]], part: str) -> dict[str, npt.NDArray[Any]]:
+    return {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}

@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from edge.bundle import open_bundle
+from edgefr.lineage import Journal
 from edgefr.prepare import Progress
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Devices, Origin
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.remote.training import plan_of, training_of
-from edgefr.run import LEDGER, Run
+from edgefr.run import Run, free_folder
 from edgefr.shipping import users_of_class
+from edgefr.trained import open_model
+from edgefr.training import Training
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
 
@@ -32,8 +36,9 @@ Ready = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Served:
-    """This is what serving leaves: the server's tensors, and the figures of `summary.json`."""
+    """This is what serving leaves in `path`: the server's tensors, and the figures of `summary.json`."""
 
+    path: Path
     shared: dict[str, torch.Tensor]
     summary: dict[str, Any]
 
@@ -52,16 +57,17 @@ def serve(
     """Go on with `run` for `rounds` rounds with the devices that hold its bundle of one class; they come by HTTP.
 
     All users of the class are the clients; a round invites as many as the experiment says and waits `timeout_s` for
-    them. Written to `out` (default RUN/served, which must not be there): `shared.safetensors`, `ledger.parquet`
-    where releases are worth something (those of the run before among them), and `summary.json` when all is done.
+    them. The first round is the one after the last of the run's lineage, and starts from the tensors that one left;
+    every round is written down in RUN/lineage before it is offered. Written to `out` (default RUN/served, or the first
+    of served-2, ... that is free) when all is done: `shared.safetensors` and `summary.json`.
 
-    Raises `InputError` for a run that devices cannot go on with, an address that cannot be used, and a round in which
-    nobody answers.
+    Raises `InputError` for a run that devices cannot go on with or that is being served, for rounds that would cost
+    more than is promised, an address that cannot be used, and a round in which nobody answers.
 
     >>> serve(Run("runs/demo"), "laptop_x86", 3).summary["uploads"]  # doctest: +SKIP
     1800
     """
-    target, began = run.path / "served" if out is None else out, time.perf_counter()
+    target, began = free_folder(run.path / "served") if out is None else out, time.perf_counter()
     if target.exists():
         raise InputError(f"{target} is there already; give another --out (nothing was changed)")
     if rounds < 1:
@@ -69,35 +75,51 @@ def serve(
     origin = origin_of(run, bundle_class)
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
     devices = Devices(broker, origin, timeout_s)
-    training = training_of(run, devices, rounds)
-    federation = training.federation
-    plan = plan_of(run, len(origin.users), rounds)
-    devices.ledger = ledger = ServingLedger.of(run, plan, len(federation.counters.participation), target / LEDGER)
-    try:
-        with listening(broker, access or Access()) as server:
-            ready(server.url)
-            training.train(progress=progress)
-    finally:
-        if ledger is not None:
-            ledger.close()
-    summary = {
-        "bundle": origin.bundle,
-        "class": bundle_class,
-        "rounds": rounds,
-        "first_round": origin.learning.round + 1,
-        "devices": len(origin.users),
-        "uploads": broker.counts.uploads,
+    with Journal.locked(run.path) as journal:
+        devices.ledger = ledger = ledger_of(run, journal, origin, rounds)
+        first, training = ledger.round + 1, training_of(run, devices, rounds)
+        try:
+            with listening(broker, access or Access()) as server:
+                ready(server.url)
+                training.train([devices.closed], progress)
+        finally:
+            devices.close()
+        summary = _summary(devices, training)
+    whole = {"class": bundle_class, "rounds": rounds, "first_round": first, **summary}
+    whole["seconds"] = round(time.perf_counter() - began, 3)
+    _write(target, training.federation.shared, whole)
+    return Served(target, training.federation.shared, whole)
+
+
+def ledger_of(run: Run, journal: Journal, origin: Origin, rounds: int) -> ServingLedger:
+    """Return the ledger of a run's lineage, for so many rounds more with the devices of a bundle.
+
+    Raises `InputError` where these would cost more than is promised.
+    """
+    before = journal.lineage.round or origin.learning.round
+    plan = plan_of(run, len(origin.users), before + rounds)
+    ledger = ServingLedger.of(run, journal, plan, len(open_model(run).model.names.users), origin.bundle)
+    ledger.check(np.array(sorted(origin.users), np.int64), rounds, run.experiment.privacy)
+    return ledger
+
+
+def _summary(devices: Devices, training: Training) -> dict[str, Any]:
+    """Return what a session took, and what the whole lineage has cost its clients."""
+    counts, counters, ledger = devices.broker.counts, training.federation.counters, devices.ledger
+    assert ledger is not None
+    return {
+        "bundle": devices.origin.bundle,
+        "devices": len(devices.origin.users),
+        "uploads": counts.uploads,
         "missing": devices.missing,
-        "dropped": federation.counters.dropped,
-        "clipped": federation.counters.clipped,
-        "refused_requests": broker.counts.refused,
-        "bytes_up": broker.counts.bytes_up,
-        "bytes_down": broker.counts.bytes_down,
-        "seconds": round(time.perf_counter() - began, 3),
-        "privacy": None if ledger is None else ledger.report(),
+        "dropped": counters.dropped,
+        "clipped": counters.clipped,
+        "refused_requests": counts.refused,
+        "bytes_up": counts.bytes_up,
+        "bytes_down": counts.bytes_down,
+        "lineage": ledger.journal.lineage.record(),
+        "privacy": ledger.report(),
     }
-    _write(target, federation.shared, summary)
-    return Served(federation.shared, summary)
 
 
 def origin_of(run: Run, bundle_class: str) -> Origin:

@@ -33,6 +33,7 @@ from edgefr.training import Training
 from export.model import TrainedModel
 from privacy.errors import InputError
 from privacy.plan import Plan, plan
+from privacy.trust import TRUSTS
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Called(Participants):
 def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     """Return the run as its last round left it, to go on for `rounds` rounds with `devices` for clients.
 
-    Raises `InputError` for runs of several splits, and where the bundle's terms are not those of so many rounds.
+    It starts from the end of `devices.ledger`'s lineage, without one from the run's own. Raises `InputError` for runs
+    of several splits, and where the bundle's terms are not the run's.
     """
     experiment, model, origin = run.experiment, open_model(run).model, devices.origin
     if not isinstance(experiment.protocol, LeaveOneOut):
@@ -80,17 +82,20 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     shared, clients = dict(model.shared), np.array(sorted(origin.users), np.int64)
     origin.check(shared)
     assert experiment.engine.shard_size is not None
+    before = origin.learning.round if devices.ledger is None else devices.ledger.round
     federation = Federation(
         model.program,
         clients=len(model.names.users),
         seed=experiment.seed,
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
-        plan=on_the_server(plan_of(run, len(clients), rounds), origin),
+        plan=on_the_server(plan_of(run, len(clients), before + rounds), origin),
         device=torch.device("cpu"),
         backend=devices,
     )
     federation.shared = shared
+    if devices.ledger is not None:
+        devices.ledger.restore(federation)
     prepared = without_data(experiment.data, model)
     return Training(
         experiment,
@@ -98,15 +103,19 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
         federation,
         Called(federation, devices, experiment.cohort_size(len(clients))),
         Measurements(experiment.evaluation, experiment.seed),
-        (OnDevices(prepared.train_split, rounds, origin.learning.round, clients=clients),),
+        (OnDevices(prepared.train_split, rounds, before, clients=clients),),
         keeping(experiment),
     )
 
 
 def plan_of(run: Run, clients: int, rounds: int) -> Plan:
-    """Plan the run's privacy with so many rounds more, over so many devices."""
+    """Plan the privacy of a lineage's releases in its first `rounds` rounds, over so many devices.
+
+    Where the server adds the noise, an epsilon is shared by all of them; devices add what their bundle says.
+    """
     e = run.experiment
-    return plan(e.privacy, e.rounds + rounds, e.cohort_size(clients), clients, e.aggregation.weights)
+    counted = max(e.total_rounds, 1) if TRUSTS[e.privacy.trust].sees_uploads else rounds
+    return plan(e.privacy, counted, e.cohort_size(clients), clients, e.aggregation.weights)
 
 
 def on_the_server(privacy: Plan, origin: Origin) -> Plan:
@@ -121,8 +130,7 @@ def on_the_server(privacy: Plan, origin: Origin) -> Plan:
     if (terms.clip, terms.norm) != (privacy.clip, privacy.norm) or terms.scale != (local.scale if local else 0.0):
         raise InputError(
             f"the bundle's devices clip at {terms.clip} and add noise of {terms.scale:g}, which is not what "
-            f"{privacy.rounds} rounds need ({privacy.clip} and {local.scale if local else 0.0:g}); set privacy.sigma "
-            "or privacy.scale in place of privacy.epsilon"
+            f"the run says ({privacy.clip} and {local.scale if local else 0.0:g}); export the run again"
         )
     if terms.project != privacy.project:
         raise InputError("the bundle's devices release other projections than the run; export the run again")

@@ -38,8 +38,8 @@ from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, serving, take_part
 
 
 @pytest.fixture
-def twins() -> Twins:
-    return fedmf()
+def twins(tmp_path: Path) -> Twins:
+    return fedmf().own(tmp_path)
 
 
 def reached(twins: Twins, shared: dict[str, torch.Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The ledger of a run that devices go on with: the simulator's, kept ahead of what it counts; who sits out is told."""
+"""One ledger for a run and all that is served from it: it is kept ahead of what it counts; who sits out is told."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from edge.bundle import open_bundle
 from edge.remote import Server, Task
+from edgefr.lineage import Journal
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Origin
 from edgefr.remote.ledger import ServingLedger
@@ -26,7 +28,6 @@ from edgefr.trained import open_model
 from privacy.errors import InputError
 from privacy.ledger import Ledger
 from tests.cli.commands import COMMAND, ROOT
-from tests.closeness import assert_same
 from tests.contract import bundles
 from tests.remote import worlds
 from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, Twins, experiment_of, serving, take_part
@@ -42,17 +43,18 @@ def noisy(folder: Path, **more: float) -> Twins:
     return Twins(worlds.simulate(settings, ROUNDS, folder / "simulated"), begun)
 
 
-def book_of(run: Run, path: Path) -> ServingLedger:
+@contextmanager
+def ledger_of(run: Run) -> Iterator[ServingLedger]:
+    """The ledger of a run that is going to be served, under its lock."""
     users = open_model(run).model.names.users
-    found = ServingLedger.of(run, plan_of(run, len(users), ROUNDS), len(users), path)
-    assert found is not None
-    return found
+    with Journal.locked(run.path) as journal:
+        yield ServingLedger.of(run, journal, plan_of(run, len(users), ROUNDS), len(users), "0" * 64)
 
 
-def releases(path: Path) -> dict[int, int]:
-    """By client, as the file has them."""
-    table = pq.read_table(path)
-    return dict(zip(table["client"].to_pylist(), table["releases"].to_pylist(), strict=True))
+def releases(run: Run) -> dict[int, int]:
+    """By client, as the files of the run and its lineage have them."""
+    table = run.ledger
+    return {c: n for c, n in zip(table["client"].tolist(), table["releases"].tolist(), strict=True) if n}
 
 
 def test_devices_end_with_the_ledger_of_simulated_clients_and_sit_out_with_them(tmp_path: Path) -> None:
@@ -64,13 +66,11 @@ def test_devices_end_with_the_ledger_of_simulated_clients_and_sit_out_with_them(
         result = future.result(30)
     assert told == [("rounds", number, ROUNDS) for number in (1, 2, 3)]
     assert result.summary["missing"] == [0, 0, 0]
-    served, simulated = (pq.read_table(p / "ledger.parquet") for p in (tmp_path / "served", twins.simulated.path))
-    assert served.to_pydict() == simulated.to_pydict()
-    assert set(served["releases"].to_pylist()) == {2}
-    assert served["refused"].to_pylist() == [1] * len(twins.users)
+    served, simulated = twins.begun.ledger, twins.simulated.ledger
+    assert served.to_dict() == simulated.to_dict()
+    assert set(served["releases"].tolist()) == {2}
+    assert served["refused"].tolist() == [1] * len(twins.users)
     assert result.summary["uploads"] == 2 * len(twins.users)
-    expected = twins.simulated.read_tensors("model")["shared.item"].numpy()
-    assert_same(result.shared["item"], expected)
     spent = result.summary["privacy"]
     assert spent["eps_guaranteed"] == twins.simulated.summary["privacy"]["eps_guaranteed"] <= 15.0
     assert (spent["clients_refused"], spent["refusals"]) == (len(twins.users), len(twins.users))
@@ -87,23 +87,23 @@ def test_who_takes_up_work_is_charged_and_who_never_comes_is_not(tmp_path: Path)
         result = future.result(60)
     assert result.summary["missing"] == [2]
     expected = {twins.users[user]: 1 for user in (leaves, *present)}
-    assert releases(tmp_path / "served" / "ledger.parquet") == dict(sorted(expected.items()))
+    assert releases(twins.begun) == dict(sorted(expected.items()))
     assert twins.users[absent] not in expected
 
 
-def test_while_a_round_is_open_the_file_counts_its_whole_cohort(tmp_path: Path) -> None:
-    run, path = noisy(tmp_path, privacy__budget=15.0).begun, tmp_path / "served" / "ledger.parquet"
-    book, cohort = book_of(run, path), np.array([4, 1, 2])
-    assert book.admit(cohort).tolist() == [4, 1, 2]
-    assert releases(path) == {1: 1, 2: 1, 4: 1}
-    book.charge({1})
-    assert releases(path) == {1: 1}
-    book.admit(cohort)
-    book.charge({1, 4})
-    assert book.admit(cohort).tolist() == [4, 2], "client 1 has spent its budget"
-    assert releases(path) == {1: 2, 2: 1, 4: 2}
-    book.close()
-    assert path.exists()
+def test_while_a_round_is_open_the_files_count_its_whole_cohort(tmp_path: Path) -> None:
+    run, cohort = noisy(tmp_path, privacy__budget=15.0).begun, np.array([4, 1, 2])
+    with ledger_of(run) as ledger:
+        assert ledger.open(1, cohort).tolist() == [4, 1, 2]
+        assert releases(run) == {1: 1, 2: 1, 4: 1}
+        ledger.close({1})
+        assert releases(run) == {1: 1}
+        ledger.open(2, cohort)
+        ledger.close({1, 4})
+        assert ledger.open(3, cohort).tolist() == [4, 2], "client 1 has spent its budget"
+        assert releases(run) == {1: 2, 2: 1, 4: 2}
+    refused = run.ledger
+    assert refused[refused["client"] == 1]["refused"].tolist() == [1]
 
 
 def test_a_server_that_is_interrupted_leaves_the_ledger_of_who_took_up_work(tmp_path: Path) -> None:
@@ -116,45 +116,53 @@ def test_a_server_that_is_interrupted_leaves_the_ledger_of_who_took_up_work(tmp_
         url, user = server.stdout.readline().split()[-1], next(iter(twins.users))
         with urlopen(f"{url}/task?device={user}&after=0") as answer:
             assert answer.status == 200
-        assert len(releases(tmp_path / "served" / "ledger.parquet")) == len(twins.users), "while the round is open"
+        assert len(releases(twins.begun)) == len(twins.users), "while the round is open"
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 130
     finally:
         server.kill()
         server.wait()
-    assert releases(tmp_path / "served" / "ledger.parquet") == {twins.users[user]: 1}
+    assert releases(twins.begun) == {twins.users[user]: 1}
 
 
-def test_where_nobody_took_up_work_no_file_is_left(tmp_path: Path) -> None:
+def test_where_nobody_took_up_work_nobody_is_charged_and_the_number_is_gone(tmp_path: Path) -> None:
+    run = noisy(tmp_path).begun
     with pytest.raises(InputError, match="none of 6 devices"):
-        serve(noisy(tmp_path).begun, CLASS, 1, timeout_s=0.1, out=tmp_path / "served", ready=lambda url: None)
+        serve(run, CLASS, 1, timeout_s=0.1, out=tmp_path / "served", ready=lambda url: None)
     assert not (tmp_path / "served").exists()
+    assert releases(run) == {}
+    with ledger_of(run) as ledger:
+        assert ledger.round == 1
 
 
 def test_it_goes_on_with_the_ledger_of_the_run(tmp_path: Path) -> None:
     run = noisy(tmp_path, privacy__budget=15.0).begun
-    book = book_of(run, tmp_path / "ledger.parquet")
-    book.ledger.spend([3, 5], book.event)
-    book.ledger.spend([3], book.event)
-    run.write_ledger(book.ledger)
-    again = book_of(run, tmp_path / "ledger.parquet")
-    assert again.ledger.releases().tolist() == book.ledger.releases().tolist()
-    assert again.admit(np.array([3, 5, 0])).tolist() == [5, 0]
+    with ledger_of(run) as ledger:
+        assert ledger.ledger is not None
+        ledger.ledger.spend([3, 5], ledger.event)
+        ledger.ledger.spend([3], ledger.event)
+        run.write_ledger(ledger.ledger)
+    with ledger_of(run) as again:
+        assert again.ledger is not None
+        assert again.ledger.releases().tolist() == ledger.ledger.releases().tolist()
+        assert again.open(1, np.array([3, 5, 0])).tolist() == [5, 0]
 
 
 def test_a_run_whose_ledger_is_lost_or_of_another_is_refused(tmp_path: Path) -> None:
     run = noisy(tmp_path).begun
-    book = book_of(run, tmp_path / "ledger.parquet")
-    run.write_ledger(Ledger(3, delta=book.ledger.delta, adjacency="zero-out"))
-    with pytest.raises(InputError, match="has 3 clients, the run 6"):
-        book_of(run, tmp_path / "ledger.parquet")
+    with ledger_of(run) as ledger:
+        assert ledger.ledger is not None
+        delta = ledger.ledger.delta
+    run.write_ledger(Ledger(3, delta=delta, adjacency="zero-out"))
+    with pytest.raises(InputError, match="has 3 clients, the run 6"), ledger_of(run):
+        pass
     run.write_ledger(Ledger(6, delta=0.5, adjacency="zero-out"))
-    with pytest.raises(InputError, match="is of another run"):
-        book_of(run, tmp_path / "ledger.parquet")
+    with pytest.raises(InputError, match="is of another run"), ledger_of(run):
+        pass
     (run.path / "ledger.parquet").unlink()
     run.write_experiment(experiment_of(FEDMF | NOISE, 2))
-    with pytest.raises(InputError, match=r"has no ledger\.parquet of its 2 rounds"):
-        book_of(run, tmp_path / "ledger.parquet")
+    with pytest.raises(InputError, match=r"has no ledger\.parquet of its 2 rounds"), ledger_of(run):
+        pass
 
 
 def test_who_rests_is_told_so_and_its_release_is_not_taken() -> None:
@@ -165,7 +173,6 @@ def test_who_rests_is_told_so_and_its_release_is_not_taken() -> None:
         broker.open(4, b"update", ["b"], resting=["a"])
         assert device.task("a", 3, 1 << 20) == Task(4, b"", done=False, rest=True)
         assert device.task("b", 3, 1 << 20) == Task(4, b"update", done=False)
-        assert (broker.started(4), broker.started(3)) == ({"b"}, set())
+        assert broker.close() == {"b"}
         broker.finish(4, b"last", 0.0)
         assert device.task("a", 4, 1 << 20) == Task(4, b"last", done=True)
-        assert broker.started(4) == {"b"}

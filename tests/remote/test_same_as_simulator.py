@@ -90,7 +90,7 @@ def devices(twins: Twins, states: Path) -> list[Device]:
 
 
 def test_processes_of_fedmf_that_clip_end_where_the_simulator_does(tmp_path: Path) -> None:
-    twins = worlds.fedmf()
+    twins = worlds.fedmf().own(tmp_path)
     processes(twins, tmp_path)
     compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
     own = devices(twins, tmp_path / "states")

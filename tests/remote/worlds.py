@@ -84,11 +84,15 @@ class Twins:
         settings = FEDMF | NOISE
         return Twins(simulate(settings, ROUNDS, folder / "simulated"), self.changed(folder, settings).begun)
 
+    def own(self, folder: Path) -> Twins:
+        """The same with a run of its own to be served: its lineage is that of one test."""
+        return Twins(self.simulated, Run(shutil.copytree(self.begun.path, folder / "begun")))
+
     def changed(self, folder: Path, settings: dict[str, Any]) -> Twins:
         """The same bundle under an experiment with other settings."""
-        begun = Run(shutil.copytree(self.begun.path, folder / "begun"))
-        begun.write_experiment(experiment_of(settings, 0))
-        return Twins(self.simulated, begun)
+        twins = self.own(folder)
+        twins.begun.write_experiment(experiment_of(settings, 0))
+        return twins
 
     @property
     def bundle(self) -> Path:

@@ -1,0 +1,315 @@
+"""A run and everything that is served from it are one lineage, with one counter of rounds and one ledger, on disk.
+
+RUN/lineage/rounds.jsonl only grows: a line before a round is offered to any device (`Opened`), and one when it is over
+(`Closed`). Every line carries a digest of all before it, so a file that was changed, or cut in the middle, is refused;
+a last line without its end was never acted on and is dropped. RUN/lineage/shared.safetensors are the server's tensors
+after the last round that was closed. `private/` remembers how long the lineage was, so that it cannot be lost.
+
+What no disk can tell by itself is that all of a run's folder was put back to an earlier day: devices, which remember
+the rounds they have seen, refuse a server that is behind them.
+
+Owns: the records, their order, what they make of a ledger. Does not own: who opens rounds (`edgefr.remote.ledger`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, TypeAdapter
+
+from edge.records import Record
+from edgefr.run import LEDGER
+from privacy.errors import InputError
+from privacy.files import sha256_of, write_json
+from privacy.guarantee import Event
+from privacy.ledger import Ledger
+from privacy.trust import Adjacency
+
+FOLDER, ROUNDS, SHARED, WITNESS = "lineage", "rounds.jsonl", "shared.safetensors", "private/lineage.json"
+CHAIN = len(f',"chain":"{"0" * 64}"}}')
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Number = Annotated[int, Field(ge=0, lt=1 << 31)]
+
+
+class Terms(Record):
+    """This is what a ledger of the lineage's clients has to know."""
+
+    delta: float = Field(gt=0, lt=1, description="delta of (epsilon, delta)")
+    adjacency: Adjacency = Field(description="which two worlds are compared")
+    budget: float | None = Field(gt=0, description="epsilon that no client may exceed; null: none")
+
+
+class Begun(Record):
+    """The first line says what the lineage begins with: the run as simulation left it."""
+
+    kind: Literal["begun"] = "begun"
+    format: Literal["edgefr.lineage/1"] = "edgefr.lineage/1"
+    run: Sha256 = Field(description="sha256 of experiment.yaml")
+    model: Sha256 = Field(description="sha256 of the run's own tensors")
+    ledger: Sha256 | None = Field(description="sha256 of the run's own ledger.parquet; null: it has none")
+    round: Number = Field(description="rounds behind the run's own tensors")
+    clients: Number = Field(description="clients of the run")
+    terms: Terms | None = Field(description="what their ledger has to know; null: nothing is guaranteed")
+
+
+class Opened(Record):
+    """A round is going to be offered to `clients`: from here on all of them are charged, until it is closed."""
+
+    kind: Literal["opened"] = "opened"
+    round: Number
+    bundle: Sha256 = Field(description="whose devices they are")
+    event: Event | None = Field(description="what each of them releases; null: nothing is guaranteed")
+    clients: list[Number] = Field(description="who is asked")
+    refused: list[Number] = Field(description="who was drawn, but may not release once more")
+
+
+class Closed(Record):
+    """A round is over: `clients` are those it charges."""
+
+    kind: Literal["closed"] = "closed"
+    round: Number
+    clients: list[Number] = Field(description="who took up work; all that were asked where nobody can tell any more")
+    tensors: Sha256 | None = Field(description="sha256 of shared.safetensors after it; null: the run's own tensors")
+    burnt: bool = Field(description="the server was killed while it was open")
+
+
+Line = Begun | Opened | Closed
+_LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+def sealed(record: Line, before: str) -> tuple[bytes, str]:
+    """Return a record as its line, and the digest of everything up to it; `before` is that of the line before it."""
+    body = record.model_dump_json()
+    digest = hashlib.sha256(f"{before}{body}".encode()).hexdigest()
+    return f'{body[:-1]},"chain":"{digest}"}}\n'.encode(), digest
+
+
+@dataclass
+class Lineage:
+    """These are the lines of a lineage, checked; `heads` are the digests after each of them, `size` their bytes."""
+
+    lines: list[Line] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+    size: int = 0
+
+    @classmethod
+    def of(cls, run: Path) -> Lineage:
+        """Read that of a run's folder; without lines where nothing was served.
+
+        Raises `InputError` for one that was changed, cut, lost, or is of another run.
+        """
+        path, found = run / FOLDER / ROUNDS, cls()
+        try:
+            content = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        whole = content[: content.rfind(b"\n") + 1]  # what follows was being written when the server was killed
+        for number, line in enumerate(whole.splitlines(keepends=True), 1):
+            try:
+                found.add(line)
+            except ValueError as error:
+                reason = " ".join(str(error).split())[:120]
+                raise InputError(f"{path} was changed or damaged at line {number} ({reason}); put it back") from error
+        for told in _witnesses(run):
+            if told not in found.heads:
+                raise InputError(
+                    f"{path} is not the one of this run's served rounds, or not all of it; put it back (more was "
+                    "released than it tells)"
+                )
+        if found.begun is not None:
+            for name, was in (("experiment.yaml", found.begun.run), (LEDGER, found.begun.ledger)):
+                if was != digest_of(run / name):
+                    raise InputError(
+                        f"{run / name} is not the one that {path} goes on from: its rounds are of another run, or it "
+                        "was changed; put it back"
+                    )
+        return found
+
+    def add(self, line: bytes) -> None:
+        """Take one more whole line. Raises `ValueError` for one that does not follow."""
+        record = _LINE.validate_json(line[: -CHAIN - 1] + b"}")
+        again, digest = sealed(record, self.head)
+        if again != line:
+            raise ValueError("its digest does not follow from the lines before")
+        self._check(record)
+        self.lines.append(record)
+        self.heads.append(digest)
+        self.size += len(line)
+
+    def _check(self, record: Line) -> None:
+        """A lineage begins once; rounds are opened one after the other, and each is closed before the next."""
+        if isinstance(record, Begun) != (not self.lines):
+            raise ValueError("a lineage begins with its first line")
+        if isinstance(record, Opened) and (self.open is not None or record.round != self.round + 1):
+            raise ValueError(f"round {record.round} cannot be opened after round {self.round}")
+        if isinstance(record, Closed):
+            if self.open is None or record.round != self.open.round:
+                raise ValueError(f"round {record.round} is not open")
+            if not set(record.clients) <= set(self.open.clients):
+                raise ValueError(f"round {record.round} charges clients it did not ask")
+
+    @property
+    def head(self) -> str:
+        """Return the digest of all lines."""
+        return self.heads[-1] if self.heads else ""
+
+    @property
+    def begun(self) -> Begun | None:
+        """Return the first line; None where nothing was served."""
+        first = self.lines[0] if self.lines else None
+        return first if isinstance(first, Begun) else None
+
+    @property
+    def open(self) -> Opened | None:
+        """Return the round that lies open; None where there is none."""
+        last = self.lines[-1] if self.lines else None
+        return last if isinstance(last, Opened) else None
+
+    @property
+    def round(self) -> int:
+        """Return the number of the last round that was opened, or of the run's own last."""
+        return self.lines[-1].round if self.lines else 0
+
+    @property
+    def tensors(self) -> str | None:
+        """Return the sha256 of the tensors after the last round that was closed; None: they are the run's own."""
+        return next((line.tensors for line in reversed(self.lines) if isinstance(line, Closed)), None)
+
+    @property
+    def rounds(self) -> list[tuple[Opened, Closed | None]]:
+        """Return the rounds that were opened, each with the line that closed it."""
+        after = [*self.lines[1:], None]
+        pairs = zip(self.lines, after, strict=True) if self.lines else ()
+        return [(a, b if isinstance(b, Closed) else None) for a, b in pairs if isinstance(a, Opened)]
+
+    def ledger(self) -> Ledger | None:
+        """Return what was released to the served rounds alone; None where nothing is guaranteed."""
+        if self.begun is None or self.begun.terms is None:
+            return None
+        terms, clients = self.begun.terms, self.begun.clients
+        budget = math.inf if terms.budget is None else terms.budget
+        ledger = Ledger(clients, delta=terms.delta, adjacency=terms.adjacency, budget=budget)
+        self.charge(ledger)
+        return ledger
+
+    def charge(self, ledger: Ledger) -> None:
+        """Charge a ledger for every served round; for one that is open, whoever was asked."""
+        for opened, closed in self.rounds:
+            if opened.event is not None:
+                ledger.refuse(_numbers(opened.refused), opened.event)
+                ledger.spend(_numbers((closed or opened).clients), opened.event)
+
+    def record(self) -> dict[str, int | str]:
+        """Return what a summary says of it: rounds by what became of them, and the digest that names this state."""
+        closed = [end for _, end in self.rounds if end is not None]
+        burnt = sum(end.burnt for end in closed)
+        counts = {"round": self.round, "opened": len(self.rounds), "burnt": burnt}
+        return {**counts, "head": self.head}
+
+
+class Journal:
+    """This is the file of a lineage while its run is being served: by one process, which holds its lock.
+
+    >>> with Journal.locked(run.path) as journal:  # doctest: +SKIP
+    ...     journal.append(Opened(round=journal.lineage.round + 1, ...))
+    """
+
+    def __init__(self, run: Path, lineage: Lineage):
+        self.run, self.lineage = run, lineage
+
+    @classmethod
+    @contextmanager
+    def locked(cls, run: Path) -> Iterator[Journal]:
+        """Keep other processes from serving a run while inside. Raises `InputError` where one does, and as `of`."""
+        with _alone(run):
+            yield cls(run, Lineage.of(run))
+
+    @property
+    def path(self) -> Path:
+        """Return where the lines are."""
+        return self.run / FOLDER / ROUNDS
+
+    def append(self, record: Line) -> None:
+        """Put one more line on the disk; when this returns it is there for good. Raises `InputError` if it cannot."""
+        line, _ = sealed(record, self.lineage.head)
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            with open(self.path, "ab", buffering=0) as file:
+                if file.tell() < self.lineage.size:
+                    raise InputError(f"{self.path} was cut while its run is being served; put it back")
+                file.truncate(self.lineage.size)  # what a kill left of a line
+                left = line
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            flushed(self.path.parent)
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
+        self.lineage.add(line)
+        if not isinstance(record, Opened):
+            (self.run / WITNESS).parent.mkdir(mode=0o700, exist_ok=True)
+            write_json(self.run / WITNESS, {"head": self.lineage.head, "round": self.lineage.round})
+
+
+def digest_of(path: Path) -> str | None:
+    """Return the sha256 of a file; None where there is none."""
+    return sha256_of(path) if path.exists() else None
+
+
+def flushed(folder: Path) -> None:
+    """Flush to the disk which files a folder has, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _witnesses(run: Path) -> list[str]:
+    """Return the digests that the lineage is known to have had: by `private/`, and by every result of serving."""
+    found = []
+    places = ((run / WITNESS, ()), *((path, ("lineage",)) for path in sorted(run.glob("served*/summary.json"))))
+    for path, keys in places:
+        try:
+            value = json.loads(path.read_bytes())
+            for key in (*keys, "head"):
+                value = value[key]
+            found.append(str(value))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise InputError(f"{path} does not say how long the lineage was ({error}); put it back") from error
+    return found
+
+
+def _numbers(clients: Sequence[int]) -> np.ndarray:
+    return np.array(clients, np.int64)
+
+
+@contextmanager
+def _alone(run: Path) -> Iterator[None]:
+    """Hold a run's folder; where the system has no such locks, nothing is locked."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(run, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise InputError(f"{run} is being served by another process; wait for it (nothing was changed)") from error
+    finally:
+        os.close(handle)

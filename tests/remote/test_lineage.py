@@ -1,0 +1,203 @@
+"""A run and all that is served from it are one lineage: one counter of rounds, one ledger, and nobody goes on from
+anything but its end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgefr.lineage import FOLDER, ROUNDS, SHARED, WITNESS, Closed, Journal, Lineage, Opened
+from edgefr.remote.serving import Served, serve
+from edgefr.run import Run
+from privacy.errors import InputError
+from privacy.report import ledger_report
+from tests.cli.commands import edgefr, refused
+from tests.closeness import assert_same
+from tests.remote import worlds
+from tests.remote.worlds import CLASS, FEDMF, NOISE, Twins, serving, take_part
+
+
+def again(twins: Twins, states: Path, rounds: int = 1, **options: object) -> Served:
+    """The run served for some rounds more, every user's device with the state it has."""
+    with serving(twins.begun, None, rounds, **options) as (url, future):  # type: ignore[arg-type]
+        take_part(twins, url, states, list(twins.users))
+        return future.result(30)
+
+
+def of(folder: Path, **more: object) -> Twins:
+    """The shared run, of its own folder, with noise and other settings."""
+    settings = FEDMF | NOISE | {name.replace("__", "."): value for name, value in more.items()}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    return worlds.fedmf().changed(folder, settings)
+
+
+def lines(run: Run) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (run.path / FOLDER / ROUNDS).read_bytes().splitlines()]
+
+
+def test_a_second_serve_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+    twins = worlds.fedmf().changed(tmp_path, FEDMF)  # without noise: the same as in one go, value for value
+    first, second = again(twins, tmp_path / "states", 2), again(twins, tmp_path / "states", 1)
+    assert [served.path.name for served in (first, second)] == ["served", "served-2"]
+    assert (first.summary["first_round"], second.summary["first_round"]) == (1, 3)
+    expected = twins.simulated.read_tensors("model")["shared.item"]
+    assert_same(second.shared["item"], expected.numpy())
+    assert [line["round"] for line in lines(twins.begun) if line["kind"] == "opened"] == [1, 2, 3]
+    assert second.summary["lineage"]["head"] == twins.begun.lineage.head
+
+
+def test_three_serves_of_one_run_print_what_they_cost_together_and_keep_one_budget(tmp_path: Path) -> None:
+    twins = of(tmp_path, privacy__sigma=2.0, privacy__budget=2.0)  # epsilon of a release: .707
+    spent = [again(twins, tmp_path / "states").summary["privacy"] for _ in range(2)]
+    assert [round(one["eps_guaranteed"], 2) for one in spent] == [0.71, 1.41]
+    with pytest.raises(InputError, match="all 6 clients have spent the budget, an epsilon of 2"):
+        serve(twins.begun, CLASS, 1, ready=lambda url: None)
+    report = {"delta": spent[0]["delta"], "adjacency": spent[0]["adjacency"]}
+    ledger = twins.begun.read_ledger(report)
+    assert ledger is not None
+    assert ledger_report(ledger) == spent[-1]
+
+
+def test_the_epsilon_that_is_promised_is_that_of_the_whole_lineage(tmp_path: Path) -> None:
+    twins = of(tmp_path, privacy__sigma=None, privacy__epsilon=3.0)
+    served = again(twins, tmp_path / "states", 2)
+    assert served.summary["privacy"]["eps_guaranteed"] == pytest.approx(3.0, rel=1e-3)
+    assert served.summary["privacy"]["eps_guaranteed"] <= 3.0
+    with pytest.raises(InputError, match=r"an epsilon of 3 is promised, of which 3 is spent; of 2 rounds more none"):
+        serve(twins.begun, CLASS, 2, ready=lambda url: None)
+    assert twins.begun.lineage.round == 2
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    twins = of(tmp_path)
+    with Journal.locked(twins.begun.path):
+        done = edgefr("serve", twins.begun.path, "--bundle-class", CLASS, "--rounds", "1", cache=tmp_path)
+    assert "is being served by another process" in refused(done.returncode, done.stdout, done.stderr)
+
+
+def test_simulated_and_served_stand_apart_and_together(tmp_path: Path) -> None:
+    twins = of(tmp_path)
+    again(twins, tmp_path / "states", 2)
+    done = edgefr("privacy", twins.begun.path, "--json", cache=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["simulated"] is None
+    assert found["ledger"] == found["served"]
+    assert found["served"]["releases_per_client"]["max"] == 2
+    shown = edgefr("privacy", twins.begun.path, cache=tmp_path).stdout
+    assert "ledger, simulated and served" in shown
+    assert "of that served" in shown
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    folder = tmp_path_factory.mktemp("lineage")
+    twins = of(folder)
+    again(twins, folder / "states", 2)
+    return twins
+
+
+@pytest.fixture
+def copy(whole: Twins, tmp_path: Path) -> Run:
+    return Run(shutil.copytree(whole.begun.path, tmp_path / "copy"))
+
+
+def test_a_line_that_a_kill_left_unfinished_is_dropped(copy: Run) -> None:
+    before, path = copy.lineage, copy.path / FOLDER / ROUNDS
+    with open(path, "ab") as file:
+        file.write(b'{"kind":"opened","round":3,"bundle":"00')
+    assert copy.lineage == before
+    with Journal.locked(copy.path) as journal:
+        journal.append(Opened(round=3, bundle="0" * 64, event=None, clients=[1], refused=[]))
+    assert copy.lineage.round == 3
+    assert len(lines(copy)) == len(before.lines) + 1
+
+
+def changed(at: int, old: bytes, new: bytes) -> Callable[[list[bytes]], list[bytes]]:
+    return lambda text: [line.replace(old, new) if n == at else line for n, line in enumerate(text)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed(2, b'"clients":[', b'"clients":[9,'), "changed or damaged at line 3"),
+        (changed(0, b'"budget":null', b'"budget":99.0'), "changed or damaged at line 1"),
+        (lambda text: text[:2] + text[3:], "changed or damaged at line 3"),
+        (lambda text: text[1:], "changed or damaged at line 1"),
+        (lambda text: text[:3], "is not the one of this run's served rounds"),
+        (lambda text: [], "is not the one of this run's served rounds"),
+        (lambda text: [*text, b"{}\n"], "changed or damaged at line 6"),
+        (lambda text: [*text, text[-1]], "changed or damaged at line 6"),
+        (lambda text: [*text, b"\xff\xfe\n"], "changed or damaged at line 6"),
+    ],
+)
+def test_a_file_that_was_changed_or_cut_is_refused(
+    copy: Run, change: Callable[[list[bytes]], list[bytes]], words: str
+) -> None:
+    path = copy.path / FOLDER / ROUNDS
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(InputError, match=words):
+        copy.lineage  # noqa: B018
+    with pytest.raises(InputError, match=words):
+        serve(copy, CLASS, 1, ready=lambda url: None)
+
+
+@pytest.mark.parametrize("left", [WITNESS, "served/summary.json"])
+def test_a_lineage_that_was_removed_is_missed_by_what_is_left(copy: Run, left: str) -> None:
+    shutil.rmtree(copy.path / FOLDER)
+    for name in {WITNESS, "served/summary.json"} - {left}:
+        (copy.path / name).unlink()
+    with pytest.raises(InputError, match="more was released than it tells"):
+        serve(copy, CLASS, 1, ready=lambda url: None)
+
+
+def test_other_tensors_or_another_model_are_refused(copy: Run, whole: Twins) -> None:
+    (copy.path / FOLDER / SHARED).unlink()
+    with pytest.raises(InputError, match="is not what the last served round left"):
+        serve(copy, CLASS, 1, ready=lambda url: None)
+    shutil.copy(whole.begun.path / FOLDER / SHARED, copy.path / FOLDER / SHARED)
+    content = bytearray((copy.path / FOLDER / SHARED).read_bytes())
+    content[-1] ^= 1
+    (copy.path / FOLDER / SHARED).write_bytes(content)
+    with pytest.raises(InputError, match="is not what the last served round left"):
+        serve(copy, CLASS, 1, ready=lambda url: None)
+    shutil.copy(whole.begun.path / FOLDER / SHARED, copy.path / FOLDER / SHARED)
+    model = copy.read_tensors("model")
+    copy.write_tensors("model", {name: value + 1 if name == "shared.item" else value for name, value in model.items()})
+    with pytest.raises(InputError, match=r"is not the run's|is not as it was"):
+        serve(copy, CLASS, 1, ready=lambda url: None)
+
+
+def test_settings_that_were_changed_after_devices_released_are_refused(copy: Run) -> None:
+    text = (copy.path / "experiment.yaml").read_text()
+    (copy.path / "experiment.yaml").write_text(re.sub(r"sigma: .*", "sigma: 0.1", text))
+    with pytest.raises(InputError, match=r"experiment\.yaml is not the one that"):
+        serve(copy, CLASS, 1, ready=lambda url: None)
+
+
+def test_a_round_that_a_kill_left_open_is_burnt(copy: Run) -> None:
+    event = next(line.event for line in copy.lineage.lines if isinstance(line, Opened))
+    with Journal.locked(copy.path) as journal:
+        journal.append(Opened(round=3, bundle="0" * 64, event=event, clients=[0, 4], refused=[]))
+    with pytest.raises(InputError, match="none of 6 devices"):
+        serve(copy, CLASS, 1, timeout_s=0.1, ready=lambda url: None)
+    burnt, last = copy.lineage.rounds[-2:]
+    assert burnt[1] == Closed(round=3, clients=[0, 4], tensors=last[1].tensors, burnt=True)  # type: ignore[union-attr]
+    assert (last[0].round, last[1].clients) == (4, [])  # type: ignore[union-attr]
+    ledger = copy.lineage.ledger()
+    assert ledger is not None
+    np.testing.assert_array_equal(ledger.releases(), [3, 2, 2, 2, 3, 2])
+
+
+def test_a_lineage_needs_its_rounds_in_order() -> None:
+    first = Opened(round=1, bundle="0" * 64, event=None, clients=[1], refused=[])
+    with pytest.raises(ValueError, match="begins with its first line"):
+        Lineage()._check(first)
