@@ -1,6 +1,11 @@
-"""A bundle has simulated users: their private tensors, history and seen items, read one user at a time."""
+"""A client's own state is read from a bundle: what a new device starts from, and that of simulated users.
+
+Only bundles that were exported with users carry any: a test compares their devices with the simulator.
+"""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +33,38 @@ def named(what: str, name: str, known: dict[str, int]) -> int:
     raise InputError(f"unknown {what} '{name}' (the bundle has {len(known):,} {what}s); {hint}")
 
 
+@dataclass(frozen=True)
+class ClientState:
+    """This is what scoring reads of one client.
+
+    Its `private` tensors by name, its items in order (`history`) and when it had each (`times`, unix seconds; empty
+    where no session is read), and what it has `seen`, which is not shown again.
+    """
+
+    private: Mapping[str, Floats]
+    history: Ints
+    times: Ints
+    seen: Ints
+
+
 class Clients:
     """This is the private state of a bundle's users. User None is a new device: initial tensors, nothing seen."""
 
     def __init__(self, bundle: Bundle) -> None:
+        config, self._bundle = bundle.config, bundle
+        self.ids = [] if config.users is None else read_strings(bundle, config.users, "users")
+        self._number = {user: number for number, user in enumerate(self.ids)}
+        self._init = read_tensors(bundle, config.init)
+        if config.users is not None and config.private is not None:
+            self._read(config.users, config.private)
+
+    def _read(self, users: str, private: str) -> None:
+        """Open what the bundle carries of its users, and check that it is of all of them."""
         from safetensors import SafetensorError, safe_open
 
-        config, self._bundle = bundle.config, bundle
-        self.ids = read_strings(bundle, config.users, "users")
-        self._number = {user: number for number, user in enumerate(self.ids)}
-        self._clients = read_numbers(bundle, config.users, "numbers", len(self.ids))
-        self._init = read_tensors(bundle, config.init)
-        self._path = config.private
+        bundle = self._bundle
+        self._clients = read_numbers(bundle, users, "numbers", len(self.ids))
+        self._path = private
         try:
             self._file = safe_open(str(bundle.file(self._path)), framework="np")
         except SafetensorError as error:
@@ -53,6 +78,11 @@ class Clients:
 
     def number(self, user: str) -> int:
         """Return the number of a user in this bundle; `InputError` with near names for one it does not have."""
+        if not self.ids:
+            raise InputError(
+                f"bundle {self._bundle.root} carries no users, so it does not know '{user}': leave the user away, ask "
+                "the run (`edgefr.Run.open(RUN).recommend(user)`), or write one with `edgefr export --with-users`"
+            )
         return named("user", user, self._number)
 
     def client(self, user: int) -> int:
@@ -68,6 +98,12 @@ class Clients:
         if user is None:
             return dict(self._init)
         return {name: self._file.get_slice(f"private.{name}")[user] for name in self._init}
+
+    def state(self, user: int | None) -> ClientState:
+        """Return what scoring reads of one user."""
+        windowed = self._bundle.config.window is not None
+        times = self.times(user) if windowed else np.empty(0, np.int64)
+        return ClientState(self.private(user), self.items("history", user), times, self.items("seen", user))
 
     def items(self, name: str, user: int | None) -> Ints:
         """Return a user's items, `name` being "history" or "seen"."""

@@ -52,9 +52,10 @@ class Device:
 
     `bundle`: a bundle folder; `state_dir`: where its private state lives, made when it is not there.
 
-    `user`: start as one of the bundle's simulated users (first use only); None: as a new device. `max_ram_mb` and
-    `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of which must have signed
-    the bundle. `noise`: the source of the device's own noise, where a run adds any; None: seeded by the system.
+    `user`: the name that a server knows the device by (first use only), of a bundle with users one of these; None: no
+    name. `max_ram_mb` and `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of
+    which must have signed the bundle. `noise`: the source of the device's own noise, where a run adds any; None: seeded
+    by the system.
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 

@@ -1,4 +1,4 @@
-"""A device starts as one of the bundle's simulated users, or as somebody new: this makes its first state."""
+"""A device starts as somebody new, or as a simulated user that the bundle carries: this makes its first state."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from edge.bundle import Bundle
 from edge.clients import Clients
 from edge.learning import Learning
 from edge.state import State
+from privacy.errors import InputError
 
 NUMBER_BITS = 62
 """Of a new device's own number, which keys its draws; drawn, so that it tells nothing."""
+NAME_LIMIT = 200  # characters
 
 
 def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], user: str | None) -> State:
     """Return the state of a device that has not learned yet; `tables` are the trained tables as the bundle brings them.
 
-    A simulated user brings its private tensors; those that only local training after the rounds changes start anew
-    there, as in the simulator, and what it had trained them to is kept for scoring until then. Raises `InputError` with
-    near names for a user the bundle does not have.
+    `user` is the name that a server knows the device by. Where the bundle carries users it is one of them, who brings
+    its private tensors; those that only local training after the rounds changes start anew there, as in the simulator,
+    and what it had trained them to is kept for scoring until then. Raises `InputError` with near names for a user that
+    such a bundle does not have, and for a name that cannot be shown.
     """
     clients, learning = Clients(bundle), bundle.config.learning
-    number = None if user is None else clients.number(user)
+    number = clients.number(named(user)) if user is not None and clients.ids else None
     private, first, none = clients.private(number), clients.private(None), np.empty(0, np.int64)
     facts = {
         "bundle": bundle.manifest.bundle_id,
-        "user": user,
+        "user": None if user is None else named(user),
         "number": secrets.randbits(NUMBER_BITS) if number is None else clients.client(number),
         "round": learning.round if learning else 0,
         "block": 0,
@@ -47,9 +50,16 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
         private = nothing_kept(learning) | private
     rounds = list(private) if learning is None or learning.sessions else learning.trained("round", "private")
     state.put("private", {n: v if n in rounds or n not in first else first[n] for n, v in private.items()})
-    if user is not None and set(private) - set(rounds):
+    if number is not None and set(private) - set(rounds):
         state.put("personal", private)
     return state
+
+
+def named(user: str) -> str:
+    """Return a device's name. Raises `InputError` for one that is empty, too long, or cannot be shown."""
+    if not (0 < len(user) <= NAME_LIMIT and user.isprintable()):
+        raise InputError(f"a device's name is one line of 1 to {NAME_LIMIT} characters; give another --user")
+    return user
 
 
 def nothing_kept(learning: Learning) -> dict[str, npt.NDArray[np.float32]]:

@@ -39,7 +39,7 @@ class Sizes(Record):
     shared_parameters: int = Field(ge=0, description="values of the shared dense tensors (adapter)")
     private_parameters: int = Field(ge=0, description="values of one client's private tensors")
     encoder_parameters: int = Field(ge=0, description="values of the text encoder, 0 without one")
-    users: int = Field(ge=0, description="simulated users whose private state is in the bundle")
+    users: int = Field(ge=0, description="simulated users whose private state is in the bundle; 0 unless asked for")
     memory_mb: float = Field(ge=0, description="estimated memory of a process that holds all of it, MB")
 
 
@@ -120,12 +120,18 @@ class Config(Record):
         None, ge=1, le=1024, description="newest items of the client's session that scoring reads in order; null: a set"
     )
     shared: Inside = Field(description="shared dense tensors, safetensors")
-    users: Inside = Field(description="ids of the simulated users")
-    private: Inside = Field(description="private tensors, history and seen items of the simulated users")
+    users: Inside | None = Field(None, description="ids of the simulated users; null: the bundle carries nobody")
+    private: Inside | None = Field(None, description="their private tensors, history and seen items")
     init: Inside = Field(description="private tensors a new device starts from")
     encoder: Encoder | None = Field(description="text encoder; null in bundles of cached vectors only")
     learning: Learning | None = Field(None, description="what a device needs to learn; null: it only recommends")
     encoder_in: list[str] = Field(description="device classes of the same export whose bundle has an encoder")
+
+    @model_validator(mode="after")
+    def _users_are_whole(self) -> Self:
+        if (self.users is None) != (self.private is None):
+            raise ValueError("it has users' ids and no state of theirs, or the other way round")
+        return self
 
     @model_validator(mode="after")
     def _sessions_have_windows(self) -> Self:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue
-from edge.clients import Clients, read_tensors
+from edge.clients import Clients, ClientState, read_tensors
 from edge.encoder import TextEncoder, open_encoder
 from edge.graph import Graph
 from edge.scorer import Scorer
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 class Recommender:
     """A recommender scores and encodes with one bundle. Raises `InputError` for one that is damaged or inconsistent.
 
-    >>> Recommender("bundles/rpi_5_8gb").recommend(10, user="196")  # doctest: +SKIP
+    >>> Recommender("bundles/rpi_5_8gb").recommend(10)  # doctest: +SKIP
     [('318', "Schindler's List (1993)", 4.81), ...]
     """
 
@@ -39,7 +39,7 @@ class Recommender:
 
     @property
     def users(self) -> list[str]:
-        """Return the ids of the simulated users whose private state the bundle carries."""
+        """Return the ids of the simulated users whose private state the bundle carries: nobody, unless asked for."""
         return list(self._clients.ids)
 
     @property
@@ -47,14 +47,15 @@ class Recommender:
         """Return the number of items of the catalogue."""
         return self.catalogue.items
 
-    def scores(self, user: str | None = None, history: Iterable[str | int] | None = None) -> Floats:
+    def scores(self, user: str | ClientState | None = None, history: Iterable[str | int] | None = None) -> Floats:
         """Return a user's score (logit) of every item, float32 [items]. Arguments as in `recommend`."""
-        number = None if user is None else self._clients.number(user)
-        private = self._clients.private(number)
-        past = self._clients.items("history", number) if history is None else self.catalogue.numbers(history)
+        client = self._client(user)
+        private, past, times = client.private, client.history, client.times
+        if history is not None:
+            past = self.catalogue.numbers(history)
+            times = np.zeros(len(past), np.int64)
         context: Ints | Windows = past
         if self.bundle.config.window is not None:
-            times = self._clients.times(number) if history is None else np.zeros(len(past), np.int64)
             context = window_of(past, times, self.bundle.config.window)
         dense = {f"shared.{name}": tensor for name, tensor in self._shared.items()}
         dense |= {f"private.{name}": tensor for name, tensor in private.items()}
@@ -64,24 +65,30 @@ class Recommender:
     def recommend(
         self,
         k: int,
-        user: str | None = None,
+        user: str | ClientState | None = None,
         exclude: Iterable[str | int] = (),
         history: Iterable[str | int] | None = None,
     ) -> list[tuple[str, str, float]]:
         """Return the k best items as (id, title, score), best first; ties in the catalogue's order.
 
-        `user`: one of `users`; None is a new device with the initial private tensors. Items the user has seen
-        are left out, and so are those in `exclude` (ids, or numbers in the catalogue). `history` replaces the
+        `user`: one of `users`, or what is known of a client that the bundle does not carry; None is a new device with
+        the initial private tensors. Items the user has seen are left out, and so are those in `exclude` (ids, or
+        numbers in the catalogue). `history` replaces the
         user's own past positives in methods that read them. Where these are a session, `history` is in order, at one
         moment; and since a session may repeat itself, nothing is left out but `exclude`. Fewer than k come back when
         fewer are left.
         Raises `InputError` for k < 1, unknown users or items, and when nothing is left.
         """
-        number = None if user is None else self._clients.number(user)
-        left_out = self.catalogue.numbers(exclude)
+        client, left_out = self._client(user), self.catalogue.numbers(exclude)
         if self.bundle.config.window is None:
-            left_out = np.concatenate([self._clients.items("seen", number), left_out])
-        return self.catalogue.best(self.scores(user, history), k, left_out)
+            left_out = np.concatenate([client.seen, left_out])
+        return self.catalogue.best(self.scores(client, history), k, left_out)
+
+    def _client(self, user: str | ClientState | None) -> ClientState:
+        """Return what is known of whom is recommended to."""
+        if isinstance(user, ClientState):
+            return user
+        return self._clients.state(None if user is None else self._clients.number(user))
 
     def encode(self, texts: str | list[str]) -> Floats:
         """Return text vectors, float32 [n, width] (one text: n = 1). `InputError` when the bundle has no encoder."""

@@ -233,7 +233,7 @@ def join(
     server = Server(url, token, ca, patience or Patience())
     name, limit = device.state.facts["user"], update_limit(device.learning)
     if name is None:
-        raise InputError("a server knows devices by their user; start the state as one of the bundle's users")
+        raise InputError("a server knows devices by their name; start the state with --user NAME")
     counts, after, new = TrafficCounts(), 0, list(interactions)
     until = time.monotonic() + server.patience.idle_s
     while True:

@@ -34,13 +34,15 @@ def export(
     expires_days: int | None = None,
     key: str | Path | None = None,
     zipped: bool = False,
+    with_users: bool = False,
     progress: Progress | None = None,
 ) -> Bundles:
     """Write a bundle for every device class of a run's fleet to `out` (default: in the run).
 
     Devices refuse the bundles `expires_days` after the run was made (None: never). `key`: a private key (PEM) to sign
-    them with. `zipped`: each also as one file. Raises `InputError` for a run that is not whole or whose model no bundle
-    can hold, and a folder in the way.
+    them with. `zipped`: each also as one file. `with_users`: they carry the simulated users of their class, private
+    state and names, for tests that compare devices with the simulator; else nobody's. Raises `InputError` for a run
+    that is not whole or whose model no bundle can hold, and a folder in the way.
 
     Example: ``edgefr.export("runs/demo", "shipped").classes[["class", "variant", "files_mb"]]``
     """
@@ -52,7 +54,7 @@ def export(
         load_private(Path(key))  # before the work, not after it
     found = _run(run)
     place = found.path / "bundles" if out is None else Path(out)
-    rows = export_run(found, place, progress, expires_days)
+    rows = export_run(found, place, progress, expires_days, with_users=with_users)
     for folder in (Path(row["path"]) for row in rows):
         if key is not None:
             sign_bundle(folder, Path(key))

@@ -1,4 +1,6 @@
-"""A run recommends to one of its users by the bundle of the user's device, else by the saved model.
+"""A run recommends to one of its users by the bundle of the user's device and the user's own part of the run.
+
+Without a bundle, the saved model does.
 
 Owns: which of the two is asked. Does not own: scores (`edge.recommender`, `export.parity`).
 """
@@ -7,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.bundle import open_bundle
 from edge.catalogue import top
-from edge.clients import Clients, named
+from edge.clients import named
 from edge.recommender import Recommender
 from privacy.errors import InputError
 
@@ -25,24 +26,30 @@ def recommend(run: Run, user: str | None, k: int) -> Listed:
 
     Raises `InputError` for a user that is not in the run, and where nothing can be recommended.
     """
-    bundles = sorted(path.parent for path in (run.path / "bundles").glob("*/manifest.json"))
-    for folder in bundles:
-        if user is None or user in Clients(open_bundle(folder)).ids:
-            return Recommender(folder).recommend(k, user=user)
-    return _by_model(run, user, k)
-
-
-def _by_model(run: Run, user: str | None, k: int) -> Listed:
-    """Score by the saved model, which has no new devices."""
+    from edgefr.shipping import users_by_class
     from edgefr.trained import open_model
+    from export.clients import Users
 
+    bundles = sorted(path.parent for path in (run.path / "bundles").glob("*/manifest.json"))
     if user is None:
-        raise InputError(f"the run in {run.path} has no bundles, which say what a new device shows; name a user")
+        if not bundles:
+            raise InputError(f"the run in {run.path} has no bundles, which say what a new device shows; name a user")
+        return Recommender(bundles[0]).recommend(k)
+    saved = open_model(run)
+    number = named("user", user, {name: at for at, name in enumerate(saved.model.names.users)})
+    classes = users_by_class(run, saved)
+    for folder in bundles:
+        if number in classes.get(folder.name, ()):
+            return Recommender(folder).recommend(k, user=Users.of(saved.model).state(number))
+    return _by_model(run, saved, number, k)
+
+
+def _by_model(run: Run, saved: Saved, user: int, k: int) -> Listed:
+    """Score by the saved model."""
     sessions = run.experiment.sessions
     if sessions.history_bonus or sessions.popularity_weight:
         raise InputError("sessions.history_bonus and sessions.popularity_weight rank with more than a model's scores")
-    saved = open_model(run)
-    return _best(saved, named("user", user, {name: at for at, name in enumerate(saved.model.names.users)}), k)
+    return _best(saved, user, k)
 
 
 def _best(saved: Saved, user: int, k: int) -> Listed:

@@ -37,12 +37,18 @@ ONLY_RECOMMENDS = "none: the run trained with DP-SGD (privacy.examples), whose n
 
 
 def export_run(
-    run: Run, out: Path | None = None, progress: Progress | None = None, expires_days: int | None = None
+    run: Run,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    expires_days: int | None = None,
+    *,
+    with_users: bool = False,
 ) -> list[dict[str, Any]]:
     """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class.
 
     A class that lies there already with the same content is kept. Devices refuse the bundles `expires_days` after the
-    run was made (None: never). Raises `InputError` for a run that is not whole, a folder in the way, and a full disk.
+    run was made (None: never). `with_users`: bundles carry the simulated users of their class, for tests. Raises
+    `InputError` for a run that is not whole, a folder in the way, and a full disk.
 
     Example: ``export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
@@ -69,7 +75,8 @@ def export_run(
         model,
         Targets(
             {name: limits_of(fleet.spec, name) for name in fleet.classes},
-            {name: np.flatnonzero(fleet.device_of[users] == n).tolist() for n, name in enumerate(fleet.classes)},
+            {name: np.searchsorted(users, own).tolist() for name, own in users_by_class(run, saved).items()},
+            with_users,
         ),
         Provenance(saved.created, facts, experiment.seed, expires_days, promise),
         text=encoders_of(run, model, progress),
@@ -85,6 +92,12 @@ def fleet_of(run: Run, saved: Saved) -> Fleet:
     return Fleet(load_fleet(run.path / "devices.yaml"), saved.activity, run.experiment.seed)
 
 
+def users_by_class(run: Run, saved: Saved) -> dict[str, Ints]:
+    """Return the numbers, ascending, of the users who learned on devices of each class of the run's fleet."""
+    fleet, users = fleet_of(run, saved), saved.learners
+    return {name: users[fleet.device_of[users] == n] for n, name in enumerate(fleet.classes)}
+
+
 def users_of_class(run: Run, bundle_class: str) -> dict[int, str]:
     """Return the names of the users who learned on devices of a class, by their number in the run.
 
@@ -93,9 +106,7 @@ def users_of_class(run: Run, bundle_class: str) -> dict[int, str]:
     from edgefr.trained import open_model
 
     saved = open_model(run)
-    fleet, names = fleet_of(run, saved), saved.model.names.users
-    devices = fleet.device_of[saved.learners]
-    return {int(u): names[u] for u, n in zip(saved.learners, devices, strict=True) if fleet.classes[n] == bundle_class}
+    return {int(user): saved.model.names.users[user] for user in users_by_class(run, saved).get(bundle_class, ())}
 
 
 def plan_of(experiment: Experiment, program: LocalProgram, clients: int) -> Plan:

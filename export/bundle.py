@@ -41,10 +41,15 @@ LONGEST = 36_500  # days: nobody means more
 
 @dataclass(frozen=True)
 class Targets:
-    """These are the device classes that bundles are made for, and the numbers of the users that sit on each."""
+    """These are the device classes that bundles are made for, and the numbers of the users that sit on each.
+
+    A finished bundle is compared with the model on its users. `with_users`: it carries them too, private state and
+    names, for tests that compare devices with the simulator; no device needs them.
+    """
 
     classes: Mapping[str, ClassLimits]
     users_of: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    with_users: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,7 @@ def _plans(choices: Mapping[str, Choice], targets: Targets) -> list[tuple[Plan, 
                 fits=choice.lacks is None,
                 users=[int(user) for user in targets.users_of.get(name, ())],
                 encoder_in=encoder_in,
+                carried=targets.with_users,
             ),
             choice,
         )

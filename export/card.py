@@ -38,10 +38,8 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         f"{verdict} what an app may use and spend on this class.",
         "",
         "## Private state",
-        f"`private/` holds the tensors, past positives and seen items of {sizes.users:,} SIMULATED users of "
-        "this device class, so that what ran can be replayed. They are not meant for a device: a real one "
-        f"starts from `{config.init}`, learns on its own data and keeps the result. Do not publish the "
-        "folder if the users are real.",
+        f"A device starts from `{config.init}`, which nobody's data made, learns on its own data and keeps the result. "
+        + _carried(config, sizes),
         "",
         "## Privacy",
         *_privacy(manifest.privacy),
@@ -56,6 +54,17 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _carried(config: Config, sizes: Sizes) -> str:
+    """Say whose private state is in the bundle."""
+    if config.private is None:
+        return "Nobody's private state, history or name is in this bundle."
+    return (
+        f"`{config.private}` holds the tensors, past positives and seen items of {sizes.users:,} SIMULATED users of "
+        "this device class, for tests that compare devices with the simulator. It is not meant for a device: do not "
+        "publish the folder if the users are real."
+    )
 
 
 def _privacy(promise: Promise | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""This is the simulated users' side of a bundle: private tensors, history and seen items of one class."""
+"""These are the simulated users beside a bundle, or in it: private tensors, history and seen items of one class."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from edge.clients import ClientState
 from edge.sessions import Windows, window_of
 from export.model import Ints, Rows, TrainedModel
 from export.program import LocalProgram
@@ -57,6 +58,12 @@ class Users:
     def tensors(self, user: int) -> dict[str, Tensor]:
         """Return the private tensors of one user."""
         return {name: tensor[user].float() for name, tensor in self.private.items()}
+
+    def state(self, user: int) -> ClientState:
+        """Return one user as a device's code takes it."""
+        private = {name: as_float32(tensor[user]) for name, tensor in self.private.items()}
+        times = np.empty(0, np.int64) if self.times is None else _row(self.times, user)
+        return ClientState(private, self.past(user), times, self.left_out(user))
 
     def columns(self, chosen: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
         """Return what private/users.safetensors holds for these users: tensors by name, and two ragged columns."""

@@ -70,7 +70,7 @@ class Kit:
         return list(dict.fromkeys([SCORE, *learning, *encoder, *tables, IDS, SHARED, INIT]))
 
     def size(self, variant: Variant) -> Size:
-        """Bytes a device keeps; the simulated users' state is for replay and does not count."""
+        """Bytes a device keeps; simulated users are carried for tests and do not count."""
         files = [self.stage.files[path] for path in self.paths(variant)]
         return Size(sum(f.size for f in files), sum(f.size for f in files if f.role == "encoder"))
 
@@ -81,7 +81,10 @@ class Kit:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan is one class's bundle: what was chosen for it, its users, and which classes get an encoder."""
+    """A plan is one class's bundle: what was chosen for it, its users, and which classes get an encoder.
+
+    `users` are compared with the finished bundle; `carried`: whether they are in it, for tests alone.
+    """
 
     device_class: str
     variant: Variant
@@ -89,6 +92,7 @@ class Plan:
     fits: bool
     users: list[int]
     encoder_in: list[str]
+    carried: bool = False
 
 
 def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
@@ -100,8 +104,8 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
         history=kit.program.needs_history,
         window=window_of(kit.program),
         shared=SHARED,
-        users=USERS,
-        private=PRIVATE,
+        users=USERS if plan.carried else None,
+        private=PRIVATE if plan.carried else None,
         init=INIT,
         learning=kit.learning,
         encoder=None if form is None else form.record,
@@ -110,9 +114,8 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     manifest = _draft(kit, plan)
     own = Staging(folder)
     own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
-    own.add(PRIVATE, "private", packed(kit.users.columns(plan.users)))
-    ids = {"users": [kit.users.ids[u] for u in plan.users], "numbers": [kit.users.number(u) for u in plan.users]}
-    own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
+    if plan.carried:
+        _add_users(own, kit.users, plan.users)
     own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, None if form is None else form.cosine))
     shared = [kit.stage.files[path] for path in kit.paths(plan.variant)]
     for entry in shared:
@@ -122,6 +125,13 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     manifest = manifest.model_copy(update={"bundle_id": identify(manifest)})
     write_atomic(folder / MANIFEST, canonical(manifest))
     return manifest
+
+
+def _add_users(own: Staging, users: Users, chosen: list[int]) -> None:
+    """Put the state and the names of simulated users into a bundle."""
+    own.add(PRIVATE, "private", packed(users.columns(chosen)))
+    ids = {"users": [users.ids[u] for u in chosen], "numbers": [users.number(u) for u in chosen]}
+    own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
 
 
 def place(folder: Path, target: Path, bundle_id: str) -> bool:
@@ -154,7 +164,7 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
             shared_parameters=sum(s.size for s in specs.values() if s.place == "shared" and s.kind == "dense"),
             private_parameters=sum(specs[name].size for name in kit.users.private),
             encoder_parameters=0 if form is None else form.parameters,
-            users=len(plan.users),
+            users=len(plan.users) if plan.carried else 0,
             memory_mb=round(plan.memory_mb, 3),
         ),
         privacy=kit.promise,

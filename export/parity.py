@@ -1,4 +1,4 @@
-"""Does a finished bundle give what torch gives? A sample of its users through the real device code."""
+"""Does a finished bundle give what torch gives? A sample of its class's users through the real device code."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class Reference:
 
 
 def compare(recommender: Recommender, reference: Reference, users: Users, chosen: Sequence[int]) -> Parity:
-    """Compare up to 16 of a bundle's users, evenly spread, with torch.
+    """Compare up to 16 users of a bundle's class, evenly spread, with torch; the bundle itself need not carry them.
 
     The same top-10 means the same ten items after leaving out what the user has seen.
     """
     picked = chosen if len(chosen) <= SAMPLE else [chosen[i * len(chosen) // SAMPLE] for i in range(SAMPLE)]
     errors, same = [], []
     for user in picked:
-        expected, got = reference.scores(user), recommender.scores(users.ids[user])
+        expected, got = reference.scores(user), recommender.scores(users.state(user))
         errors.append(float(np.abs(expected - got).max()))
         left = np.setdiff1d(np.arange(len(got)), users.left_out(user))
         same.append(set(top(expected[left], TOP).tolist()) == set(top(got[left], TOP).tolist()))

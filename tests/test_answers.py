@@ -68,11 +68,12 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_recommendations_are_those_of_the_command_line(run: edgefr.Run, tmp_path: Path) -> None:
-    bundle = run.path / "bundles" / "laptop_x86"
-    user = edgefr.Run.open(run.path).users["user"].iloc[0]
     from edge.recommender import Recommender
 
+    edgefr.export(run, tmp_path / "carried", with_users=True)
+    bundle = tmp_path / "carried" / "laptop_x86"
     user = Recommender(bundle).users[0]
+    assert Recommender(run.path / "bundles" / "laptop_x86").users == []
     found = run.recommend(user, k=3)
     assert list(found.columns) == ["item", "title", "score"]
     assert is_float_dtype(found["score"])

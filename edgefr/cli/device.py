@@ -19,7 +19,8 @@ device = typer.Typer(name="device", help="One device: learn on it, recommend fro
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle folder written by simulate or export.")]
 StateFolder = Annotated[Path, typer.Option("--state", help="Folder of the device's private state; made when missing.")]
 AsUser = Annotated[
-    str | None, typer.Option("--user", help="Start as one of the bundle's simulated users; none: as a new device.")
+    str | None,
+    typer.Option("--user", help="Name that a server knows the device by; of a bundle with users, one of them."),
 ]
 TrustedKeys = Annotated[
     list[Path] | None, typer.Option("--key", help="Public key; the bundle must be signed by one. May be repeated.")

@@ -21,13 +21,21 @@ def export(
     zipped: Annotated[
         bool, typer.Option("--zip", help="Write each bundle as one zip file too, beside its folder.")
     ] = False,
+    with_users: Annotated[
+        bool,
+        typer.Option(
+            "--with-users", help="Put the simulated users' private state and names in, for parity tests; never publish."
+        ),
+    ] = False,
 ) -> None:
     """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest."""
     from edgefr.api import export as write
     from edgefr.report.tables import print_path
 
     with shown() as progress:
-        found = write(run, out, expires_days=expires_days, key=key, zipped=zipped, progress=progress)
+        found = write(
+            run, out, expires_days=expires_days, key=key, zipped=zipped, with_users=with_users, progress=progress
+        )
     console = Console()
     console.print(found.sheet)
     print_path("bundles", out, console)

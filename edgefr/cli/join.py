@@ -15,7 +15,7 @@ def join(
     bundle: BundleFolder,
     state: StateFolder,
     url: Annotated[str, typer.Option(help="Address that `edgefr serve` printed.")],
-    user: Annotated[str, typer.Option(help="The simulated user of the bundle that this device is.")],
+    user: Annotated[str, typer.Option(help="Name that the server knows this device by: a user of its run.")],
     interactions: Annotated[Path, typer.Option(help="The device's own: a text file with one item id per line.")],
     token_file: Annotated[Path | None, typer.Option(help="File with the server's token.")] = None,
     ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that the server's is signed by.")] = None,

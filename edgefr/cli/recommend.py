@@ -11,7 +11,9 @@ from rich.console import Console
 
 def recommend(
     bundle: Annotated[Path, typer.Argument(help="A bundle folder written by simulate or export.")],
-    user: Annotated[str | None, typer.Option(help="One of the bundle's simulated users; none: a new device.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="A user that the bundle carries (export --with-users); none: a new device.")
+    ] = None,
     k: Annotated[int, typer.Option(min=1, help="How many items.")] = 10,
     exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
 ) -> None:

@@ -39,7 +39,7 @@ class Shipment:
         self.case, self.folder = case, TemporaryDirectory(prefix="edgefr-check-")
         self.model = model_of(case)
         learning = None if unlearnable(case.program) else learning_of()
-        targets = Targets({CLASS: ClassLimits(8000, 20)}, {CLASS: case.clients.tolist()})
+        targets = Targets({CLASS: ClassLimits(8000, 20)}, {CLASS: case.clients.tolist()}, with_users=True)
         made = Provenance("2026-01-01T00:00:00+00:00")
         export_bundles(Path(self.folder.name) / "bundles", self.model, targets, made, learning=learning)
 

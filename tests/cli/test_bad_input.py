@@ -210,7 +210,7 @@ def test_other_commands(transfr: Made, fedmf: Made, cli: Cli, tmp_path: Path) ->
     for arguments, part in (
         (["recommend", str(tmp_path)], "is not a bundle"),
         (["recommend"], "see edgefr recommend --help"),
-        (["recommend", str(bundle), "--user", "nobody"], "unknown user 'nobody'"),
+        (["recommend", str(bundle), "--user", "nobody"], "carries no users, so it does not know 'nobody'"),
         (["recommend", str(bundle), "--exclude", "nothing"], "unknown item 'nothing'"),
         (["recommend", str(bundle), "--k", "0"], "greater than or equal to 1"),
         (["export", "--run", str(tmp_path), "--out", new], "is not a run folder"),

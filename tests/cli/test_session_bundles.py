@@ -38,7 +38,8 @@ def test_bundles_of_a_run_over_sessions_recommend_and_learn(cli: Cli, tmp_path: 
     rows = json.loads((tmp_path / "run" / "summary.json").read_text())["bundles"]
     assert all(row["max_score_error"] < 1e-4 and row["top10_equal"] == 1 for row in rows if row["parity_users"])
     assert sum(row["parity_users"] for row in rows) == USERS
-    place = next(row["path"] for row in rows if row["parity_users"])
+    assert cli("export", "--run", tmp_path / "run", "--out", tmp_path / "carried", "--with-users")[::2] == (0, "")
+    place = tmp_path / "carried" / next(row["class"] for row in rows if row["parity_users"])
     made = Recommender(place)
     code, out, err = cli("recommend", place, "--user", made.users[0], "--k", "3")
     assert (code, err) == (0, "")

@@ -49,7 +49,7 @@ def fresh() -> Path:
 
 @cache
 def bundle(variant: str, replay: bool = False, **release: object) -> Path:
-    """The bundle of untrained tensors, whose devices draw as `programs.work` does. Read only."""
+    """The bundle of untrained tensors, whose devices draw as `programs.work` does; it carries users. Read only."""
     out = fresh()
     local = program(variant)
     train = interactions()

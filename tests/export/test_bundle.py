@@ -70,8 +70,9 @@ def test_the_row_reports_the_true_difference(kind: str, name: str) -> None:
     assert 1e-6 < rows[name]["max_score_error"] < 0.5
 
 
-def test_a_bundle_has_the_documented_layout() -> None:
-    out, _ = worlds.exported("transfr")
+def test_a_bundle_has_the_documented_layout(tmp_path: Path) -> None:
+    worlds.export(**worlds.arguments("transfr", tmp_path) | {"with_users": False})
+    out, (carried, _) = tmp_path, worlds.exported("transfr")
     manifest = open_bundle(out / "phone").manifest
     assert [f.path for f in manifest.files] == [
         "MODEL_CARD.md",
@@ -82,14 +83,18 @@ def test_a_bundle_has_the_documented_layout() -> None:
         "onnx/encoder.i8.onnx",
         "onnx/score.onnx",
         "private/init.safetensors",
-        "private/users.json",
-        "private/users.safetensors",
         "tokenizer.json",
     ]
     assert (manifest.method, manifest.device_class, manifest.serial) == ("transfr", "phone", 1795255200)
     assert manifest.provenance == {"seed": 0, "data": "made up"}
     card = (out / "phone" / "MODEL_CARD.md").read_text()
-    assert "SIMULATED users" in card
+    assert "Nobody's private state, history or name is in this bundle" in card
+    assert "SIMULATED users" in (carried / "phone" / "MODEL_CARD.md").read_text()
+    assert (manifest.model.users, open_bundle(carried / "phone").manifest.model.users) == (0, 3)
+    assert {f.path for f in open_bundle(carried / "phone").manifest.files} - {f.path for f in manifest.files} == {
+        "private/users.json",
+        "private/users.safetensors",
+    }
     assert "weights i8" in card
     assert "DOES NOT FIT" in (out / "speaker" / "MODEL_CARD.md").read_text()
 

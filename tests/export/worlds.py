@@ -173,14 +173,15 @@ def export(
     seed: int = 0,
     expires_days: int | None = None,
     offered: list[int] | None = None,
+    with_users: bool = True,
     **others: Any,
 ) -> list[dict[str, Any]]:
-    """`export_bundles` of plain values by name, so that a test changes one of them."""
+    """`export_bundles` of plain values by name, so that a test changes one of them; tests of parity carry users."""
     asked = {name: others.pop(name) for name in ("learning", "rules", "footprints", "progress") if name in others}
     model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
     text = None if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
     origin = Provenance(created, provenance, seed, expires_days)
-    return export_bundles(out, model, Targets(classes, users_of), origin, text=text, **asked)
+    return export_bundles(out, model, Targets(classes, users_of, with_users), origin, text=text, **asked)
 
 
 def arguments(kind: str, out: Path) -> dict[str, Any]:

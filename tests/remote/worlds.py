@@ -150,10 +150,12 @@ def experiment_of(settings: dict[str, Any], rounds: int) -> Experiment:
 
 
 def simulate(settings: dict[str, Any], rounds: int, out: Path) -> Run:
-    """A simulated run; one without rounds has a bundle, unless `ship` makes it."""
+    """A simulated run; one without rounds has a bundle with its users, unless `ship` makes it."""
     experiment = experiment_of(settings, rounds)
-    bundles = not (rounds or experiment.row.needs_text)
-    return edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=bundles)
+    run = edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=False)
+    if not (rounds or experiment.row.needs_text):
+        edgefr.export(run, with_users=True)
+    return run
 
 
 @cache
