@@ -12,7 +12,8 @@ from rich.console import Console
 def recommend(
     bundle: Annotated[Path, typer.Argument(help="A bundle folder written by simulate or export.")],
     user: Annotated[
-        str | None, typer.Option(help="A user that the bundle carries (export --with-users); none: a new device.")
+        str | None,
+        typer.Option(help="A user that the bundle carries, where it was exported with users; none: a new device."),
     ] = None,
     k: Annotated[int, typer.Option(min=1, help="How many items.")] = 10,
     exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,

@@ -27,7 +27,7 @@ from tests.contract import bundles, programs, session_bundles, sessions
 from tests.export import worlds
 
 METHODS = [*bundles.SHIPPED, *session_bundles.SHIPPED]
-LONGEST = 400
+LONGEST = 64
 """Values of each tensor that are searched for."""
 
 

@@ -221,7 +221,7 @@ def test_patience_ends(tmp_path: Path) -> None:
     device = Device(bundles.bundle("fedmf"), tmp_path, user=bundles.user(0))
     with pytest.raises(InputError, match=r"cannot reach http://127\.0\.0\.1:9 in 3 tries"):
         join(device, "http://127.0.0.1:9", patience=Patience(tries=3, pause_s=0.01))
-    with pytest.raises(InputError, match="as one of the bundle's users"):
+    with pytest.raises(InputError, match="start the state with --user NAME"):
         join(Device(bundles.bundle("fedmf"), tmp_path / "new"), "http://127.0.0.1:9")
 
 
