@@ -14,7 +14,6 @@ change. Does not own: draws, steps, replay, clip, noise, files.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -39,8 +38,8 @@ from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.sampling import Sampler
 from edge.signature import Trusted
 from edge.state import PREVIOUS, State, Store
-from edge.training import Material, Work, train
-from edge.update import ClientUpdate
+from edge.training import Material, Trained, Work, train
+from edge.update import Change, ClientUpdate
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -54,8 +53,7 @@ class Device:
 
     `user`: the name that a server knows the device by (first use only), of a bundle with users one of these; None: no
     name. `max_ram_mb` and `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of
-    which must have signed the bundle. `noise`: the source of the device's own noise, where a run adds any; None: seeded
-    by the system.
+    which must have signed the bundle.
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 
@@ -75,10 +73,9 @@ class Device:
         max_seconds: float | None = None,
         trusted: Trusted = None,
         now: datetime | None = None,
-        noise: np.random.Generator | None = None,
     ):
         self.bundle = open_bundle(bundle, trusted=trusted, now=now)
-        self.store, self._noise = Store(state_dir), noise
+        self.store = Store(state_dir)
         self._limits = Limits(max_ram_mb, max_seconds)
         self.catalogue = Catalogue(self.bundle)
         self._model = Model(self.bundle, self.store.folder)
@@ -116,6 +113,7 @@ class Device:
             "earlier_interactions": len(state.tensors["items.past"]),
             "remembered": int((state.tensors["memory.items"] >= 0).sum()) if "memory.items" in state.tensors else 0,
             "releases": len(state.tensors["ledger.round"]),
+            "last_work": state.facts.get("work"),
             "waiting_release": state.facts["learned"],
             "state_bytes": sum(value.nbytes for value in state.tensors.values()),
         }
@@ -159,7 +157,38 @@ class Device:
             self.store.write(state)
 
     def _local_work(self, learning: Learning, state: State, number: int) -> ClientUpdate:
-        """Train a round; private tensors and the ledger in `state` are those after it."""
+        """Train a round; private tensors, ledger and the work's record in `state` are those after it.
+
+        Of a run that promises something a release leaves in every case: who has nothing to learn from, and whose
+        training diverges, sends noise on zeros, since nobody may see which it was.
+        """
+        promises = learning.release.promises
+        trained, private, examples, prototype = self._trained(learning, state, number)
+        sound = all(np.isfinite(value).all() for value in private.values())
+        if not sound and not promises:
+            raise InputError("training has diverged: values are not finite; nothing was changed")
+        if sound:
+            state.put("private", private)
+            state.drop("personal")
+        change = Change.none(learning)
+        if sound and (trained.dense or trained.rows):
+            change = Change.of(learning, state.part("shared"), state.part("table"), trained)
+        made, record = outgoing.make(
+            learning, self.bundle.manifest.bundle_id, change, trained, examples, number, prototype
+        )
+        state.facts["work"] = {**record.facts(), "dropped": record.dropped or not sound}
+        terms = learning.release
+        for column, value in (("round", number), ("clip", terms.clip or np.inf), ("scale", terms.scale)):
+            entries = state.tensors[f"ledger.{column}"]
+            state.tensors[f"ledger.{column}"] = np.append(entries, np.asarray(value, entries.dtype))
+        return made
+
+    def _trained(
+        self, learning: Learning, state: State, number: int
+    ) -> tuple[Trained, dict[str, Floats], int, Floats | None]:
+        """Return what a round's training ends with: shared and private tensors, examples, and a prototype beside it."""
+        if learning.release.promises and not self._has_work(learning, state):
+            return Trained({}, {}, 0, 0, None, None), {}, 0, None
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
         material = self._material(learning, state, number)
         dense = state.part("shared") | state.part("private")
@@ -170,28 +199,13 @@ class Device:
             examples = len(material.sampler.train.values)
             kept, prototype = streams.after(learning.sessions, learning, self._model.graph, dense, trained, material)
             private |= kept
-        if not all(np.isfinite(value).all() for value in private.values()):
-            raise InputError("training has diverged: values are not finite; nothing was changed")
-        state.put("private", private)
-        state.drop("personal")
-        generator = self._noise or np.random.default_rng(secrets.randbits(128))
-        tables = state.part("table")
-        made = outgoing.make(
-            learning,
-            self.bundle.manifest.bundle_id,
-            dense,
-            tables,
-            trained,
-            examples,
-            number,
-            generator,
-            prototype,
-        )
-        terms = learning.release
-        for column, value in (("round", number), ("clip", terms.clip or np.inf), ("scale", terms.scale)):
-            entries = state.tensors[f"ledger.{column}"]
-            state.tensors[f"ledger.{column}"] = np.append(entries, np.asarray(value, entries.dtype))
-        return made
+        return trained, private, examples, prototype
+
+    def _has_work(self, learning: Learning, state: State) -> bool:
+        """Say whether there is anything to learn from."""
+        if learning.sessions is None:
+            return len(state.tensors["items.own"]) > 0
+        return len(state.tensors["session.items"]) > 1
 
     def personalise(self, interactions: Iterable[str | int] = ()) -> None:
         """Train locally after the rounds (the program's final phases); nothing leaves the device."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from edge.optimiser import BETA_2
 from edge.records import Inside, Record
 from edge.replay import PICKS
 from privacy.errors import InputError
-from privacy.mechanism import law_of
+from privacy.grid import LONGEST_SCALE
+from privacy.mechanism import Noise, law_of
 
 Count = Annotated[int, Field(ge=0)]
+LONGEST = 2**30  # steps of a clip: what is added to it still fits in 32 bits
 
 
 class TensorRecord(Record):
@@ -71,18 +73,56 @@ def drawn_here(noise: str) -> str:
 
 
 class ReleaseRecord(Record):
-    """This says what is done to an update before it leaves."""
+    """This says what is done to an update before it leaves, and what is promised of it.
 
-    clip: Annotated[float, Field(gt=0)] | None = Field(description="largest joint norm; null: not clipped")
+    Where noise is added, by the device or by the server, an update is whole steps of a grid, in 32 bits.
+    """
+
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        description="largest joint norm; null: not clipped"
+    )
     norm: Literal["l1", "l2"] = Field(description="of the whole update, all tensors together")
     noise: Annotated[str, AfterValidator(drawn_here)] | None = Field(
-        description="added on the device: laplace, gaussian; null: none, or by the server"
+        description="law of the noise: discrete-gaussian, discrete-laplace; null: none"
     )
-    scale: Annotated[float, Field(ge=0)] = Field(description="standard deviation (gaussian) or b (laplace) per value")
+    scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        description="sigma or b of the noise per value, whole steps of the grid"
+    )
+    step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="of the grid that updates are rounded to, toward zero: a power of two; null: none"
+    )
+    noised: Literal["here", "server", "nowhere"] = Field(
+        "nowhere", description="who adds the noise: each device to its own update, or the server to their sum"
+    )
     weights: Literal["uniform", "size"] = Field(description="size: the number of interactions leaves the device too")
     project: Annotated[int, Field(ge=1)] | None = Field(
         None, description="values that the update is projected to before the clip, new in each round; absent: none"
     )
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        if not self.promises:
+            if self.noise is not None or self.scale or self.step is not None:
+                raise ValueError("it names noise, or a grid, that nobody adds")
+            return self
+        if self.noise is None or self.step is None or self.clip is None or self.weights != "uniform":
+            raise ValueError("noise needs a law, a grid, a clip and uniform weights")
+        if math.frexp(self.step)[0] != 0.5 or not 1 <= self.clip / self.step <= LONGEST:
+            raise ValueError(f"a clip of {self.clip:g} has no 32-bit whole steps of {self.step:g}")
+        steps = self.scale / self.step
+        if not (1 <= steps <= LONGEST_SCALE and steps == round(steps)):
+            raise ValueError(f"noise of {self.scale:g} has no whole steps of {self.step:g}, up to {LONGEST_SCALE:,}")
+        return self
+
+    @property
+    def promises(self) -> bool:
+        """Say whether anything is promised of a release: somebody adds noise to it, or to its sum."""
+        return self.noised != "nowhere"
+
+    @property
+    def own_noise(self) -> Noise | None:
+        """Return the noise that the device adds itself; None: none."""
+        return Noise(self.noise, self.scale, self.step) if self.noised == "here" and self.noise is not None else None
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,5 +1,9 @@
 """This leaves the device in a round: one update, clipped jointly, with the device's own noise where a run asks for it.
 
+Where anything is promised about it, an update is one array of whole steps of a grid, as long for every client in every
+round, and nothing else that depends on data: no counts, no list of rows, nothing that says how training went. What
+went on is the device's own knowledge (`WorkRecord`).
+
 Owns: what an upload contains and how it is written. Does not own: training, clip and noise themselves (`privacy`).
 """
 
@@ -7,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,41 +24,43 @@ from privacy.clip import clip_factors, joint_norms
 from privacy.compress import Projection
 from privacy.errors import InputError
 from privacy.files import packed
-from privacy.mechanism import Noise
+from privacy.grid import to_grid
 
-SCHEMA: Literal["edgefr.release/1"] = "edgefr.release/1"
+SCHEMA: Literal["edgefr.release/2"] = "edgefr.release/2"
 LARGEST = 1e6  # joint norm above which an update has diverged: it is not sent
 LIMIT = 1 << 30  # bytes of a release file
+WIDEST = np.iinfo(np.int32)
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Tensors = Mapping[str, Floats]
+Rows = dict[str, tuple[Ints, Floats]]
 
 
 @dataclass(frozen=True)
 class ClientUpdate:
     """A release is one client's upload of a round.
 
-    `update` is one array: the changes of all shared dense tensors that the round trains, one after another in the
-    program's order. `rows`: of each trained table the items whose row is sent, ascending, and its changes [n, width];
-    under the device's own noise all of the table. Where the run projects, `update` is the projection of the changes of
-    all shared tensors, and `rows` is empty. `prototype`: what the server is told of the client's session, where that
-    goes with the update; neither clipped nor noised. `examples`: the client's interactions (of a session: its targets),
-    only where the server weighs by them. `steps` of `planned` were taken; `stopped` says what ended them early
-    ("time", "memory").
-    `dropped`: it had diverged, and nothing is in it.
+    `update`, where something is promised: int32 steps of the grid, every coordinate of every shared tensor that rounds
+    train, in the program's order, or of their projection. There is nothing beside it then.
+
+    Where nothing is promised: float32 changes of the dense tensors, or a projection; `rows`: of each trained table the
+    items whose row is sent, ascending, and its changes [n, width]; `prototype`: what the server is told of the client's
+    session, where that goes with the update; `examples`: the client's interactions (of a session: its targets), where
+    the server weighs by them; `dropped`: it had diverged, and nothing is in it.
     """
 
     bundle: str
     round: int
-    update: Floats
-    rows: dict[str, tuple[Ints, Floats]]
-    examples: int | None
-    steps: int
-    planned: int
+    update: npt.NDArray[Any]
+    rows: Rows
+    examples: int | None = None
     dropped: bool = False
-    clipped: bool = False
-    stopped: str | None = None
     prototype: Floats | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Say whether it is one array of whole steps, of which something is promised."""
+        return self.update.dtype == np.int32
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays by name, as they are stored."""
@@ -67,8 +73,11 @@ class ClientUpdate:
 
     def facts(self) -> dict[str, Any]:
         """Return all that is not an array."""
-        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped", "stopped")
-        return {"schema": SCHEMA, **{name: getattr(self, name) for name in names}, "tables": list(self.rows)}
+        always = {"schema": SCHEMA, "bundle": self.bundle, "round": self.round}
+        return always if self.whole else always | self._open()
+
+    def _open(self) -> dict[str, Any]:
+        return {"examples": self.examples, "dropped": self.dropped, "tables": list(self.rows)}
 
     def to_bytes(self) -> bytes:
         """Return it as safetensors."""
@@ -77,99 +86,137 @@ class ClientUpdate:
     @classmethod
     def of(cls, facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> ClientUpdate:
         """Make an update from `facts()` and `arrays()`; KeyError or TypeError for what they do not hold."""
-        rows = {table: (arrays[f"rows.{table}.items"], arrays[f"rows.{table}.values"]) for table in facts["tables"]}
-        names = ("bundle", "round", "examples", "steps", "planned", "dropped", "clipped", "stopped")
-        sent = arrays.get("prototype")
-        return cls(update=arrays["update"], rows=rows, prototype=sent, **{name: facts[name] for name in names})
+        tables = facts.get("tables", [])
+        rows = {table: (arrays[f"rows.{table}.items"], arrays[f"rows.{table}.values"]) for table in tables}
+        more = facts.get("examples"), facts.get("dropped", False), arrays.get("prototype")
+        found = cls(facts["bundle"], facts["round"], arrays["update"], rows, *more)
+        if found.facts() != dict(facts) or found.arrays().keys() != arrays.keys():
+            raise ValueError("it says other things than a device says")
+        return found
+
+
+@dataclass(frozen=True)
+class WorkRecord:
+    """This is how a round's work went, which the device keeps to itself.
+
+    `steps` of `planned` were taken; `stopped` says what ended them early ("time", "memory"). `clipped`: the update was
+    longer than the clip; `dropped`: it had diverged, and zeros took its place.
+    """
+
+    steps: int
+    planned: int
+    stopped: str | None
+    clipped: bool
+    dropped: bool
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Change:
+    """These are a client's changes against the broadcast: of dense tensors end to end, and of rows of tables."""
+
+    dense: Floats
+    rows: Rows
+
+    @classmethod
+    def of(cls, learning: Learning, before: Tensors, tables: Tensors, trained: Trained) -> Change:
+        """Return what training changed of `before` and of whole `tables`."""
+        shared = [name for name in learning.trained("round", "shared") if learning.tensor(name).kind == "dense"]
+        changes = [(trained.dense[name] - before[name]).reshape(-1) for name in shared]
+        rows = {name: (items, values - tables[name][items]) for name, (items, values) in trained.rows.items()}
+        return cls(np.concatenate([np.zeros(0, np.float32), *changes]), rows)
+
+    @classmethod
+    def none(cls, learning: Learning) -> Change:
+        """Return no change of anything."""
+        shared = [learning.tensor(name) for name in learning.trained("round", "shared")]
+        size = sum(int(np.prod(tensor.shape)) for tensor in shared if tensor.kind == "dense")
+        nothing = np.zeros(0, np.int64)
+        rows = {t.name: (nothing, np.zeros((0, t.shape[1]), np.float32)) for t in shared if t.kind == "rows"}
+        return cls(np.zeros(size, np.float32), rows)
+
+    def norm(self, order: Literal["l1", "l2"]) -> float:
+        """Return the joint norm of all of it; not a number, or infinite, where a value is."""
+        parts = [self.dense, *(values for _, values in self.rows.values())]
+        return float(joint_norms([part.reshape(1, -1) for part in parts], order)[0])
+
+    def projected(self, learning: Learning, number: int, kept: int) -> Floats:
+        """Return the projection of a round of the joint vector, in the program's order, rows not changed being 0."""
+        places, values, at, taken = [], [], 0, 0
+        for name, size in learning.released.items():
+            if name in self.rows:
+                items, changes = self.rows[name]
+                places.append((at + items[:, None] * changes.shape[1] + np.arange(changes.shape[1])).ravel())
+                values.append(changes.ravel())
+            else:
+                places.append(np.arange(at, at + size))
+                values.append(self.dense[taken : taken + size])
+                taken += size
+            at += size
+        projection = Projection.of_round(learning.seed, number, at, kept)
+        return projection.of_some(np.concatenate(places), np.concatenate(values)).astype(np.float32)
+
+    def whole(self, learning: Learning) -> Floats:
+        """Return every coordinate of every shared tensor that rounds train, in the program's order."""
+        parts, taken = [np.zeros(0, np.float32)], 0
+        for name, size in learning.released.items():
+            if name in self.rows:
+                items, changes = self.rows[name]
+                table = np.zeros((size // changes.shape[1], changes.shape[1]), np.float32)
+                table[items] = changes
+                parts.append(table.ravel())
+            else:
+                parts.append(self.dense[taken : taken + size])
+                taken += size
+        return np.concatenate(parts)
+
+    def times(self, factor: float) -> Change:
+        """Return this multiplied by a clip's factor."""
+        f = np.float32(factor)
+        return Change(self.dense * f, {name: (items, values * f) for name, (items, values) in self.rows.items()})
 
 
 def make(
     learning: Learning,
     bundle: str,
-    before: Tensors,
-    tables: Tensors,
-    trained: Trained,
+    change: Change,
+    work: Trained,
     examples: int,
     number: int,
-    generator: np.random.Generator,
     prototype: Floats | None = None,
-) -> ClientUpdate:
-    """Make the release of round `number`: changes against the broadcast (`before`, whole `tables`), clipped, noised.
+) -> tuple[ClientUpdate, WorkRecord]:
+    """Make the release of round `number`, and the record of the work that stays here: clipped, on the grid, noised.
 
-    `prototype` goes with it as it is, unless training has diverged. `generator` draws the device's own noise; it is not
-    used where the run adds none or the server does.
+    A change that has diverged is replaced by none, which is noised as any. `examples` and `prototype` go with it only
+    where nothing is promised; a prototype as it is, unless training has diverged.
     """
-    shared = [name for name in learning.trained("round", "shared") if learning.tensor(name).kind == "dense"]
-    changes = [(trained.dense[name] - before[name]).reshape(-1) for name in shared]
-    update = np.concatenate([np.zeros(0, np.float32), *changes])
-    rows = {name: (items, values - tables[name][items]) for name, (items, values) in trained.rows.items()}
     terms = learning.release
-    joint = _norm(update, rows, terms)
-    sound = bool(joint[0] <= LARGEST)  # false for NaN
+    sound = change.norm(terms.norm) <= LARGEST  # false for NaN
+    change = change if sound else Change.none(learning)
     if terms.project is not None:
-        update, rows = _projected(learning, number, update, rows) if sound else np.zeros(terms.project, np.float32), {}
-        joint = _norm(update, rows, terms)
-    factor = 1.0 if terms.clip is None or not sound else float(clip_factors(joint, terms.clip)[0])
-    if not sound:
-        update, rows = np.zeros_like(update), {name: (items[:0], values[:0]) for name, (items, values) in rows.items()}
-    elif factor != 1.0:
-        update = update * np.float32(factor)
-        rows = {name: (items, values * np.float32(factor)) for name, (items, values) in rows.items()}
-    if terms.noise is not None:
-        update, rows = _noised(terms, update, rows, tables, generator)
-    count = {"uniform": None, "size": examples}[terms.weights]
-    facts = (trained.steps, trained.planned, not sound, factor != 1.0, trained.stopped)
+        change = Change(change.projected(learning, number, terms.project), {})
+    norm = np.array([change.norm(terms.norm)])
+    factor = 1.0 if terms.clip is None else float(clip_factors(norm, terms.clip)[0])
+    change = change if factor == 1.0 else change.times(factor)
+    record = WorkRecord(work.steps, work.planned, work.stopped, factor != 1.0, not sound)
+    if terms.promises:
+        vector = change.dense if terms.project is not None else change.whole(learning)
+        return ClientUpdate(bundle, number, _noised(terms, vector), {}), record
+    told = {"uniform": None, "size": examples}[terms.weights]
     sent = prototype if sound and prototype is not None and np.isfinite(prototype).all() else None
-    return ClientUpdate(bundle, number, update, rows, count, *facts, prototype=sent)
+    return ClientUpdate(bundle, number, change.dense, change.rows, told, not sound, sent), record
 
 
-def _norm(update: Floats, rows: Mapping[str, tuple[Ints, Floats]], terms: ReleaseRecord) -> npt.NDArray[np.float64]:
-    """Joint norm of all that is going to leave, [1]."""
-    return joint_norms([part.reshape(1, -1) for part in (update, *(values for _, values in rows.values()))], terms.norm)
-
-
-def _projected(learning: Learning, number: int, update: Floats, rows: Mapping[str, tuple[Ints, Floats]]) -> Floats:
-    """Return the round's public projection of the joint vector.
-
-    It has the shared tensors in the program's order, rows not sent as 0.
-    """
-    assert learning.release.project is not None
-    places, values, at, taken = [], [], 0, 0
-    for name, size in learning.released.items():
-        if name in rows:
-            items, changes = rows[name]
-            places.append((at + items[:, None] * changes.shape[1] + np.arange(changes.shape[1])).ravel())
-            values.append(changes.ravel())
-        else:
-            places.append(np.arange(at, at + size))
-            values.append(update[taken : taken + size])
-            taken += size
-        at += size
-    projection = Projection.of_round(learning.seed, number, at, learning.release.project)
-    return projection.of_some(np.concatenate(places), np.concatenate(values)).astype(np.float32)
-
-
-def _noised(
-    terms: ReleaseRecord,
-    update: Floats,
-    rows: dict[str, tuple[Ints, Floats]],
-    tables: Tensors,
-    generator: np.random.Generator,
-) -> tuple[Floats, dict[str, tuple[Ints, Floats]]]:
-    """Add noise to every coordinate, of touched rows and of all others: which rows changed is part of the release."""
-
-    assert terms.noise is not None
-    own = Noise(terms.noise, terms.scale)
-
-    def noise(shape: tuple[int, ...]) -> Floats:
-        return own.of_sum(1, shape, generator).astype(np.float32)
-
-    whole = {}
-    for name, (items, values) in rows.items():
-        everywhere = noise(tables[name].shape)
-        everywhere[items] += values
-        whole[name] = (np.arange(len(everywhere)), everywhere)
-    return update + noise(update.shape), whole
+def _noised(terms: ReleaseRecord, vector: Floats) -> npt.NDArray[np.int32]:
+    """Return a clipped vector in whole steps of the grid, with exact noise where it is this device that adds it."""
+    assert terms.step is not None
+    steps = (to_grid(vector, terms.step) / terms.step).astype(np.int64)
+    if terms.own_noise is not None:
+        steps += terms.own_noise.exact(len(steps))
+    return np.clip(steps, WIDEST.min, WIDEST.max).astype(np.int32)
 
 
 def read_update(content: bytes | Path, learning: Learning, bundle: str) -> ClientUpdate:
@@ -202,19 +249,23 @@ def read_update(content: bytes | Path, learning: Learning, bundle: str) -> Clien
 
 def _check(found: ClientUpdate, learning: Learning) -> None:
     """ValueError that names what a device of this bundle cannot have sent."""
+    if type(found.round) is not int or not 0 <= found.round < 1 << 31:
+        raise ValueError("its round is not a whole number")
+    promises, project = learning.release.promises, learning.release.project
     shared = {name: learning.tensor(name) for name in learning.trained("round", "shared")}
-    project = learning.release.project
     size = sum(int(np.prod(t.shape)) for t in shared.values() if t.kind == "dense") if project is None else project
-    whole = [found.round, found.steps, found.planned, *([] if found.examples is None else [found.examples])]
-    if not all(type(n) is int and n >= 0 for n in whole) or not all(
-        type(b) is bool for b in (found.dropped, found.clipped)
-    ):
+    kind, size = (np.dtype(np.int32), learning.uploaded) if promises else (np.dtype(np.float32), size)
+    if found.update.dtype != kind or found.update.shape != (size,):
+        raise ValueError(f"update is {found.update.dtype} {list(found.update.shape)} instead of {kind} [{size}]")
+    if not promises:
+        _check_open(found, {n: t.shape for n, t in shared.items() if t.kind == "rows" and project is None}, learning)
+
+
+def _check_open(found: ClientUpdate, tables: Mapping[str, list[int]], learning: Learning) -> None:
+    """Raise ValueError for what cannot go with an update of which nothing is promised."""
+    counted = found.examples is None or (type(found.examples) is int and found.examples >= 0)
+    if not counted or type(found.dropped) is not bool:
         raise ValueError("its counts are not whole numbers")
-    if found.stopped not in (None, "time", "memory"):
-        raise ValueError(f"stopped is {str(found.stopped)[:20]!r}")
-    if found.update.dtype != np.float32 or found.update.shape != (size,):
-        raise ValueError(f"update is {found.update.dtype} {list(found.update.shape)} instead of float32 [{size}]")
-    tables = {name: tensor.shape for name, tensor in shared.items() if tensor.kind == "rows" and project is None}
     if set(found.rows) != set(tables):
         raise ValueError(f"it changes tables {sorted(found.rows)} instead of {sorted(tables)}")
     for name, (items, values) in found.rows.items():

@@ -15,11 +15,12 @@ from edgefr.experiment import Change, Experiment
 from edgefr.fleet import load_fleet
 from edgefr.prepare import Progress
 from edgefr.report.pages import Report
-from edgefr.run import Run, free_folder
+from edgefr.run import PRIVATE, Run, free_folder
 from privacy.errors import InputError, unknown
+from privacy.noise_key import FILE, NoiseKey
 
 if TYPE_CHECKING:
-    from edgefr.sweeps.plan import Search
+    from edgefr.sweeps.plan import Plan, Search
 
 
 def _run(run: Run | str | Path) -> Run:
@@ -175,9 +176,21 @@ def sweep(
         recognise(plan, folder)
     else:
         begin(plan, folder)
-    options = Options(None if data_dir is None else Path(data_dir), checkpoint_every)
+    key = _noise_of(plan, folder)
+    options = Options(None if data_dir is None else Path(data_dir), checkpoint_every, key)
     runs = Sweep(plan, folder, options, workers, watch)
     return report(runs, runs.run(), metric)
+
+
+def _noise_of(plan: Plan, folder: Path) -> NoiseKey | None:
+    """Return the key of a sweep's simulated noise, kept in its private part so that it can be gone on with."""
+    if not any(plan.experiment(point, plan.seeds[0]).draws_noise for point in plan.points):
+        return None
+    path = folder / PRIVATE / FILE
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        NoiseKey.new().write(path)
+    return NoiseKey.read(path)
 
 
 def _at_least_one(**given: int | None) -> None:

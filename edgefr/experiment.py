@@ -231,6 +231,11 @@ class Experiment(Section, PublicModel):
         """Return the rounds in which updates leave devices, of all stages."""
         return self.rounds * self.protocol.learned
 
+    @property
+    def draws_noise(self) -> bool:
+        """Say whether anything in the run draws noise, on updates or on the steps of DP-SGD."""
+        return self.privacy.law is not None or self.privacy.examples is not None
+
     def cohort_size(self, clients: int) -> int:
         """Return the clients per round out of `clients`, at least 1."""
         wanted = self.clients_per_round * clients if self.clients_per_round <= 1 else self.clients_per_round

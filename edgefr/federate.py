@@ -14,6 +14,7 @@ from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.backends import BACKENDS
 from edgefr.engine.examples import DPSGD, plan_for, start_up_probe
 from edgefr.engine.federation import Federation
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import trained
 from edgefr.experiment import EngineSection, Experiment
@@ -26,6 +27,7 @@ from export.program import LocalProgram
 from privacy.belongs import default_of
 from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan
+from privacy.noise_key import NoiseKey
 from privacy.plan import plan
 
 if TYPE_CHECKING:
@@ -53,20 +55,28 @@ def read_on_device(experiment: Experiment, prepared: Prepared) -> Reader:
     return Reader.open(prepared.text.folder, prepared.dataset.catalogue.text, how.pooling, how.max_tokens)
 
 
-def backend_of(engine: EngineSection, examples: ExamplePlan | None = None) -> Backend:
+def backend_of(engine: EngineSection, key: NoiseKey, examples: ExamplePlan | None = None) -> Backend:
     """Return the backend that runs the shards of a run.
 
-    With DP-SGD on the device that is always this process, client after client.
+    With DP-SGD on the device that is always this process, client after client, with noise of `key`.
     """
     if examples is not None:
-        return InProcess(DPSGD(examples.clip, examples.sigma))
+        return InProcess(DPSGD(examples.clip, examples.sigma, key))
     return BACKENDS[engine.executor].make(engine)
 
 
 def federate(
-    experiment: Experiment, prepared: Prepared, devices: FleetFile, population: int, rounds: int, device: torch.device
+    experiment: Experiment,
+    prepared: Prepared,
+    devices: FleetFile,
+    population: int,
+    rounds: int,
+    device: torch.device,
+    noise_key: NoiseKey | None = None,
 ) -> Federation:
     """Return the server and its clients before round 1; privacy is planned for `rounds` rounds of a `population`.
+
+    `noise_key`: of simulated noise (None: one that nobody keeps).
 
     That holds for asynchronous rounds too: a client uploads once per round at most, an old update weighs no more than
     a new one, and the broadcast it started from was public before.
@@ -75,11 +85,11 @@ def federate(
     cohort = min(devices.rounds.buffer or experiment.cohort_size(population), population)
     program = build_program(experiment, prepared)
     policy = POLICIES[devices.rounds.policy]
-    if not policy.waits and (experiment.privacy.project or experiment.privacy.step):
-        field = "project" if experiment.privacy.project else "sampler"
+    if not policy.waits and experiment.privacy.project:
         raise InputError(
-            f"privacy.{field} needs rounds whose updates all weigh alike: use another policy than {policy.name}"
+            f"privacy.project needs rounds whose updates all weigh alike: use another policy than {policy.name}"
         )
+    key = NoiseKey.new() if noise_key is None else noise_key
     check_server_step(experiment, program)
     examples = plan_for(experiment.privacy, program, rounds)
     if examples is not None:
@@ -88,7 +98,8 @@ def federate(
         program,
         clients=len(prepared.dataset.users),
         seed=experiment.seed,
-        backend=backend_of(experiment.engine, examples),
+        backend=backend_of(experiment.engine, key, examples),
+        noise=SimulatedNoise(key, experiment.seed),
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
         plan=plan(
@@ -102,7 +113,7 @@ def federate(
         ),
         device=device,
     )
-    federation.transfer = _transfer(experiment, federation)
+    federation.transfer = _transfer(experiment, federation, key)
     return federation
 
 
@@ -120,11 +131,11 @@ def check_server_step(experiment: Experiment, program: LocalProgram) -> None:
         )
 
 
-def _transfer(experiment: Experiment, federation: Federation) -> Transfer | None:
+def _transfer(experiment: Experiment, federation: Federation, key: NoiseKey) -> Transfer | None:
     """Return what handles the prototypes that clients send beside their updates; None where they send none."""
     model, terms = experiment.row.settings.model_validate(experiment.model), federation.plan.prototypes
     if not isinstance(model, FCUCRSettings) or model.prototypes == "none":
         return None
     assert terms is not None
     base = KnowledgeBase(model.reply, experiment.knowledge, federation.device)
-    return Transfer(base, model.prototypes, terms, experiment.seed)
+    return Transfer(base, model.prototypes, terms, experiment.seed, key)

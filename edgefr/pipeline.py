@@ -25,6 +25,7 @@ from edgefr.run import Run
 from edgefr.sections import EngineSection
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
+from privacy.noise_key import NoiseKey
 
 if TYPE_CHECKING:
     from edgefr.callbacks import Callback
@@ -45,15 +46,17 @@ def simulate(
     bundles: bool = True,
     figures: bool = True,
     checkpoint_every: int | None = None,
+    noise_key: NoiseKey | str | Path | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
 
     `devices`: a devices.yaml or what `load_fleet` made of one. `data`: a data set of the caller's own, as
-    `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA).
-    `bundles`: also write a bundle per device class; `figures`: also draw them. `checkpoint_every`: rounds between
-    checkpoints, from which `resume` goes on (none: no checkpoints). Raises `InputError` for everything the caller can
-    mend; a run that did not finish has no summary.json.
+    `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA). `bundles`: also write a
+    bundle per device class; `figures`: also draw them. `checkpoint_every`: rounds between checkpoints, from which
+    `resume` goes on (none: no checkpoints). `noise_key`: of the simulated noise, or a file of it such as the
+    private/noise.key of another run, which is then repeated to the byte (none: a new one). Raises `InputError` for
+    everything the caller can mend; a run that did not finish has no summary.json.
 
     Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
     """
@@ -63,8 +66,9 @@ def simulate(
     experiment = _given(experiment, data)
     if bundles and experiment.row.reads != "sessions":  # they do without, and their summary says so
         check_shippable(experiment)
+    key = noise_key if noise_key is None or isinstance(noise_key, NoiseKey) else NoiseKey.read(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
-        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data), progress)
+        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data, key), progress)
 
 
 def _given(experiment: Experiment, data: Dataset | None) -> Experiment:
@@ -122,6 +126,7 @@ class Options:
     checkpoint_every: int | None
     figures: bool = True
     data: Dataset | None = None
+    noise_key: NoiseKey | None = None
 
 
 def _go(
@@ -143,7 +148,8 @@ def _go(
         if experiment.engine.shard_size is None:
             experiment = sized(experiment, prepared)
             run.write_experiment(experiment)
-        training = Training.start(experiment, prepared, fleet, device, run.log.append)
+        key = run.noise_key(experiment.draws_noise, options.noise_key)
+        training = Training.start(experiment, prepared, fleet, device, run.log.append, key)
     keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
     if warn is not None:
         keeper.restore(training, warn)

@@ -21,6 +21,8 @@ from edgefr.experiment import Experiment
 from edgefr.report.brief import Brief
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic, write_json
+from privacy.noise_key import FILE as NOISE_KEY
+from privacy.noise_key import NoiseKey
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -167,8 +169,10 @@ class Run(Brief):
     def forget(self) -> None:
         """Take back what `recorded` and a kill while it wrote leave behind, and the folder if it is empty then."""
         self.sweep()
-        for name in ("experiment.yaml", "devices.yaml"):
+        for name in ("experiment.yaml", "devices.yaml", f"{PRIVATE}/{NOISE_KEY}"):
             (self.path / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.path / PRIVATE).rmdir()
         with suppress(OSError):  # it holds something else, or was never made
             self.path.rmdir()
 
@@ -283,6 +287,28 @@ class Run(Brief):
         table = pa.Table.from_pylist(rows)
         write_atomic(self.path / "metrics.parquet", lambda file: pq.write_table(table, file))
 
+    def noise_key(self, drawn: bool, given: NoiseKey | None = None) -> NoiseKey | None:
+        """Return the key of the run's simulated noise, kept in `private/` from its start; None where none is `drawn`.
+
+        A run that starts takes the one `given`, or a new one. Raises `InputError` for a key that nothing would read.
+        """
+        if not drawn:
+            if given is not None:
+                raise InputError("a noise key is read where noise is drawn, and this experiment draws none: drop it")
+            return None
+        path = self.path / PRIVATE / NOISE_KEY
+        if path.exists():
+            return NoiseKey.read(path)
+        if (self.path / "checkpoint").exists():
+            raise InputError(f"{path} is gone, and without it the run's noise cannot go on; put it back")
+        key = NoiseKey.new() if given is None else given
+        self._make_private()
+        key.write(path)
+        return key
+
+    def _make_private(self) -> None:
+        (self.path / PRIVATE).mkdir(mode=0o700, exist_ok=True)
+
     def write_users(self, columns: Mapping[str, npt.NDArray[Any]], names: npt.NDArray[np.str_]) -> None:
         """Save metrics of single users in `private/`, which nothing exports, readable by its owner alone.
 
@@ -291,7 +317,7 @@ class Run(Brief):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        (self.path / PRIVATE).mkdir(mode=0o700, exist_ok=True)
+        self._make_private()
         table = pa.table({**columns, "user": names[columns["user"]]} if columns else {"user": names[:0]})
         write_atomic(self.path / PRIVATE / "users.parquet", lambda file: pq.write_table(table, file), mode=0o600)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
     from export.program import LocalProgram
     from export.variants import ClassLimits, Rules
 
+
+NOISED: Mapping[str, Literal["here", "server", "nowhere"]] = {
+    "each upload": "here",
+    "the sum": "server",
+    "nowhere": "nowhere",
+}
+"""Who adds a plan's noise, as a bundle says it."""
 
 ONLY_RECOMMENDS = "none: the run trained with DP-SGD (privacy.examples), whose noise a device cannot add"
 
@@ -195,8 +203,6 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
     from export.learning import LearningSpec
 
     how, e = strategy(experiment.strategy), experiment
-    if e.privacy.step is not None:  # an upload is float32, which does not hold every multiple of a step
-        return None
     if e.privacy.examples is not None:
         return None
     if e.prototypes is not None and e.privacy.clip is not None:  # a device does not clip what it tells of a session
@@ -206,9 +212,9 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
     if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
         return None
     resolved = plan(e.privacy, max(e.total_rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
-    noise = resolved.noise if resolved.where == "each upload" else None
-    if noise is not None and not law_of(noise.kind).on_device:
-        return None
+    noise = resolved.noise
+    if noise is not None and (noise.step is None or not law_of(noise.kind).on_device):
+        return None  # noise in floating point protects nobody's real update
     replay = None
     if how.keeping() is BestItems:
         rule = rule_of(e.continual, how.replays, e.seed)
@@ -236,6 +242,8 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
             norm=resolved.norm,
             noise=noise.kind if noise else None,
             scale=noise.scale if noise else 0.0,
+            step=noise.step if noise else None,
+            noised=NOISED[resolved.where],
             weights=e.aggregation.weights,
             project=e.privacy.project,
         ),

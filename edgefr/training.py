@@ -39,6 +39,7 @@ from edgefr.prepare import Prepared
 from edgefr.stages import Position, Stage, Task, schedule_of
 from export.model import Names, TrainedModel
 from export.program import LocalProgram, read_by
+from privacy.noise_key import NoiseKey
 
 
 @dataclass
@@ -68,15 +69,22 @@ class Training:
 
     @classmethod
     def start(
-        cls, experiment: Experiment, prepared: Prepared, devices: FleetFile, device: torch.device, log: Log
+        cls,
+        experiment: Experiment,
+        prepared: Prepared,
+        devices: FleetFile,
+        device: torch.device,
+        log: Log,
+        noise_key: NoiseKey | None = None,
     ) -> Training:
         """Return everything as it is before round 1.
 
-        `experiment.engine.shard_size` must be set; `log` takes the events.
+        `experiment.engine.shard_size` must be set; `log` takes the events; `noise_key` keys simulated noise (None: a
+        key that nobody keeps).
         """
         schedule = schedule_of(experiment, prepared, devices)
         population = len(np.flatnonzero(schedule[0].task.train.counts))
-        federation = federate(experiment, prepared, devices, population, experiment.total_rounds, device)
+        federation = federate(experiment, prepared, devices, population, experiment.total_rounds, device, noise_key)
         fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
         participation = Participation(experiment, federation, fleet, log)
         measured = Measurements(experiment.evaluation, experiment.seed)

@@ -34,13 +34,12 @@ class Guarantee(NamedTuple):
     method: str
 
 
-def epsilon(settings: PrivacySettings, rounds: int, scale: float | None, dimension: int | None = None) -> Guarantee:
+def epsilon(settings: PrivacySettings, rounds: int, scale: float | None) -> Guarantee:
     """Return what `rounds` releases of one client guarantee, with noise of this absolute `scale` (None: no noise).
 
-    Without a clip or without noise it is inf. `dimension`: values in a release, needed on a grid alone. Raises
-    `InputError` when dp-accounting or scipy is not installed.
+    Without a clip or without noise it is inf. Raises `InputError` when dp-accounting or scipy is not installed.
 
-    >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=4.0)
+    >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=4.0, sampler="float")
     >>> round(epsilon(settings, rounds=40, scale=4.0).epsilon, 4)
     7.5113
     """
@@ -48,14 +47,13 @@ def epsilon(settings: PrivacySettings, rounds: int, scale: float | None, dimensi
         return Guarantee(math.inf, "no noise")
     if settings.clip is None:
         return Guarantee(math.inf, "no clip")
-    return composed([(Event.of(settings, scale, dimension), rounds)], settings.delta)
+    return composed([(Event.of(settings, scale), rounds)], settings.delta)
 
 
 def noise_for(
     target: float,
     settings: PrivacySettings,
     rounds: int,
-    dimension: int | None = None,
     sampling: float = 1.0,
     prototypes: Prototypes | None = None,
 ) -> float:
@@ -64,7 +62,7 @@ def noise_for(
     `prototypes` that are sent beside updates are releases too, with their noise in proportion. By bisection: the
     inverse of `epsilon` up to a relative 1e-6 of the scale, on the safe side. Raises `InputError` without a clip.
 
-    >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0)
+    >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0, sampler="float")
     >>> round(noise_for(8.0, settings, rounds=40), 2)
     7.59
     """
@@ -74,12 +72,12 @@ def noise_for(
         raise InputError(f"epsilon must be above 0, got {target}")
 
     def spent(scale: float) -> float:
-        released = [(Event.of(settings, scale, dimension, sampling), rounds)]
+        released = [(Event.of(settings, scale, sampling), rounds)]
         if prototypes is not None:
             released.append(prototypes.under(settings, scale).release)
         return composed(released, settings.delta).epsilon
 
-    high = settings.sensitivity_of(dimension)
+    high = settings.sensitivity
     while spent(high) > target:
         high *= 2.0
     low = high / 2.0

@@ -92,11 +92,16 @@ def unread_values(schema: type[BaseModel], values: Mapping[str, Any]) -> dict[st
 
 @dataclass(frozen=True)
 class EntryName:
-    """This checks that a value is the name of an entry of a table; the error names the nearest."""
+    """This checks that a value is the name of an entry of a table, or none where a field allows that.
+
+    The error names the nearest.
+    """
 
     table: Table[Any]
 
-    def __call__(self, name: str) -> str:
+    def __call__(self, name: str | None) -> str | None:
+        if name is None:
+            return None
         try:
             return str(self.table[name].name)
         except InputError as error:

@@ -1,39 +1,47 @@
 """Updates and noise lie on a grid: whole multiples of a power of two, so that no sum of them is ever rounded.
 
-Noise in floating point leaks through which values it can take (Mironov, CCS 2012). Here a value is rounded to the grid
-first, which costs sensitivity (`PrivacySettings.sensitivity_of`), and the noise is a whole number of steps. Owns:
-rounding, discrete Laplace draws, OpenDP. Does not own: when to round (after the clip: `plan` refuses a grid to a caller
-that does not say how many values it rounds).
+Noise in floating point leaks through which values it can take (Mironov, CCS 2012). Here a clipped value is rounded to
+the grid first, and the noise is a whole number of steps. Rounding is toward zero: no value gets longer, so the clip's
+bound on any norm holds as it is, and rounding costs no privacy. Owns: rounding, simulated discrete noise. Does not own:
+when to round (after the clip), exact noise (`exact`).
 """
 
-import importlib
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from privacy import keyed
-from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 LARGEST = 2.0**52  # in steps: sums of such numbers are still whole in float64
+FINENESS = 15  # powers of two between a clip and the grid that is chosen for it
+LONGEST_SCALE = 2**24  # in steps: of noise whose values fit in 32 bits
 
 
 def to_grid(values: npt.ArrayLike, step: float) -> Floats:
-    """Return the nearest multiples of `step` (a power of two): float64, same shape.
-
-    Round a whole clipped update at once.
+    """Return the multiples of `step` (a power of two) next to the values toward zero: float64, same shape.
 
     Raises `ValueError` for values that are not finite or have more than 2 ** 52 steps.
 
-    >>> to_grid([0.3, -0.1, 0.125], 0.25).tolist()
-    [0.25, -0.0, 0.0]
+    >>> to_grid([0.3, -0.1, 0.125, -0.5], 0.25).tolist()
+    [0.25, -0.0, 0.0, -0.5]
     """
-    steps = np.rint(np.asarray(values, dtype=np.float64) / step)
+    steps = np.trunc(np.asarray(values, dtype=np.float64) / step)
     if not np.all(np.abs(steps) <= LARGEST):
         raise ValueError("only finite values of at most 2 ** 52 steps can be put on the grid")
     return steps * step
+
+
+def step_for(clip: float) -> float:
+    """Return the grid of updates clipped to `clip`: 2 ** -15 of it or a little less, a power of two.
+
+    A million values of equal length are then some 30 steps each, and noise of up to 512 clips fits 32-bit numbers.
+
+    >>> step_for(1.0) == 2.0**-15, step_for(0.3) == 2.0**-17
+    (True, True)
+    """
+    return 2.0 ** (math.floor(math.log2(clip)) - FINENESS)
 
 
 def std_of_discrete_laplace(scale: float, step: float) -> float:
@@ -64,22 +72,14 @@ def discrete_laplace(keys: npt.ArrayLike, index: npt.ArrayLike, scale: float, st
     return (first - second) * step
 
 
-def opendp_laplace(scale: float, step: float, shape: tuple[int, ...]) -> Floats:
-    """Return one exact discrete Laplace draw per coordinate from OpenDP: its own secure bits, so no two runs are alike.
+def sum_of_discrete_gaussian(scale: float, step: float, counts: Floats, generator: np.random.Generator) -> Floats:
+    """Simulate the sum of `counts` discrete Gaussian draws per coordinate: shape of `counts`.
 
-    About 30 microseconds a value. Raises `InputError` when opendp is not installed.
+    It is a normal number rounded to the grid, whose law differs from the sum's by less than a simulation can show.
     """
-    opendp = exact_sampler()
-    opendp.enable_features("contrib")
-    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-    mechanism = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=scale / step)
-    steps = mechanism([0] * math.prod(shape))
-    return np.asarray(steps, dtype=np.float64).reshape(shape) * step
+    return np.rint(generator.standard_normal(counts.shape) * np.sqrt(counts) * (scale / step)) * step
 
 
-def exact_sampler() -> Any:
-    """Return OpenDP's Python module. Raises `InputError` with what to install."""
-    try:
-        return importlib.import_module("opendp.prelude")
-    except ImportError as error:
-        raise InputError("sampler opendp needs opendp: pip install 'edgefr[opendp]', or use sampler grid") from error
+def discrete_gaussian(keys: npt.ArrayLike, index: npt.ArrayLike, scale: float, step: float) -> Floats:
+    """Return keyed simulated discrete Gaussian noise; keys and index broadcast. As `sum_of_discrete_gaussian`."""
+    return np.rint(keyed.normal(keys, index) * (scale / step)) * step

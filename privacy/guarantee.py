@@ -51,7 +51,9 @@ class Event:
         if not 0 < self.sampling <= 1:
             raise InputError(f"a sampling rate must be above 0 and at most 1, got {self.sampling}")
         if self.sampling < 1 and not row.sampled:
-            raise InputError(f"no bound for {self.mechanism} under Poisson sampling is known here: use gaussian")
+            raise InputError(
+                f"no bound for {self.mechanism} under Poisson sampling is known here: use gaussian with sampler float"
+            )
         row.check(self)
 
     @classmethod
@@ -59,13 +61,10 @@ class Event:
         cls,
         settings: PrivacySettings,
         scale: float | None,
-        dimension: int | None = None,
         sampling: float = 1.0,
         recipient: str = "server",
     ) -> Self:
         """Make the event of one release under `settings`, with noise of this absolute `scale` (None: no noise).
-
-        `dimension`: how many values are released, which a grid needs to know.
 
         >>> Event.of(PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, sigma=4.0), 4.0).multiplier
         2.0
@@ -75,7 +74,7 @@ class Event:
         law = law_of(settings.law)
         if settings.clip is None:
             return cls(law.without_clip, recipient=recipient)
-        multiplier, steps = law.strength(cast(NoiseSettings, settings), scale, dimension)
+        multiplier, steps = law.strength(cast(NoiseSettings, settings), scale)
         return cls(settings.law, settings.norm, multiplier, steps, sampling, recipient)
 
     @property

@@ -4,8 +4,9 @@ one client's own, and that of a sum of clients as one draw of its law.
 
 A mechanism is one entry of `MECHANISMS`, in a file of its own under `privacy/mechanisms`, and holds everything that its
 name means. Each sampler says how far to trust it. The one in floating point leaks a little about the value it hides
-(Mironov, CCS 2012): it is for simulation. Owns: the contract of a mechanism, the two tables, noise. Does not own: the
-mechanisms, rounding (`grid`), events (`guarantee`).
+(Mironov, CCS 2012): it is for simulation. What protects real people is drawn by `Noise.exact`, which takes nothing that
+could be drawn again. Owns: the contract of a mechanism, the two tables, noise. Does not own: the mechanisms, rounding
+(`grid`), exact samplers (`exact`), events (`guarantee`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from privacy import keyed
 from privacy.errors import InputError
-from privacy.grid import exact_sampler
+from privacy.noise_key import NoiseBase, NoiseStream
 from privacy.table import Table
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from privacy.settings import NoiseSettings, PrivacySettings
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 ORDERS: Floats = 1.0 + np.logspace(-4, 3, 282)
 """Renyi orders; the low ones matter for little noise."""
@@ -36,37 +38,20 @@ ORDERS: Floats = 1.0 + np.logspace(-4, 3, 282)
 
 @dataclass(frozen=True)
 class Sampler:
-    """A sampler draws noise.
+    """A sampler draws simulated noise.
 
-    `trust`: how far to trust it. `on_grid`: it draws whole steps of a grid. `keyed`: the same seed draws the same noise
-    again. `ready` raises `InputError` where what it needs is not installed.
+    `trust`: how far to trust it. `on_grid`: it draws whole steps of a grid, so that real devices can draw the same law.
     """
 
     name: str
     trust: str
     on_grid: bool
-    keyed: bool
-    ready: Callable[[], object] = lambda: None
 
 
 SAMPLERS: Table[Sampler] = Table("sampler", Sampler)
-SAMPLERS.register(Sampler("float", "float, simulation-grade", on_grid=False, keyed=True))
+SAMPLERS.register(Sampler("float", "float, simulation-grade; no device draws it", on_grid=False))
 SAMPLERS.register(
-    Sampler(
-        "grid",
-        "grid, safe in which values it can take; keyed bits, so simulation-grade in its randomness",
-        on_grid=True,
-        keyed=True,
-    )
-)
-SAMPLERS.register(
-    Sampler(
-        "opendp",
-        "OpenDP on a grid, exact; not keyed, so no two runs are alike",
-        on_grid=True,
-        keyed=False,
-        ready=exact_sampler,
-    )
+    Sampler("grid", "grid; simulated here, exact with the system's secure bits on real devices", on_grid=True)
 )
 
 
@@ -129,8 +114,8 @@ class NoGuarantee(Mechanism):
 
 
 @dataclass(frozen=True)
-class Draws:
-    """This says how a sampler draws a law.
+class Simulated:
+    """This says how a sampler draws a law for a simulation.
 
     `of_sum(noise, counts, generator)`: one draw of the sum of `counts` draws, at each place. `of_clients(noise, keys,
     index)`: keyed draws, where keys and index broadcast (None: it has no keyed ones).
@@ -143,15 +128,20 @@ class Draws:
 class Additive(Mechanism):
     """This is a mechanism that adds independent noise to every coordinate.
 
-    `samplers`: how it is drawn, by sampler. `on_device`: whether a device may be told to draw it, by this name and its
-    scale. `symbol`: what its scale is called. `without_clip`: the mechanism that a ledger notes where nothing was
-    clipped.
+    `samplers`: how it is simulated, by sampler. `on_device`: whether real noise of this law can be drawn (`exact`).
+    `on_grid`: the law that takes its place on a grid (None: none). `symbol`: what its scale is called. `without_clip`:
+    the mechanism that a ledger notes where nothing was clipped.
     """
 
-    samplers: ClassVar[Mapping[str, Draws]]
-    on_device: bool
+    samplers: ClassVar[Mapping[str, Simulated]]
+    on_device: bool = False
+    on_grid: str | None = None
     symbol: str
     without_clip: str
+
+    def exact(self, scale: int, size: int) -> Ints:
+        """Draw real noise, `size` whole steps of a grid for a scale in whole steps, from the system's secure bits."""
+        raise InputError(f"{self.name} noise has no exact sampler, which real updates need; use gaussian or laplace")
 
     @abstractmethod
     def std(self, noise: Noise) -> float:
@@ -161,12 +151,9 @@ class Additive(Mechanism):
     def scale_of(self, std: float) -> float:
         """Return the scale at which the noise has this standard deviation (on a grid: without its rounding)."""
 
-    def strength(self, settings: NoiseSettings, scale: float, dimension: int | None) -> tuple[float, int]:
-        """Return noise scale over sensitivity for `dimension` values, and that sensitivity in steps of a grid.
-
-        0 steps: nobody asks.
-        """
-        return scale / settings.sensitivity_of(dimension), 0
+    def strength(self, settings: NoiseSettings, scale: float) -> tuple[float, int]:
+        """Return noise scale over sensitivity, and that sensitivity in steps of a grid (0: nobody asks)."""
+        return scale / settings.sensitivity, 0
 
 
 MECHANISMS: Table[Mechanism] = Table("mechanism", Mechanism, home="privacy.mechanisms", group="edgefr.mechanisms")
@@ -189,9 +176,8 @@ def law_of(name: str) -> Additive:
 class Noise:
     """This is independent noise per coordinate, of the mechanism `kind`.
 
-    `scale`: the std of a Gaussian, the b of a Laplace.
-
-    `step`: of the grid (None: none), to which whoever adds the noise has rounded first (`grid.to_grid`).
+    `scale`: the std of a Gaussian, the b of a Laplace; on a grid whole steps of it. `step`: of the grid (None: none),
+    to which whoever adds the noise has rounded first (`grid.to_grid`).
 
     >>> round(Noise("laplace", 0.5).std, 4)
     0.7071
@@ -200,61 +186,70 @@ class Noise:
     kind: str
     scale: float
     step: float | None = None
-    sampler: str = "float"
 
     def __post_init__(self) -> None:
-        on_grid = SAMPLERS[self.sampler].on_grid
-        if self.sampler not in law_of(self.kind).samplers or on_grid != (self.step is not None):
+        if self.sampler not in law_of(self.kind).samplers:
             needs = {False: "needs a grid", True: "is not on a grid"}[self.step is not None]
             raise InputError(f"{self.kind} noise {needs}, and sampler {self.sampler} does not draw it so")
+        if self.step is not None and not 1 <= self.scale / self.step == self.steps:
+            raise InputError(f"noise of {self.scale:g} is not a whole number of steps of {self.step:g}")
+
+    @property
+    def sampler(self) -> str:
+        """Return the sampler that simulates it."""
+        return "float" if self.step is None else "grid"
+
+    @property
+    def steps(self) -> int:
+        """Return the scale in whole steps of the grid."""
+        assert self.step is not None
+        return round(self.scale / self.step)
 
     @property
     def std(self) -> float:
         """Return the standard deviation per coordinate."""
         return law_of(self.kind).std(self)
 
-    def of_sum(self, count: npt.ArrayLike, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
-        """The sum of `count` independent draws per coordinate, drawn at once: float64 of `shape`.
+    def exact(self, size: int) -> Ints:
+        """Draw real noise for `size` values: whole steps of the grid, int64, from the system's secure bits.
+
+        Nothing keys it, so nobody draws it twice. Raises `InputError` for a law that no device can draw.
+        """
+        if self.step is None:
+            raise InputError(
+                f"{self.kind} noise in floating point protects nobody's real update: set privacy.sampler=grid"
+            )
+        return law_of(self.kind).exact(self.steps, size)
+
+    def of_sum(self, count: npt.ArrayLike, shape: tuple[int, ...], stream: NoiseStream) -> Floats:
+        """Simulate the sum of `count` independent draws per coordinate, drawn at once: float64 of `shape`.
 
         `count` is a whole number, or an array that broadcasts to `shape` (0: no noise there).
 
-        >>> Noise("laplace", 0.1).of_sum(1000, (2, 3), keyed.generator(0, "doctest")).shape
+        >>> from privacy.noise_key import NoiseKey
+        >>> Noise("laplace", 0.1).of_sum(1000, (2, 3), NoiseKey.new().stream(0, "doctest")).shape
         (2, 3)
         """
+        if not isinstance(stream, NoiseStream):
+            raise TypeError(f"noise is drawn from a stream of the run's noise key, not from {type(stream).__name__}")
         counts = np.broadcast_to(np.asarray(count, dtype=np.float64), shape)
         if np.any(counts < 0):
             raise ValueError(f"a sum cannot have {counts.min():g} terms")
-        return law_of(self.kind).samplers[self.sampler].of_sum(self, counts, generator)
+        return law_of(self.kind).samplers[self.sampler].of_sum(self, counts, stream.generator)
 
-    def of_clients(self, base: int, clients: npt.ArrayLike, size: int) -> Floats:
-        """Draw each client's own noise for one upload of `size` values: float64 [C, size].
+    def of_clients(self, base: NoiseBase, clients: npt.ArrayLike, size: int) -> Floats:
+        """Simulate each client's own noise for one upload of `size` values: float64 [C, size].
 
-        `base` is the round's key, e.g. ``keyed.key(seed, "noise", round)``. A client's draw does not depend on
-        who else is in the call. Raises `InputError` for a sampler that has no keyed draws.
+        `base` is the round's, e.g. ``key.base(seed, "noise", round)``. A client's draw does not depend on who else is
+        in the call. Raises `InputError` for a law that has no keyed draws.
 
-        >>> Noise("gaussian", 1.0).of_clients(keyed.key(0, "noise", 3), [7, 9], 5).shape
+        >>> from privacy.noise_key import NoiseKey
+        >>> Noise("gaussian", 1.0).of_clients(NoiseKey.new().base(0, "noise", 3), [7, 9], 5).shape
         (2, 5)
         """
+        if not isinstance(base, NoiseBase):
+            raise TypeError(f"noise is keyed by the run's noise key, not by {type(base).__name__}")
         drawn = law_of(self.kind).samplers[self.sampler].of_clients
         if drawn is None:
-            raise InputError(f"sampler {self.sampler} has no keyed noise of single clients; use grid")
-        return drawn(self, keyed.fold(base, np.asarray(clients))[:, None], np.arange(size))
-
-
-def noise_of_sum(
-    kind: str,
-    scale: float,
-    count: npt.ArrayLike,
-    shape: tuple[int, ...],
-    generator: np.random.Generator,
-    step: float | None = None,
-) -> Floats:
-    """Draw `Noise.of_sum` of keyed noise, on a grid of `step` where there is one."""
-    return Noise(kind, scale, step, "float" if step is None else "grid").of_sum(count, shape, generator)
-
-
-def noise_per_client(
-    kind: str, scale: float, base: int, clients: npt.ArrayLike, size: int, step: float | None = None
-) -> Floats:
-    """Draw `Noise.of_clients` of keyed noise, on a grid of `step` where there is one."""
-    return Noise(kind, scale, step, "float" if step is None else "grid").of_clients(base, clients, size)
+            raise InputError(f"{self.kind} noise has no keyed draws of single clients; use gaussian or laplace")
+        return drawn(self, keyed.fold(int(base.key), np.asarray(clients))[:, None], np.arange(size))

@@ -8,7 +8,7 @@ from privacy.accounting import Guarantee, composed, noise_for
 from privacy.errors import InputError, unknown
 from privacy.grid import LARGEST
 from privacy.guarantee import Event
-from privacy.mechanism import SAMPLERS, Noise
+from privacy.mechanism import Noise
 from privacy.prototypes import Prototypes
 from privacy.settings import Norm, PrivacySettings
 from privacy.trust import TRUSTS, Adjacency
@@ -24,7 +24,7 @@ class Plan:
     `noise`: absolute, per coordinate (None: none). `where` it is added: to each upload, or once to the
     cohort's sum. `clip` in `norm`. `sensitivity` under `adjacency`, in `norm`. `promised`: the guarantee of a
     client that takes part in all `rounds`. `event`: one release of one client, for a ledger. `project`: values that
-    each release is projected to before the clip (None: it is not). `dimension`: values of a release, where it is known.
+    each release is projected to before the clip (None: it is not). `values`: those of a release, where it is known.
     `at_least`: clients without whom a round's sum stays closed. `prototypes`: what clients send beside their updates,
     with its own clip, noise and event (None: nothing).
     """
@@ -41,7 +41,7 @@ class Plan:
     clients: int
     event: Event
     project: int | None = None
-    dimension: int | None = None
+    values: int | None = None
     at_least: int = 1
     prototypes: Prototypes | None = None
 
@@ -64,24 +64,23 @@ def plan(
     cohort: int,
     clients: int,
     weights: Literal["uniform", "size"] = "uniform",
-    dimension: int | None = None,
+    values: int | None = None,
     sampling: str = "fixed",
     prototypes: Prototypes | None = None,
 ) -> Plan:
     """Resolve `settings` for a run of `rounds` rounds of `cohort` clients out of `clients`.
 
-    `weights` are the aggregation's: a weight that depends on a client's data size is not bounded by the clip,
-    so no guarantee can be given with it. `dimension`: how many values a release has; a caller names it who rounds
-    updates to the grid of the settings, and a grid is refused to any other. `sampling`: poisson if every client takes
-    part with probability cohort / clients on its own, unseen by who attacks; a cohort of fixed size is no such thing.
-    `prototypes`: what clients send beside their updates, which is composed with them.
-    Raises `InputError` for impossible counts, for a budget below the cost of one release, for size weights where a
-    guarantee is asked for, for a sampling claim that does not hold, and for OpenDP's sampler where it is not installed.
+    `weights` are the aggregation's: a weight that depends on a client's data size is not bounded by the clip, so no
+    guarantee can be given with it. `values`: how many a release has, for reports. `sampling`: poisson if every client
+    takes part with probability cohort / clients on its own, unseen by who attacks; a cohort of fixed size is no such
+    thing. `prototypes`: what clients send beside their updates, which is composed with them. Raises `InputError` for
+    impossible counts, for a budget below the cost of one release, for size weights where a guarantee is asked for, for
+    a sampling claim that does not hold, and for noise of too many steps of its grid.
 
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
-    >>> round(resolved.noise.scale, 3), resolved.where, resolved.guarantees
-    (3.796, 'the sum', True)
+    >>> round(resolved.noise.scale, 2), resolved.where, resolved.guarantees
+    (3.97, 'the sum', True)
     """
     for name, value in (("rounds", rounds), ("cohort", cohort)):
         if value < 1:
@@ -96,9 +95,7 @@ def plan(
             "lower it, or ask for more clients per round"
         )
     rate = _rate(settings, cohort, clients, sampling)
-    noise = _noise(settings, rounds, dimension, rate, prototypes)
-    if noise is not None:
-        SAMPLERS[noise.sampler].ready()
+    noise = _noise(settings, rounds, rate, prototypes)
     if settings.clip is not None and noise is not None and noise.step is not None:
         largest = cohort * (settings.clip + FAR * noise.scale)
         if largest > LARGEST * noise.step:
@@ -106,7 +103,7 @@ def plan(
                 f"a sum of {cohort} updates has too many steps of 2 ** {math.log2(noise.step):g} to be exact: raise "
                 "privacy.grid_exponent"
             )
-    event = Event.of(settings, noise.scale if noise else None, dimension, rate)
+    event = Event.of(settings, noise.scale if noise else None, rate)
     once, released = [(event, 1)], [(event, rounds)]
     if prototypes is not None:
         prototypes = prototypes.under(settings, noise.scale if noise else None)
@@ -126,14 +123,14 @@ def plan(
         clip=settings.clip,
         norm=settings.norm,
         adjacency=settings.adjacency,
-        sensitivity=settings.sensitivity_of(dimension),
+        sensitivity=settings.sensitivity,
         promised=promised,
         rounds=rounds,
         cohort=cohort,
         clients=clients,
         event=event,
         project=settings.project,
-        dimension=dimension,
+        values=values,
         at_least=settings.at_least,
         prototypes=prototypes,
     )
@@ -152,10 +149,6 @@ def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -
     return cohort / clients
 
 
-def _noise(
-    settings: PrivacySettings, rounds: int, dimension: int | None, rate: float, prototypes: Prototypes | None
-) -> Noise | None:
+def _noise(settings: PrivacySettings, rounds: int, rate: float, prototypes: Prototypes | None) -> Noise | None:
     """Return the absolute noise that the settings name, calibrated where they name an epsilon."""
-    return settings.noise(
-        settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, dimension, rate, prototypes))
-    )
+    return settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, rate, prototypes)))

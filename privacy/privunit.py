@@ -17,6 +17,7 @@ import numpy.typing as npt
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.guarantee import Event
+from privacy.noise_key import NoiseBase
 
 Floats = npt.NDArray[np.float64]
 
@@ -76,14 +77,14 @@ class PrivUnitG:
         """Return the expected squared error of one output, over the dimension, where that is large."""
         return 1.0 / self.mean**2
 
-    def release(self, vectors: npt.ArrayLike, base: int, clients: npt.ArrayLike) -> Floats:
+    def release(self, vectors: npt.ArrayLike, base: NoiseBase, clients: npt.ArrayLike) -> Floats:
         """Draw each client's output, unbiased for its unit vector: float64 [C, d] from directions [C, d].
 
-        `base` is the round's key. A vector that is zero or not finite stands for a direction drawn at random.
+        `base` keys the round's noise. A vector that is zero or not finite stands for a direction drawn at random.
         """
         values = np.asarray(vectors, dtype=np.float64)
         size = values.shape[1]
-        keys = keyed.fold(base, np.asarray(clients))[:, None]
+        keys = keyed.fold(int(base.key), np.asarray(clients))[:, None]
         unit = _units(values, keyed.normal(keyed.bits(keys, 0), np.arange(size)))
         cap, place = keyed.uniform(keyed.bits(keys, 1), np.arange(2)).T[..., None]
         mass = np.where(cap < self.likely, self.below + (1.0 - self.below) * place, self.below * place)

@@ -1,7 +1,7 @@
 """Prototypes that clients send beside their updates are a second release, clipped and noised on the device.
 
 The server looks at single prototypes, so no sum hides one: each brings its device's own noise along. Clip and noise are
-in the proportion of the update's, so a prototype costs what an update does (on a grid, but for the rounding). What the
+in the proportion of the update's, so a prototype costs what an update does (on a grid, but for whole steps). What the
 server makes of prototypes, and what other clients are told of that, is post-processing and costs nothing more.
 
 Owns: what a prototype may be when it leaves, and the event that it is. Does not own: when one is sent, who answers.
@@ -19,6 +19,7 @@ from privacy.clip import clip_factors, joint_norms
 from privacy.grid import to_grid
 from privacy.guarantee import Event
 from privacy.mechanism import Noise
+from privacy.noise_key import NoiseBase
 from privacy.settings import Norm, PrivacySettings
 
 RECIPIENTS = "server, other clients (through fused answers)"
@@ -59,8 +60,8 @@ class Prototypes:
             return self
         clip = settings.clip if settings.prototype_clip is None else settings.prototype_clip
         own = settings.model_copy(update={"clip": clip})
-        noise = settings.noise(None if scale is None else scale * (clip / settings.clip))
-        event = Event.of(own, noise.scale if noise else None, self.values, recipient=RECIPIENTS)
+        noise = own.noise(None if scale is None else scale * (clip / settings.clip))
+        event = Event.of(own, noise.scale if noise else None, recipient=RECIPIENTS)
         return replace(self, clip=clip, norm=settings.norm, noise=noise, event=event)
 
     @property
@@ -68,7 +69,7 @@ class Prototypes:
         """Return what a client in every round releases: the event, and how often."""
         return self.event, self.rounds
 
-    def leaving(self, vectors: npt.ArrayLike, base: int, clients: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def leaving(self, vectors: npt.ArrayLike, base: NoiseBase, clients: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return what leaves the devices of `clients` [C] of `vectors` [C, values]: float64, clipped, then noised.
 
         `base`: the round's key. A vector that is not finite is zeros; a client's noise is its own, whoever else is

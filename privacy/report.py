@@ -10,7 +10,7 @@ from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.mechanism import SAMPLERS, law_of
 from privacy.plan import Plan
-from privacy.settings import PrivacySettings
+from privacy.settings import NoiseSettings, PrivacySettings
 from privacy.trust import TRUSTS
 
 WEAK = 10.0
@@ -25,7 +25,7 @@ def report(
     clients: int,
     p90_norm: float | None = None,
     clipped_share: float | None = None,
-    dimension: int | None = None,
+    values: int | None = None,
     ledger: Ledger | None = None,
     closed: int = 0,
 ) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def report(
     `releases_per_client_*`: in how many rounds a client took part; the guarantee is that of the client with most, or of
     the worst in the `ledger` where one was kept. `eps_planned`: what a client in every round spends. `p90_norm`: 90th
     percentile over uploads of the update's norm before clipping, in `settings.norm`; None if nobody measured it.
-    `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None until an audit fills it. `dimension`:
+    `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None until an audit fills it. `values`:
     values of a release, where the plan does not know them. `closed`: rounds whose sum stayed closed.
 
     >>> from privacy.plan import plan
@@ -46,7 +46,7 @@ def report(
     if releases_per_client_max > plan.rounds and ledger is None:
         raise ValueError(f"a client cannot release {releases_per_client_max} times in {plan.rounds} rounds")
     scale = plan.noise.scale if plan.noise else None
-    dimension = plan.dimension if dimension is None else dimension
+    values = plan.values if values is None else values
     event = plan.event if plan.noise is not None else Event("none")  # a server does not vouch for its devices' noise
     made_of = [(event, releases_per_client_max), *_sent_beside(plan, releases_per_client_max)]
     guaranteed = composed(made_of, settings.delta)
@@ -56,7 +56,7 @@ def report(
         "eps_nominal": in_words(_nominal(settings, plan)),
         "eps_guaranteed": in_words(guaranteed.epsilon),
         "eps_planned": in_words(plan.promised.epsilon),
-        "eps_hypothetical": in_words(_hypothetical(settings, plan, releases_per_client_max, p90_norm, dimension)),
+        "eps_hypothetical": in_words(_hypothetical(settings, plan, releases_per_client_max, p90_norm)),
         "eps_lb95": None,
         "delta": settings.delta,
         "method": guaranteed.method,
@@ -67,7 +67,7 @@ def report(
         "trust": settings.trust,
         "adversary": TRUSTS[settings.trust].adversary,
         "release": _released(settings, plan),
-        "values": dimension,
+        "values": values,
         "recipients": _recipients(made_of),
         "prototypes": None if plan.prototypes is None else plan.prototypes.record(),
         "clip": {
@@ -297,9 +297,7 @@ def _nominal(settings: PrivacySettings, plan: Plan) -> float:
     return nominal_epsilon(plan.noise.std, settings.delta, 1.0 if plan.clip is None else plan.clip)
 
 
-def _hypothetical(
-    settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: float | None, dimension: int | None
-) -> float | None:
+def _hypothetical(settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: float | None) -> float | None:
     """Return what the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms.
 
     Prototypes keep their own clip; without one they leave as they are, and no clip of updates would have helped.
@@ -311,9 +309,12 @@ def _hypothetical(
         return None
     if math.isinf(p90_norm):
         return math.inf
+    change: dict[str, Any] = {"clip": p90_norm}
+    if plan.noise.step is None and isinstance(settings, NoiseSettings):
+        change["sampler"] = "float"
     updates = []
     if p90_norm > 0:
-        updates.append((Event.of(settings.model_copy(update={"clip": p90_norm}), plan.noise.scale, dimension), rounds))
+        updates.append((Event.of(settings.model_copy(update=change), plan.noise.scale), rounds))
     return composed([*updates, *beside], settings.delta).epsilon
 
 
@@ -324,8 +325,8 @@ def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[st
         "metrics of the run, early stopping and settings chosen by them",
     ]
     if plan.noise is not None:
-        grid = "whose random bits the noise has"
-        out.append("floating-point rounding of the noise" if plan.noise.step is None else grid)
+        key = "who has the run's noise key (private/noise.key): simulated noise protects nobody from them"
+        out.append("floating-point rounding of the noise" if plan.noise.step is None else key)
     if settings.delta * clients >= 1:
         out.append(f"delta {settings.delta:g} is not below 1/{clients} clients: set a smaller privacy.delta")
     if plan.noise is not None and plan.clip is None:

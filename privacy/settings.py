@@ -6,7 +6,7 @@ Owns the fields and their rules; `plan` derives the numbers.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -14,13 +14,12 @@ from pydantic import ConfigDict, Field, model_validator
 from privacy.belongs import named_in
 from privacy.errors import InputError
 from privacy.examples import ExampleSettings
+from privacy.grid import LONGEST_SCALE, step_for
 from privacy.mechanism import MECHANISMS, SAMPLERS, Noise, law_of
 from privacy.table import Choice, Table
 from privacy.trust import TRUSTS, Adjacency
 
 Norm = Literal["l1", "l2"]
-ROUNDED: Mapping[str, Callable[[float], float]] = {"l1": float, "l2": math.sqrt}
-"""Longest vector, by norm, of so many values that are rounded by at most 1 together."""
 
 
 class PrivacySettings(Choice):
@@ -40,8 +39,8 @@ class PrivacySettings(Choice):
 
     mechanism: str = Field(
         "none",
-        description="law of the noise: none, laplace, discrete-laplace, gaussian; paper-laplace: as papers add it, to "
-        "updates nobody clipped",
+        description="law of the noise: none, gaussian, laplace, discrete-gaussian, discrete-laplace; paper-laplace: as "
+        "papers add it, to updates nobody clipped",
     )
     trust: Annotated[str, named_in(TRUSTS)] = Field(
         "central",
@@ -147,33 +146,19 @@ class PrivacySettings(Choice):
 
     @property
     def sensitivity(self) -> float:
-        """Farthest one client can move what is noised, in `norm`: 2 C local, C central, inf without a clip."""
-        return math.inf if self.clip is None else TRUSTS[self.trust].reach * self.clip
+        """Farthest one client can move what is noised, in `norm`: 2 C local, C central, inf without a clip.
 
-    def sensitivity_of(self, dimension: int | None) -> float:
-        """Return `sensitivity` of a release of `dimension` values, with what rounding to the grid adds to it.
-
-        Each of the two worlds is rounded by at most half a step per value: step * dimension more in L1, and
-        step * sqrt(dimension) in L2. Raises `InputError` for a grid and a caller that names no dimension, since it is
-        the one who has to round.
-
-        >>> grid = {"sampler": "grid", "grid_exponent": -2, "norm": "l1"}
-        >>> PrivacySettings(mechanism="laplace", clip=1.0, sigma=1.0, **grid).sensitivity_of(4)
-        2.0
+        Rounding to a grid, toward zero, makes no update longer, so it adds nothing.
         """
-        if self.step is None:
-            return self.sensitivity
-        if dimension is None:
-            raise InputError("rounding to the grid costs by the size of a release: say its dimension")
-        return self.sensitivity + self.step * ROUNDED[self.norm](dimension)
+        return math.inf if self.clip is None else TRUSTS[self.trust].reach * self.clip
 
 
 class NoiseSettings(PrivacySettings):
     """Every mechanism reads these that adds noise to clipped updates; its entry's settings are a subclass.
 
-    >>> grid = {"sampler": "grid", "grid_exponent": -2, "norm": "l1"}
-    >>> PrivacySettings(mechanism="laplace", clip=1.0, sigma=1.0, **grid).sensitivity_of(4)
-    2.0
+    >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=4.0)
+    >>> settings.law, settings.step == 2.0**-15
+    ('discrete-gaussian', True)
     """
 
     sigma: float | None = Field(
@@ -193,13 +178,13 @@ class NoiseSettings(PrivacySettings):
         allow_inf_nan=False,
         description="absolute noise, in units of the update: std of a Gaussian, b of a Laplace",
     )
-    sampler: Annotated[str, named_in(SAMPLERS)] = Field(
-        "float",
-        description="float: simulation-grade; grid: update and noise are multiples of 2 ** grid_exponent; "
-        "opendp: OpenDP's exact sampler on that grid (an extra package, not keyed)",
+    sampler: Annotated[str | None, named_in(SAMPLERS)] = Field(
+        None,
+        description="grid: update and noise are whole steps of 2 ** grid_exponent, the noise of real devices exact; "
+        "float: simulation-grade, and bundles only recommend; none: grid where updates are clipped",
     )
     grid_exponent: int | None = Field(
-        None, ge=-40, le=10, description="k of the grid 2 ** k that samplers grid and opendp round to"
+        None, ge=-60, le=20, description="k of the grid 2 ** k; none: 15 below the clip's own power of two"
     )
 
     @model_validator(mode="after")
@@ -216,22 +201,28 @@ class NoiseSettings(PrivacySettings):
 
     @model_validator(mode="after")
     def _sound_grid(self) -> Self:
-        exact = SAMPLERS[self.sampler].on_grid
-        if exact != (self.grid_exponent is not None):
-            on_grid = " and ".join(name for name, sampler in SAMPLERS.items() if sampler.on_grid)
-            raise ValueError(f"samplers {on_grid}, and they alone, need a grid_exponent, such as -10")
-        if exact and self.clip is None:
-            raise ValueError(f"sampler {self.sampler} needs a clip: without one the noise protects nothing")
-        assert self.law is not None
-        if self.sampler not in (draws := law_of(self.law).samplers):
-            fit = f"set sampler to {' or '.join(draws)}" + ("" if exact else ", and grid_exponent, such as -10")
-            raise ValueError(f"sampler {self.sampler} draws no {self.law} noise: {fit}")
+        if self.grid_exponent is not None and not self.on_grid:
+            raise ValueError("a grid_exponent is read by sampler grid alone, of clipped updates: drop it, or set both")
+        if self.on_grid and self.clip is None:
+            raise ValueError("sampler grid needs a clip: without one the noise protects nothing")
+        drawn, law = "grid" if self.on_grid else "float", self.law
+        assert law is not None
+        if drawn not in (samplers := law_of(law).samplers):
+            fit = f"set sampler to {' or '.join(samplers)}" + (", and a clip" if drawn == "float" else "")
+            raise ValueError(f"sampler {drawn} draws no {law} noise: {fit}")
         return self
 
     @property
+    def on_grid(self) -> bool:
+        """Say whether updates and noise are whole steps of a grid: as `sampler` says, else where that is possible."""
+        if self.sampler is None:
+            return self.clip is not None and law_of(self.mechanism).on_grid is not None
+        return SAMPLERS[self.sampler].on_grid
+
+    @property
     def law(self) -> str | None:
-        """Return the mechanism whose noise is drawn: this one."""
-        return self.mechanism
+        """Return the mechanism whose noise is drawn: this one, or what takes its place on a grid."""
+        return (law_of(self.mechanism).on_grid if self.on_grid else None) or self.mechanism
 
     @property
     def step(self) -> float | None:
@@ -239,7 +230,9 @@ class NoiseSettings(PrivacySettings):
 
         A power of two, so that sums of its multiples are exact.
         """
-        return None if self.grid_exponent is None else 2.0**self.grid_exponent
+        if not self.on_grid or self.clip is None:
+            return None
+        return step_for(self.clip) if self.grid_exponent is None else 2.0**self.grid_exponent
 
     @property
     def bounded(self) -> bool:
@@ -247,16 +240,31 @@ class NoiseSettings(PrivacySettings):
         return super().bounded and self.epsilon != math.inf
 
     def scale_for(self, calibrated: Callable[[float], float]) -> float | None:
-        """Return the absolute scale, named in one of the three ways (None for an infinite epsilon)."""
+        """Return the absolute scale, named in one of the three ways (None for an infinite epsilon).
+
+        On a grid it is rounded up to whole steps, which is more noise than was asked for, never less.
+        """
         if self.scale is not None:
-            return self.scale
+            return self._whole(self.scale)
         if self.epsilon is not None:
-            return None if self.epsilon == math.inf else calibrated(self.epsilon)
+            return None if self.epsilon == math.inf else self._whole(calibrated(self.epsilon))
         assert self.sigma is not None
         assert self.clip is not None
         assert self.law is not None
-        return law_of(self.law).scale_of(self.sigma * self.clip)
+        return self._whole(law_of(self.law).scale_of(self.sigma * self.clip))
 
     def noise(self, scale: float | None) -> Noise | None:
-        """Return noise of this absolute scale by the sampler, on its grid (None: none)."""
-        return None if self.law is None or scale is None else Noise(self.law, scale, self.step, self.sampler)
+        """Return noise of this absolute scale, on a grid of whole steps, rounded up (None: none)."""
+        return None if self.law is None or scale is None else Noise(self.law, self._whole(scale), self.step)
+
+    def _whole(self, scale: float) -> float:
+        """Return a scale in whole steps of the grid, where there is one. Raises `InputError` for too many of them."""
+        if self.step is None:
+            return scale
+        steps = max(1, math.ceil(scale / self.step))
+        if steps > LONGEST_SCALE:
+            raise InputError(
+                f"noise of {scale:g} is {steps:,} steps of 2 ** {math.log2(self.step):g}, and an upload of 32-bit "
+                f"numbers takes {LONGEST_SCALE:,}: raise privacy.grid_exponent"
+            )
+        return steps * self.step

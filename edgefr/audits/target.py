@@ -79,7 +79,7 @@ class AttackTarget:
         return cls(
             experiment=experiment,
             model=model,
-            plan=plan(settings, rounds, experiment.cohort_size(population), population, dimension=values),
+            plan=plan(settings, rounds, experiment.cohort_size(population), population, values=values),
             rounds=rounds,
             p90=norm if isinstance(norm, float) and norm > 0 else None,
         )

@@ -70,13 +70,13 @@ def learn(
     content = release.to_bytes()
     if out is not None:
         write_atomic(out, content, mode=0o600)
-    rows = {name: len(items) for name, (items, _) in release.rows.items()}
+    rows, work = {name: len(items) for name, (items, _) in release.rows.items()}, one.state.facts["work"]
     facts = {
         "round": str(release.round),
-        "optimiser steps": f"{release.steps} of {release.planned}",
+        "optimiser steps": f"{work['steps']} of {work['planned']}",
         "values of the update": f"{release.update.size:,}",
         "rows sent": ", ".join(f"{count:,} of {name}" for name, count in rows.items()) or "none",
-        "clipped": "yes" if release.clipped else "no",
+        "clipped": "yes" if work["clipped"] else "no",
         "bytes": f"{len(content):,}",
         "written to": str(out) if out is not None else f"{state} (give --out for a file)",
     }

@@ -42,9 +42,10 @@ def privacy(
     sampling: Annotated[
         str | None, typer.Option(help="fixed cohorts (default), or poisson: unseen, each client on its own.")
     ] = None,
-    sampler: Annotated[str | None, typer.Option(help="float (default), grid or opendp.")] = None,
+    sampler: Annotated[
+        str | None, typer.Option(help="grid (default with a clip), as devices draw it, or float (simulations alone).")
+    ] = None,
     grid_exponent: Annotated[int | None, typer.Option(help="k of the grid 2 ** k.")] = None,
-    dimension: Annotated[int | None, typer.Option(min=1, help="Values in a release, which a grid needs.")] = None,
     p90_norm: Annotated[
         float | None, typer.Option(min=0, help="90th percentile of update norms, for the hypothetical epsilon.")
     ] = None,
@@ -69,7 +70,7 @@ def privacy(
         "grid_exponent": grid_exponent,
     }
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    counts = {"rounds": rounds, "clients": clients, "clients_per_round": clients_per_round, "dimension": dimension}
+    counts = {"rounds": rounds, "clients": clients, "clients_per_round": clients_per_round}
     asked = [*chosen, *(n for n, v in {**counts, "sampling": sampling, "p90_norm": p90_norm}.items() if v is not None)]
     if run is not None and asked:
         raise InputError(f"a run has its own settings: drop --{asked[0].replace('_', '-')}, or drop the run")
@@ -78,10 +79,8 @@ def privacy(
         return
     if mechanism is None or rounds is None or clients is None:
         raise InputError("name a run, or settings: --mechanism, --rounds and --clients (see edgefr privacy --help)")
-    if grid_exponent is not None and dimension is None:
-        raise InputError("rounding to a grid costs by the size of a release: say it with --dimension")
     cohort = clients if clients_per_round is None else clients_per_round
-    report = answer(chosen, rounds, cohort, clients, dimension, sampling or "fixed", p90_norm)
+    report = answer(chosen, rounds, cohort, clients, sampling or "fixed", p90_norm)
     for warning in (line for line in report["not_covered"] if line.startswith("delta ")):
         Console(stderr=True, soft_wrap=True).print(Text(f"warning: {warning}"))
     _print({"privacy": report}, as_json, report)
@@ -92,7 +91,6 @@ def answer(
     rounds: int,
     cohort: int,
     clients: int,
-    dimension: int | None,
     sampling: str,
     p90_norm: float | None,
 ) -> dict[str, Any]:
@@ -108,8 +106,8 @@ def answer(
         settings = PrivacySettings(**chosen)
     except ValidationError as error:
         raise InputError(describe(error, PrivacySettings)) from error
-    resolved = plan(settings, rounds, cohort, clients, dimension=dimension, sampling=sampling)
-    return report(settings, resolved, rounds, float(rounds), clients, p90_norm, dimension=dimension)
+    resolved = plan(settings, rounds, cohort, clients, sampling=sampling)
+    return report(settings, resolved, rounds, float(rounds), clients, p90_norm)
 
 
 def _print_run(folder: Path, as_json: bool) -> None:

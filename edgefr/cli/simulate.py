@@ -57,6 +57,10 @@ def simulate(
         Path | None, typer.Option(metavar="RUN", help="Go on with this unfinished run, from its newest checkpoint.")
     ] = None,
     bundles: Annotated[bool, typer.Option(help="Also write a bundle for every device class.")] = True,
+    noise_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Repeat a run's noise: its private/noise.key. Default: a new secret key."),
+    ] = None,
 ) -> None:
     """Run an experiment on a simulated fleet of devices.
 
@@ -82,6 +86,7 @@ def simulate(
             "--set": bool(set_),
             "--device": device is not None,
             "--out": out is not None,
+            "--noise-key": noise_key is not None,
         }
         for option, given in refused.items():
             if given:
@@ -96,6 +101,7 @@ def simulate(
         "engine.device": device,
     }
     chosen = load_experiment(experiment, set_ or [], **values)
+    common["noise_key"] = noise_key
     place = out if out is not None else free_folder(Path("runs") / chosen.name)
     with shown() as progress:
         if seeds == 1:

@@ -206,14 +206,14 @@ def _without(updates: Updates, kept: npt.NDArray[np.bool_]) -> Updates:
 
 
 def _rounded(updates: Updates, factors: npt.NDArray[np.float64], step: float) -> Updates:
-    """Clipped updates on the grid, in float64, so that no sum of them is rounded again."""
+    """Clipped updates on the grid (toward zero, as `to_grid`), in float64, so that no sum of them is rounded again."""
     factor = torch.from_numpy(factors).to(_device(updates))
     dense = {
-        n: torch.round(v.double() * (factor / step).view(-1, *[1] * (v.ndim - 1))) * step
+        n: torch.trunc(v.double() * (factor / step).view(-1, *[1] * (v.ndim - 1))) * step
         for n, v in updates.dense.items()
     }
     rows = {
-        n: type(u)(u.rows, u.client, torch.round(u.values.double() * (factor / step)[u.client].unsqueeze(1)) * step)
+        n: type(u)(u.rows, u.client, torch.trunc(u.values.double() * (factor / step)[u.client].unsqueeze(1)) * step)
         for n, u in updates.rows.items()
     }
     return replace(updates, dense=dense, rows=rows)

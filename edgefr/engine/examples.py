@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from privacy import keyed
 from privacy.clip import TARGET
 from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan, plan_examples
+from privacy.noise_key import NoiseKey
 from privacy.settings import PrivacySettings
 
 FLOAT = 4
@@ -49,11 +50,13 @@ EXACT = 2**24
 class DPSGD:
     """This executor (`edgefr.engine.work.Executor`) clips each record's gradient and noises the sum of a step.
 
-    It clips to `clip` and adds noise of standard deviation `sigma` x `clip`, keyed by (seed, phase, round, client).
+    It clips to `clip` and adds noise of standard deviation `sigma` x `clip`, which `key` keys with seed, phase, round
+    and client (default: a key that nobody keeps).
     """
 
     clip: float
     sigma: float
+    key: NoiseKey = field(default_factory=NoiseKey.new)
 
     def __call__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
         if all(phase.when == "final" for phase in work.phases):
@@ -70,6 +73,9 @@ class DPSGD:
         for slot, number in enumerate(clients.tolist()):
             tensors = {**shared, **{name: value[slot].to(work.device) for name, value in private.items()}}
             for phase_steps in steps:
+                purpose = purposes.noise_of_steps(phase_steps.phase.name)
+                noise = self.key.base(work.sampler.seed, purpose, work.round, number)
+                phase_steps.generator.manual_seed(int(noise.key))
                 _train(work.sampler, work.round, tensors, phase_steps, number)
             ended.append(tensors)
         return _updates(work, shared, ended)
@@ -250,7 +256,6 @@ def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: Pri
     phase = steps.phase
     tensors.update({name: tensors[name].clone() for name in phase.trains})
     optimiser = Optimiser(phase.optimiser, phase.lr, {n: tensors[n].shape for n in phase.trains}, phase.beta_2)
-    steps.generator.manual_seed(keyed.key(sampler.seed, purposes.noise_of_steps(phase.name), round_, client))
     for done, records in enumerate(_batches(sampler, round_, phase, client), 1):
         gradients = steps.step(tensors, torch.from_numpy(records).to(steps.generator.device))
         with torch.no_grad():

@@ -37,6 +37,7 @@ from edgefr import purposes
 from edgefr.engine import inline
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
 from edgefr.engine.backend import BLOCK, Backend, InProcess
+from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import RECEIVED, GraphRows, first_tables, keep_rows, tables_of, tensors_of
 from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
@@ -45,7 +46,7 @@ from privacy import keyed
 from privacy.compress import Projection
 from privacy.errors import InputError
 from privacy.guarantee import Event
-from privacy.mechanism import SAMPLERS
+from privacy.noise_key import NoiseKey
 from privacy.plan import Plan
 
 
@@ -104,8 +105,6 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
         raise InputError(f"noise is made for a sum of clipped updates, which rule {aggregation.rule} is not; use mean")
     if plan.project is not None and not aggregation.is_sum:
         raise InputError(f"a projection is made for a plain sum, which rule {aggregation.rule} does not take; use mean")
-    if plan.noise is not None and not SAMPLERS[plan.noise.sampler].keyed:
-        raise InputError(f"sampler {plan.noise.sampler} has bits of its own, so a run could not be repeated; use grid")
     if plan.at_least > 1 and not aggregation.is_sum:
         raise InputError(f"rule {aggregation.rule} sees every upload, so privacy.at_least closes nothing; use mean")
     step = None if plan.noise is None else plan.noise.step
@@ -122,7 +121,7 @@ class Federation:
     `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
     clients are trained per vectorised call; results are summed over blocks of `BLOCK` shards, and these sums in order,
     so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or `executor` in this
-    process.
+    process. `noise`: where noise on sums comes from (None: simulated, with a key that nobody keeps).
     """
 
     def __init__(
@@ -137,9 +136,11 @@ class Federation:
         device: torch.device,
         executor: Executor = inline.run,
         backend: Backend | None = None,
+        noise: NoiseSource | None = None,
     ):
         self.program, self.seed, self.shard_size = program, seed, shard_size
         self.backend: Backend = InProcess(executor) if backend is None else backend
+        self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.terms = terms_of(aggregation, plan)
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
@@ -350,10 +351,11 @@ class Federation:
         if noise is None or not uploads:
             return
         draws = uploads if self.plan.where == "each upload" else [(1, 1.0)]
+        counts = [count for count, _ in draws]
         for name, shape in sent.items():
-            generator = keyed.generator(self.seed, purposes.noise(name), number)
-            for count, weight in draws:
-                yield name, replace(noise, scale=noise.scale * weight).of_sum(count, shape, generator)
+            drawn = self.noise.sums(noise, name, number, shape, counts)
+            for (_, weight), found in zip(draws, drawn, strict=True):
+                yield name, found if weight == 1.0 else found * weight
 
 
 def _uploads(updates: Updates, clients: int, weight: float) -> Uploads:

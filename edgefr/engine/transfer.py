@@ -22,9 +22,11 @@ from edge.purposes import RECEIVED_NOISE
 from edge.sessions import SessionSampler, Windows
 from edgefr import purposes
 from edgefr.engine import sequences
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Clients
 from export.program import LocalProgram, SessionProgram, Tensors
 from privacy import keyed
+from privacy.noise_key import NoiseKey
 from privacy.prototypes import Prototypes
 
 Order = Literal["received", "trained"]
@@ -38,13 +40,15 @@ class Transfer:
     """This is the server's side of prototypes, with what reaches the clients' private tensors.
 
     `terms`: what prototypes are when they leave a device, and the noise that a device adds to what it receives (as
-    released). In rounds without a transfer (FCUCR Table 5) clients send nothing and keep their answer.
+    released); `noise` keys what is added on leaving (None: a key that nobody keeps). In rounds without a transfer
+    (FCUCR Table 5) clients send nothing and keep their answer.
     """
 
-    def __init__(self, base: KnowledgeBase, order: Order, terms: Prototypes, seed: int):
+    def __init__(self, base: KnowledgeBase, order: Order, terms: Prototypes, seed: int, noise: NoiseKey | None = None):
         if order not in get_args(Order):
             raise ValueError(f"prototypes are sent as {' or '.join(get_args(Order))}, not as {order}")
         self.base, self.order, self.terms, self.seed = base, order, terms, seed
+        self.noise = SimulatedNoise(NoiseKey.new() if noise is None else noise, seed)
         self._sent: list[tuple[Clients, Tensor]] = []
 
     def sends(self, number: int) -> bool:
@@ -120,7 +124,7 @@ class Transfer:
         if self.terms.clip is None:
             return messages
         left = self.terms.leaving(
-            messages.cpu().numpy(), keyed.key(self.seed, purposes.PROTOTYPE_NOISE, number), clients
+            messages.cpu().numpy(), self.noise.of_clients(purposes.PROTOTYPE_NOISE, number), clients
         )
         return torch.from_numpy(left.astype(np.float32))
 

@@ -175,7 +175,7 @@ def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> Sha
     return replace(
         part,
         dropped=part.dropped + dropped,
-        clipped=sum(upload.clipped for upload in sound),
+        clipped=0,  # what a device clipped it keeps to itself
         weight=part.weight + (dropped if terms.count_everyone else 0),
     )
 
@@ -185,8 +185,15 @@ def updates_of(uploads: Sequence[Upload], learning: Learning) -> Updates:
     shared = [learning.tensor(name) for name in learning.trained("round", "shared")]
     dense, rows, at = {}, {}, 0
     whole = torch.from_numpy(np.stack([upload.update for upload in uploads]))
+    step = learning.release.step
+    if step is not None:  # whole steps, whose sums in float64 are exact
+        whole = whole.double() * step
     if learning.release.project is not None:
         return Updates({SHORT: whole}, {}, {})
+    if step is not None:  # every row of a table is there, touched or not
+        parts = whole.split([int(np.prod(tensor.shape)) for tensor in shared], dim=1)
+        found = zip(shared, parts, strict=True)
+        return Updates({t.name: part.reshape(len(uploads), *t.shape) for t, part in found}, {}, {})
     for tensor in shared:
         if tensor.kind == "rows":
             parts = [upload.rows[tensor.name] for upload in uploads]

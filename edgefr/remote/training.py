@@ -125,12 +125,13 @@ def on_the_server(privacy: Plan, origin: Origin) -> Plan:
 
     Raises `InputError` where devices do not clip or add noise as the plan has it.
     """
-    terms = origin.learning.release
-    local = privacy.noise if privacy.where == "each upload" else None
-    if (terms.clip, terms.norm) != (privacy.clip, privacy.norm) or terms.scale != (local.scale if local else 0.0):
+    terms, noise = origin.learning.release, privacy.noise
+    local = noise if privacy.where == "each upload" else None
+    drawn = (None, 0.0, None) if noise is None else (noise.kind, noise.scale, noise.step)
+    if (terms.clip, terms.norm, terms.noise, terms.scale, terms.step) != (privacy.clip, privacy.norm, *drawn):
         raise InputError(
-            f"the bundle's devices clip at {terms.clip} and add noise of {terms.scale:g}, which is not what "
-            f"the run says ({privacy.clip} and {local.scale if local else 0.0:g}); export the run again"
+            f"the bundle's devices clip at {terms.clip} for noise of {terms.scale:g}, which is not what "
+            f"the run says ({privacy.clip} and {0.0 if noise is None else noise.scale:g}); export the run again"
         )
     if terms.project != privacy.project:
         raise InputError("the bundle's devices release other projections than the run; export the run again")

@@ -145,7 +145,8 @@ def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: S
 def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> Training:
     """Return the experiment before its first round."""
     device = torch_device(experiment.engine.device)
-    return Training.start(experiment, prepared, setting.fleet, device, run.log.append)
+    key = run.noise_key(experiment.draws_noise)
+    return Training.start(experiment, prepared, setting.fleet, device, run.log.append, key)
 
 
 def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:

@@ -12,8 +12,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
@@ -25,6 +26,7 @@ from edgefr.sweeps.plan import RECORD, Plan
 from edgefr.sweeps.results import Entry, validation
 from edgefr.sweeps.search import Study, Told, Trial, available, opened
 from privacy.errors import InputError
+from privacy.noise_key import NoiseKey
 
 CHECKPOINT = "checkpoint"
 
@@ -43,10 +45,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Options:
-    """All runs of a sweep have these in common. `checkpoint_every`: rounds (None: no checkpoint is written)."""
+    """All runs of a sweep have these in common. `checkpoint_every`: rounds (None: no checkpoint is written).
+
+    `noise_key`: keys the simulated noise of all runs, of each by its folder (None: each run has a key of its own).
+    """
 
     data_dir: Path | None = None
     checkpoint_every: int | None = None
+    noise_key: NoiseKey | None = None
 
 
 def make(job: Job, options: Options) -> float:
@@ -57,7 +63,8 @@ def make(job: Job, options: Options) -> float:
     What cannot be gone on with is removed.
     """
     began = time.monotonic()
-    common = asdict(options) | {"bundles": False, "figures": False}
+    common: dict[str, Any] = {"data_dir": options.data_dir, "checkpoint_every": options.checkpoint_every}
+    common |= {"bundles": False, "figures": False}
     if any((job.out / CHECKPOINT).glob("round-*")):
         try:
             resume(job.out, warn=lambda line: None, **common)
@@ -65,7 +72,9 @@ def make(job: Job, options: Options) -> float:
         except InputError:  # of other data, or damaged: the beginning says what is wrong with the run itself
             pass
     shutil.rmtree(job.out, ignore_errors=True)
-    simulate(job.experiment, job.fleet, out=job.out, **common)
+    named = options.noise_key is not None and job.experiment.draws_noise
+    key = options.noise_key.child("/".join(job.out.parts[-3:])) if named and options.noise_key is not None else None
+    simulate(job.experiment, job.fleet, out=job.out, noise_key=key, **common)
     return time.monotonic() - began
 
 

@@ -1,6 +1,7 @@
 """These are the mechanisms that ship: one file each, one line here. A plug-in registers its own in the same way."""
 
 from privacy.mechanism import MECHANISMS
+from privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from privacy.mechanisms.discrete_laplace import DiscreteLaplace
 from privacy.mechanisms.gaussian import Gaussian
 from privacy.mechanisms.laplace import Laplace
@@ -14,5 +15,6 @@ MECHANISMS.register(PaperLaplace())
 MECHANISMS.register(Laplace())
 MECHANISMS.register(DiscreteLaplace())
 MECHANISMS.register(Gaussian())
+MECHANISMS.register(DiscreteGaussian())
 MECHANISMS.register(Unclipped())
 MECHANISMS.register(Pure())

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from privacy import exact
 from privacy.errors import InputError
-from privacy.grid import discrete_laplace, opendp_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
+from privacy.grid import discrete_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
 from privacy.guarantee import Event, zcdp_of_laplace
-from privacy.mechanism import ORDERS, Additive, Draws, Floats, Noise
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated
 from privacy.settings import NoiseSettings
 
 
@@ -31,15 +32,6 @@ def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> F
     return discrete_laplace(keys, index, noise.scale, noise.step)
 
 
-def _exact_sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats:
-    """Draw every term by OpenDP, with bits of its own."""
-    assert noise.step is not None
-    total = np.zeros(counts.shape)
-    for term in range(int(counts.max(initial=0.0))):
-        total += np.where(counts > term, opendp_laplace(noise.scale, noise.step, counts.shape), 0.0)
-    return total
-
-
 class DiscreteLaplace(Additive):
     """This is discrete Laplace noise."""
 
@@ -49,8 +41,9 @@ class DiscreteLaplace(Additive):
     guarantees = True
     unknown = "under an L2 clip a pure epsilon; its exact privacy loss distribution"
     citation = "Ghosh, Roughgarden & Sundararajan 2012; Canonne, Kamath & Steinke 2020"
-    samplers: ClassVar = {"grid": Draws(_sum, _clients), "opendp": Draws(_exact_sum, None)}
-    on_device = False  # an upload is float32, which does not hold every multiple of a step
+    samplers: ClassVar = {"grid": Simulated(_sum, _clients)}
+    on_device = True
+    on_grid = "discrete-laplace"
     symbol = "b"
     without_clip = "unclipped"
 
@@ -61,8 +54,11 @@ class DiscreteLaplace(Additive):
     def scale_of(self, std: float) -> float:
         return std / math.sqrt(2.0)
 
-    def strength(self, settings: NoiseSettings, scale: float, dimension: int | None) -> tuple[float, int]:
-        sensitivity = settings.sensitivity_of(dimension)
+    def exact(self, scale: int, size: int) -> Ints:
+        return exact.discrete_laplace(scale, size)
+
+    def strength(self, settings: NoiseSettings, scale: float) -> tuple[float, int]:
+        sensitivity = settings.sensitivity
         assert settings.step is not None
         steps = max(1, math.floor(sensitivity / settings.step))
         if settings.norm == "l1":  # the L1 norm of whole steps is a whole number of steps

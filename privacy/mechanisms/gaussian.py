@@ -1,4 +1,7 @@
-"""Gaussian noise is drawn in floating point or rounded to a grid. Its scale is its standard deviation."""
+"""Gaussian noise is drawn in floating point; on a grid it is discrete Gaussian noise.
+
+Its scale is its standard deviation.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ import numpy.typing as npt
 
 from privacy import keyed
 from privacy.guarantee import Event
-from privacy.mechanism import ORDERS, Additive, Draws, Floats, Noise
+from privacy.mechanism import ORDERS, Additive, Floats, Noise, Simulated
 from privacy.settings import NoiseSettings
 
 
 class GaussianSettings(NoiseSettings):
-    """These are the settings of Gaussian noise."""
+    """These are the settings of Gaussian noise; on a grid the discrete law takes its place."""
 
     mechanism: Literal["gaussian"] = "gaussian"
 
@@ -30,21 +33,6 @@ def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> F
     return noise.scale * keyed.normal(keys, index)
 
 
-def _sum_on_grid(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats:
-    """On a grid a draw is rounded, which has no such law: its n terms are drawn one by one."""
-    assert noise.step is not None
-    total = np.zeros(counts.shape)
-    for term in range(int(counts.max(initial=0.0))):
-        steps = np.rint(generator.standard_normal(counts.shape) * (noise.scale / noise.step))
-        total += np.where(counts > term, steps, 0.0)
-    return total * noise.step
-
-
-def _clients_on_grid(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:
-    assert noise.step is not None
-    return np.rint(keyed.normal(keys, index) * (noise.scale / noise.step)) * noise.step
-
-
 class Gaussian(Additive):
     """This is Gaussian noise."""
 
@@ -55,8 +43,8 @@ class Gaussian(Additive):
     unknown = "a pure epsilon: there is none"
     citation = "Dong, Roth & Su 2022, Cor. 2.13; Mironov 2017, Prop. 7"
     sampled = True
-    samplers: ClassVar = {"float": Draws(_sum, _clients), "grid": Draws(_sum_on_grid, _clients_on_grid)}
-    on_device = True
+    samplers: ClassVar = {"float": Simulated(_sum, _clients)}
+    on_grid = "discrete-gaussian"
     symbol = "std"
     without_clip = "unclipped"
 
@@ -67,10 +55,7 @@ class Gaussian(Additive):
         return std
 
     def curve(self, event: Event) -> Floats:
-        """Return the curve of Mironov 2017, Prop. 7.
-
-        Rounding the noise of a value on the grid is done after the release, so it is free.
-        """
+        """Return the curve of Mironov 2017, Prop. 7."""
         return ORDERS * (0.5 / event.multiplier**2)
 
     def pure(self, event: Event) -> float:

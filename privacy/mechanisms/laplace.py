@@ -14,19 +14,14 @@ import numpy.typing as npt
 
 from privacy import keyed
 from privacy.guarantee import Event, zcdp_of_laplace
-from privacy.mechanism import ORDERS, Additive, Draws, Floats, Noise
+from privacy.mechanism import ORDERS, Additive, Floats, Noise, Simulated
 from privacy.settings import NoiseSettings
 
 
 class LaplaceSettings(NoiseSettings):
-    """These are the settings of Laplace noise; with a grid the discrete law takes its place."""
+    """These are the settings of Laplace noise; on a grid the discrete law takes its place."""
 
     mechanism: Literal["laplace"] = "laplace"
-
-    @property
-    def law(self) -> str:
-        """Laplace noise on a grid is discrete Laplace noise."""
-        return "laplace" if self.step is None else "discrete-laplace"
 
 
 def _sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats:
@@ -48,8 +43,8 @@ class Laplace(Additive):
     guarantees = True
     unknown = "under an L2 clip a pure epsilon, which grows with the dimension"
     citation = "Dwork et al. 2006; Mironov 2017, Prop. 6; Bun & Steinke 2016, Prop. 1.4"
-    samplers: ClassVar = {"float": Draws(_sum, _clients)}
-    on_device = True
+    samplers: ClassVar = {"float": Simulated(_sum, _clients)}
+    on_grid = "discrete-laplace"
     symbol = "b"
     without_clip = "paper-laplace"
 

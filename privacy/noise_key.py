@@ -1,0 +1,100 @@
+"""Simulated noise is keyed by a secret of the run's own, so that nobody who knows the seed can subtract it.
+
+Three kinds of randomness are kept apart by their types. *Draws* (`privacy.keyed`) are public: the seed keys them, and
+bundles carry it. *Simulated noise* is drawn from a `NoiseStream` or a `NoiseBase`, which only a `NoiseKey` makes: with
+the key a run is repeated to the byte, without it the noise is nobody's to draw again. *Real noise* (`privacy.exact`)
+has no key at all. Owns: the key and its file. Does not own: laws (`mechanism`), where a run keeps it (`edgefr.run`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+BYTES = 16
+FILE = "noise.key"
+"""The name of a run's key in its private part."""
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseStream:
+    """This is a stream of simulated noise; it is used up as it is drawn from."""
+
+    generator: np.random.Generator
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseBase:
+    """This keys the simulated noise of many clients, each of whom draws its own."""
+
+    key: np.uint64
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseKey:
+    """This is a run's secret of 128 random bits; it is not derived from the seed, and it is never exported.
+
+    >>> key = NoiseKey.new()
+    >>> key == NoiseKey.new(), key.child("seed-1") == key.child("seed-1")
+    (False, True)
+    """
+
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != BYTES:
+            raise ValueError(f"a noise key has {BYTES} bytes, not {len(self.secret)}")
+
+    @classmethod
+    def new(cls) -> NoiseKey:
+        """Return a new key, from the system's secure source."""
+        return cls(secrets.token_bytes(BYTES))
+
+    @classmethod
+    def read(cls, path: str | Path) -> NoiseKey:
+        """Return the key in a file of 32 hexadecimal digits. Raises `InputError` for any other file."""
+        try:
+            with open(path, "rb") as file:
+                text = file.read(4 * BYTES).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise InputError(f"cannot read noise key {path}: {reason}; give the private/{FILE} of a run") from error
+        if not re.fullmatch(r"[0-9a-f]{32}", text):
+            raise InputError(
+                f"{path} is not a noise key, which has 32 hexadecimal digits; give the private/{FILE} of a run"
+            )
+        return cls(bytes.fromhex(text))
+
+    def write(self, path: Path) -> None:
+        """Write the key, readable by its owner alone."""
+        write_atomic(path, f"{self.secret.hex()}\n", mode=0o600)
+
+    def child(self, name: str) -> NoiseKey:
+        """Return the key of a part, such as one run of many: another key for every name."""
+        return NoiseKey(self._digest("child", name))
+
+    def stream(self, seed: int, purpose: str, *path: int) -> NoiseStream:
+        """Return the noise of a purpose, e.g. ``stream(seed, "noise item", round)``."""
+        key = int.from_bytes(self._digest("stream", str(int(seed)), purpose, *map(_whole, path)), "little")
+        return NoiseStream(np.random.Generator(np.random.Philox(key=key)))
+
+    def base(self, seed: int, purpose: str, *path: int) -> NoiseBase:
+        """Return what keys the noise of single clients for a purpose."""
+        digest = self._digest("base", str(int(seed)), purpose, *map(_whole, path))
+        return NoiseBase(np.uint64(int.from_bytes(digest[:8], "little")))
+
+    def _digest(self, *parts: str) -> bytes:
+        text = "/".join(f"{len(part)}:{part}" for part in parts)
+        return hashlib.blake2b(text.encode(), key=self.secret, digest_size=BYTES).digest()
+
+
+def _whole(number: int) -> str:
+    return str(int(number))
