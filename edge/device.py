@@ -118,6 +118,12 @@ class Device:
             "state_bytes": sum(value.nbytes for value in state.tensors.values()),
         }
 
+    @property
+    def work(self) -> dict[str, Any]:
+        """Return how the last round's work went (`edge.update.WorkRecord`), which leaves with no update."""
+        found: dict[str, Any] = self.state.facts.get("work") or {}
+        return found
+
     # --- learning -------------------------------------------------------------------------------------------------
 
     def learn(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> ClientUpdate:

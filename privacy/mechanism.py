@@ -134,7 +134,7 @@ class Additive(Mechanism):
     """
 
     samplers: ClassVar[Mapping[str, Simulated]]
-    on_device: bool = False
+    on_device: bool
     on_grid: str | None = None
     symbol: str
     without_clip: str

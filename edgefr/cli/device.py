@@ -70,7 +70,7 @@ def learn(
     content = release.to_bytes()
     if out is not None:
         write_atomic(out, content, mode=0o600)
-    rows, work = {name: len(items) for name, (items, _) in release.rows.items()}, one.state.facts["work"]
+    rows, work = {name: len(items) for name, (items, _) in release.rows.items()}, one.work
     facts = {
         "round": str(release.round),
         "optimiser steps": f"{work['steps']} of {work['planned']}",

@@ -117,7 +117,7 @@ def device(case: Case) -> str | None:
     for slot, client in enumerate(some.tolist()):
         one = made.device(client)
         release = one.learn(case.train()[client]) if isinstance(case, SetCase) else one.learn()
-        allowed: dict[str, Any] = after_training(todo.phases, one.state.facts["work"]["steps"], shared, private)
+        allowed: dict[str, Any] = after_training(todo.phases, one.work["steps"], shared, private)
         found = learned(case, release, one.state.part("private"))
         assert_same_together(found, {name: value[slot] for name, value in expected.items()}, allowed)
     return None

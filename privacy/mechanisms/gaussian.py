@@ -44,6 +44,7 @@ class Gaussian(Additive):
     citation = "Dong, Roth & Su 2022, Cor. 2.13; Mironov 2017, Prop. 7"
     sampled = True
     samplers: ClassVar = {"float": Simulated(_sum, _clients)}
+    on_device = False  # in floating point: the discrete law is what devices draw
     on_grid = "discrete-gaussian"
     symbol = "std"
     without_clip = "unclipped"

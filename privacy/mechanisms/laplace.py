@@ -44,6 +44,7 @@ class Laplace(Additive):
     unknown = "under an L2 clip a pure epsilon, which grows with the dimension"
     citation = "Dwork et al. 2006; Mironov 2017, Prop. 6; Bun & Steinke 2016, Prop. 1.4"
     samplers: ClassVar = {"float": Simulated(_sum, _clients)}
+    on_device = False  # in floating point: the discrete law is what devices draw
     on_grid = "discrete-laplace"
     symbol = "b"
     without_clip = "paper-laplace"

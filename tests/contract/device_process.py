@@ -16,7 +16,7 @@ print(
     json.dumps(
         {
             "update": release.update.tolist(),
-            "steps": release.steps,
+            "steps": device.work["steps"],
             "rows": {name: [values[0].tolist(), values[1].tolist()] for name, values in release.rows.items()},
             "best": device.recommend(5),
             "onnxruntime": onnxruntime.__version__,

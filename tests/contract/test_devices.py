@@ -24,7 +24,7 @@ from edgefr.remote.devices import released
 from export.program import LocalProgram
 from privacy.compress import Projection
 from privacy.errors import InputError
-from privacy.mechanism import noise_of_sum
+from privacy.mechanism import Noise
 from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
@@ -46,9 +46,9 @@ def bounds(local: LocalProgram, steps: int, when: str = "round") -> dict[str, fl
     return after_training([phase for phase in local.phases if phase.when == when], steps, *begun)
 
 
-def compare(release: ClientUpdate, updates: Updates, slot: int, local: LocalProgram) -> None:
+def compare(release: ClientUpdate, updates: Updates, slot: int, local: LocalProgram, steps: int) -> None:
     """One client's upload with its slot of the simulated shard."""
-    dense, allowed = [value[slot].flatten() for value in updates.dense.values()], bounds(local, release.steps)
+    dense, allowed = [value[slot].flatten() for value in updates.dense.values()], bounds(local, steps)
     assert_same(release.update, torch.cat([torch.zeros(0), *dense]), **allowed)
     assert release.rows.keys() == updates.rows.keys()
     for name, rows in updates.rows.items():
@@ -64,11 +64,12 @@ def test_a_device_learns_what_the_simulator_does(variant: str, tmp_path: Path) -
     for slot, client in enumerate(LEARNERS):
         device = Device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
         release = device.learn(train[client])
-        assert release.steps == release.planned > 0
-        compare(release, updates, slot, local)
+        steps = device.work["steps"]
+        assert steps == device.work["planned"] > 0
+        compare(release, updates, slot, local, steps)
         own = device.state.part("private")
         for name, value in updates.private.items():
-            assert_same(own[name], value[slot], **bounds(local, release.steps), name=name)
+            assert_same(own[name], value[slot], **bounds(local, steps), name=name)
         assert np.abs(release.update).max(initial=0) + sum(np.abs(v).max() for _, v in release.rows.values()) > 1e-3
 
 
@@ -91,30 +92,36 @@ def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float
         device = Device(path, tmp_path / str(client), user=bundles.user(client))
         made = device.learn(interactions()[client])
         assert not made.rows
-        assert made.clipped == (clip is not None)
-        assert_same(made.update, short[slot], **bounds(local, made.steps))
+        assert device.work["clipped"] == (clip is not None)
+        steps = device.work["steps"]
+        assert_same(made.update, short[slot], **bounds(local, steps))
         bundle = device.bundle
         assert bundle.config.learning is not None
         assert bundle.config.learning.uploaded == kept
         uploads.append(read_update(made.to_bytes(), bundle.config.learning, bundle.manifest.bundle_id))
     part = released(uploads, device.learning, Terms(clip, "l2", False, True, joint=joint))
-    assert_same(part.dense[SHORT].float(), short.sum(0), **bounds(local, made.steps))
+    assert_same(part.dense[SHORT].float(), short.sum(0), **bounds(local, steps))
 
 
-def test_a_projected_upload_bears_the_device_noise_and_nothing_else_is_taken(tmp_path: Path) -> None:
+NOISED = {"clip": 0.05, "noise": "discrete-laplace", "scale": 2.0**-9, "step": 2.0**-20, "noised": "here"}
+
+
+def test_a_projected_upload_bears_exact_noise_and_nothing_else_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept, client = 12, LEARNERS[1]
-    noised = bundles.bundle("fedmf", project=kept, clip=0.05, noise="laplace", scale=0.5)
-    device = Device(noised, tmp_path / "noised", user=bundles.user(client), noise=np.random.default_rng(4))
+    device = Device(bundles.bundle("fedmf", project=kept, **NOISED), tmp_path / "noised", user=bundles.user(client))
+    monkeypatch.setattr(Noise, "exact", lambda noise, size: np.arange(size) * noise.steps)
     made = device.learn(interactions()[client])
     quiet = Device(bundles.bundle("fedmf", project=kept, clip=0.05), tmp_path / "quiet", user=bundles.user(client))
-    drawn = noise_of_sum("laplace", 0.5, 1, (kept,), np.random.default_rng(4))
-    assert_same(made.update, quiet.learn(interactions()[client]).update + drawn)
-    assert not made.rows
+    expected = np.trunc(quiet.learn(interactions()[client]).update / NOISED["step"]) + np.arange(kept) * 2048
+    np.testing.assert_array_equal(made.update, expected)
+    assert made.update.dtype == np.int32
+    assert made.facts().keys() == {"schema", "bundle", "round"}
     own = device.bundle.manifest.bundle_id
-    rows = {"item": (np.array([3]), np.zeros((1, program("fedmf").specs["item"].shape[1]), np.float32))}
     for broken, words in (
-        (replace(made, update=made.update[:-1]), r"instead of float32 \[12\]"),
-        (replace(made, rows=rows), r"it changes tables \['item'\] instead of \[\]"),
+        (replace(made, update=made.update[:-1]), r"instead of int32 \[12\]"),
+        (replace(made, update=made.update.astype(np.float32)), r"is float32 \[12\] instead of int32"),
     ):
         with pytest.raises(InputError, match=words):
             read_update(broken.to_bytes(), device.learning, own)
@@ -155,7 +162,7 @@ def test_a_device_replays_what_the_simulator_replays(variant: str, tmp_path: Pat
     drawn = replay.replay(local, shared, own, one, job.round)
     assert drawn is not None
     assert 0 < len(drawn.items.values) <= how.list_size
-    compare(release, inline.run(job, shared, own, one), 0, local)
+    compare(release, inline.run(job, shared, own, one), 0, local, device.work["steps"])
 
 
 def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) -> None:

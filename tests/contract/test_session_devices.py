@@ -43,15 +43,15 @@ def test_a_device_learns_what_the_simulator_does(variant: str) -> None:
     for slot, client in enumerate(LEARNERS):
         one = device(variant, client)
         release = one.learn()
-        assert release.steps == release.planned == 3
-        compare(release, updates, slot, local)
+        assert one.work["steps"] == one.work["planned"] == 3
+        compare(release, updates, slot, local, one.work["steps"])
         own = one.state.part("private")
         for name, value in updates.private.items():
-            assert_same(own[name], value[slot], **bounds(local, release.steps), name=name)
+            assert_same(own[name], value[slot], **bounds(local, one.work["steps"]), name=name)
         assert (release.prototype is None) == (local.publishes != "trained")
         if release.prototype is not None:
             assert updates.message is not None
-            assert_same(release.prototype, updates.message[slot], **bounds(local, release.steps))
+            assert_same(release.prototype, updates.message[slot], **bounds(local, one.work["steps"]))
         assert np.abs(release.update).max() > 1e-3
         assert one.learn().to_bytes() == release.to_bytes(), "asked again, it sends the same"
         learning, bundle = one.learning, one.bundle.manifest.bundle_id
@@ -107,7 +107,8 @@ def test_prototypes_and_replies(variant: str) -> None:
     np.testing.assert_array_equal(one.scores(), before)
     one.take(reply)
     assert_same(one.scores(), torch.from_numpy(scores[0]))
-    compare(one.learn(), inline.run(work(local), shared, private, who), 0, local)
+    learned = one.learn()
+    compare(learned, inline.run(work(local), shared, private, who), 0, local, one.work["steps"])
     for wrong in (reply[:-1], reply.astype(np.float64), np.full_like(reply, np.nan)):
         with pytest.raises(InputError, match="finite float32"):
             one.take(wrong)  # type: ignore[arg-type]

@@ -7,11 +7,15 @@ import random
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import edge.device as edge_device
+from edge.bundle import open_bundle
 from edge.delta import Delta
 from edge.device import Device
 from edge.state import STATE, Store
@@ -94,9 +98,52 @@ def test_undoing_an_update_forgets_no_release(tmp_path: Path) -> None:
     assert status["interactions"] == len(set(interactions()[CLIENT].tolist()) | {1, 2})
 
 
+NOISED = {"clip": 1.0, "noise": "discrete-gaussian", "scale": 0.25, "step": 2.0**-15, "noised": "here"}
+
+
+def first_values(path: Path) -> int:
+    """Return how many values an update of a bundle's devices has."""
+    learning = open_bundle(path).config.learning
+    assert learning is not None
+    return learning.uploaded
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 20])
+def test_an_update_of_which_something_is_promised_tells_nothing_of_how_much_there_was(
+    tmp_path: Path, count: int
+) -> None:
+    """As many bytes, the same header and the same facts, whether there was much to learn from, little, or nothing."""
+    path, everything = bundles.bundle("fedmf", **NOISED), np.arange(20)
+    many = Device(path, tmp_path / "many").learn(everything).to_bytes()
+    few = Device(path, tmp_path / "few").learn(everything[:count]).to_bytes()
+    size = 8 + int.from_bytes(many[:8], "little")
+    assert few[:size] == many[:size]
+    assert len(few) == len(many)
+    assert few[size:] != many[size:]
+
+
+def test_a_diverged_update_is_noise_and_nothing_but_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bundles.bundle("fedmf", **NOISED)
+    device = Device(path, tmp_path)
+    before = device.state.part("private")
+    trained = edge_device.train
+
+    def diverged(*given: Any) -> Any:
+        found = trained(*given)
+        return replace(found, dense={name: value * np.nan for name, value in found.dense.items()})
+
+    monkeypatch.setattr(edge_device, "train", diverged)
+    release = device.learn(np.arange(6))
+    assert device.work["dropped"]
+    assert len(release.update) == first_values(path)
+    assert np.std(release.update) == pytest.approx(2.0**13, rel=0.2)
+    for name, value in before.items():
+        np.testing.assert_array_equal(device.state.part("private")[name], value)
+
+
 def test_undoing_an_update_releases_no_round_a_second_time(tmp_path: Path) -> None:
     """The release that waited before the update is handed out again; that made after it is gone, and not made anew."""
-    path = bundles.bundle("fedmf", clip=1.0, noise="gaussian", scale=0.3)
+    path = bundles.bundle("fedmf", **NOISED)
     device = Device(path, tmp_path, user=bundles.user(CLIENT))
     first = device.learn(interactions()[CLIENT])
     device.apply(delta(device, bundles.ROUND))
@@ -149,27 +196,29 @@ def test_a_block_without_interactions_keeps_the_memory(tmp_path: Path) -> None:
 
 def test_a_round_is_released_once(tmp_path: Path) -> None:
     """Asked again, also after a restart and with the device's own noise, the same bytes leave."""
-    path = bundles.bundle("fedmf", clip=1.0, noise="gaussian", scale=0.3)
+    path = bundles.bundle("fedmf", **NOISED)
     first = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
     again = Device(path, tmp_path).learn()
     assert first.to_bytes() == again.to_bytes()
     assert Device(path, tmp_path).status()["releases"] == 1
-    assert len(first.rows["item"][0]) == ITEMS, "noise on the touched rows alone would tell which they are"
+    assert len(first.update) == first_values(path), "noise on the touched rows alone would tell which they are"
     other = Device(path, tmp_path / "other", user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
-    assert not np.array_equal(first.rows["item"][1], other.rows["item"][1]), "its noise must not be foreseeable"
+    assert not np.array_equal(first.update, other.update), "its noise must not be foreseeable"
 
 
 def test_a_clipped_update_is_no_longer_than_the_bound(tmp_path: Path) -> None:
     path = bundles.bundle("transfr vector", clip=0.01)
-    release = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
-    assert release.clipped
+    device = Device(path, tmp_path, user=bundles.user(CLIENT))
+    release = device.learn(interactions()[CLIENT])
+    assert device.work["clipped"]
     assert joint_norms([release.update[None]], "l2")[0] <= 0.01
 
 
 def test_noise_on_the_device_has_its_scale(tmp_path: Path) -> None:
-    path = bundles.bundle("fedmf", clip=1e-9, noise="laplace", scale=2.0)
+    terms = {**NOISED, "clip": 2.0**-30, "step": 2.0**-30, "noise": "discrete-laplace", "scale": 2.0**-10}
+    path = bundles.bundle("fedmf", **terms)
     release = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
-    values = release.rows["item"][1]
+    values = release.update * 2.0**-19
     assert abs(np.abs(values).mean() / 2.0 - 1) < 5 / np.sqrt(values.size)  # E|x| of a Laplace is its scale
 
 
@@ -178,7 +227,7 @@ def test_training_stops_between_steps_and_the_state_stays_whole(tmp_path: Path, 
     device = made(tmp_path, **limits)
     before = device.state.part("private")
     release = device.learn(interactions()[CLIENT])
-    assert (release.steps, release.stopped) == (
+    assert (device.work["steps"], device.work["stopped"]) == (
         0,
         next(iter(limits)).rpartition("_")[2].replace("seconds", "time").replace("mb", "memory"),
     )

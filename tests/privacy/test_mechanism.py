@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privacy import keyed
 from privacy.errors import InputError
-from privacy.mechanism import Noise, noise_of_sum, noise_per_client
+from privacy.mechanism import Noise
+from tests.noises import noise_of_sum, noise_per_client
 
 ALPHA = 1e-6  # seeds are fixed: a failure is a wrong law, not bad luck
 KINDS = ["gaussian", "laplace"]
@@ -13,14 +13,14 @@ LAWS = {"gaussian": stats.norm, "laplace": stats.laplace}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_draw_has_its_law(kind):
-    draws = noise_of_sum(kind, 0.3, 1, (100_000,), keyed.generator(1, "test"))
+    draws = noise_of_sum(kind, 0.3, 1, (100_000,), 1)
     assert stats.kstest(draws, LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
     assert np.std(draws) == pytest.approx(Noise(kind, 0.3).std, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clients_noise_has_its_law(kind):
-    draws = noise_per_client(kind, 0.3, keyed.key(1, "noise", 0), np.arange(500), 200)
+    draws = noise_per_client(kind, 0.3, np.arange(500), 200, seed=1)
     assert stats.kstest(draws.ravel(), LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
     assert stats.kstest(draws[:, 0], LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
     assert stats.kstest(draws[0], LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
@@ -29,21 +29,21 @@ def test_a_clients_noise_has_its_law(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [2, 3, 30])
 def test_sum_law_is_that_of_the_literal_sum(kind, count):
-    literal = noise_per_client(kind, 0.3, keyed.key(2, "noise", 0), np.arange(count), 50_000).sum(axis=0)
-    at_once = noise_of_sum(kind, 0.3, count, (50_000,), keyed.generator(2, "test"))
+    literal = noise_per_client(kind, 0.3, np.arange(count), 50_000, seed=2).sum(axis=0)
+    at_once = noise_of_sum(kind, 0.3, count, (50_000,), 2)
     assert stats.ks_2samp(literal, at_once).pvalue > ALPHA
     assert np.std(at_once) == pytest.approx(Noise(kind, 0.3).std * count**0.5, rel=0.03)
 
 
 def test_the_sum_of_laplace_is_not_a_laplace():
-    at_once = noise_of_sum("laplace", 1.0, 3, (50_000,), keyed.generator(2, "test"))
+    at_once = noise_of_sum("laplace", 1.0, 3, (50_000,), 2)
     assert stats.kstest(at_once, stats.laplace(scale=np.sqrt(3)).cdf).pvalue < ALPHA
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_count_per_coordinate(kind):
     counts = np.array([[0], [1], [400]])
-    draws = noise_of_sum(kind, 2.0, counts, (3, 20_000), keyed.generator(3, "test"))
+    draws = noise_of_sum(kind, 2.0, counts, (3, 20_000), 3)
     assert not draws[0].any()
     for row, count in ((1, 1), (2, 400)):
         assert np.std(draws[row]) == pytest.approx(Noise(kind, 2.0).std * count**0.5, rel=0.05)
@@ -51,7 +51,7 @@ def test_count_per_coordinate(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_is_fresh_per_client_coordinate_and_round(kind):
-    rounds = [noise_per_client(kind, 1.0, keyed.key(4, "noise", r), np.arange(200), 100) for r in range(2)]
+    rounds = [noise_per_client(kind, 1.0, np.arange(200), 100, number=r) for r in range(2)]
     for a, b in (
         (rounds[0], rounds[1]),
         (rounds[0][:-1], rounds[0][1:]),
@@ -63,22 +63,21 @@ def test_noise_is_fresh_per_client_coordinate_and_round(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clients_noise_does_not_depend_on_the_others(kind):
-    base = keyed.key(5, "noise", 7)
-    together = noise_per_client(kind, 1.0, base, [3, 11, 8], 6)
-    np.testing.assert_array_equal(noise_per_client(kind, 1.0, base, [8], 6)[0], together[2])
-    np.testing.assert_array_equal(noise_per_client(kind, 1.0, base, [3, 11, 8], 4), together[:, :4])
+    together = noise_per_client(kind, 1.0, [3, 11, 8], 6)
+    np.testing.assert_array_equal(noise_per_client(kind, 1.0, [8], 6)[0], together[2])
+    np.testing.assert_array_equal(noise_per_client(kind, 1.0, [3, 11, 8], 4), together[:, :4])
 
 
 def test_same_seed_same_noise():
-    one, same, other = (noise_of_sum("laplace", 1.0, 5, (9,), keyed.generator(s, "n")) for s in (1, 1, 2))
+    one, same, other = (noise_of_sum("laplace", 1.0, 5, (9,), s) for s in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert not (one == other).any()
 
 
 def test_unknown_kind_and_impossible_count():
     with pytest.raises(InputError, match="unknown mechanism 'laplas'; did you mean 'laplace'"):
-        noise_of_sum("laplas", 1.0, 1, (2,), keyed.generator(0, "n"))
+        noise_of_sum("laplas", 1.0, 1, (2,), 0)
     with pytest.raises(InputError, match="mechanism 'none' draws no noise; use one of"):
-        noise_per_client("none", 1.0, 0, [1], 2)
+        noise_per_client("none", 1.0, [1], 2)
     with pytest.raises(ValueError, match="cannot have -1 terms"):
-        noise_of_sum("gaussian", 1.0, -1, (2,), keyed.generator(0, "n"))
+        noise_of_sum("gaussian", 1.0, -1, (2,), 0)

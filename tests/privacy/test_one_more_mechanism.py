@@ -14,9 +14,10 @@ from edgefr import load_experiment
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
-from privacy.mechanism import MECHANISMS, ORDERS, Additive, Draws, Noise, law_of
+from privacy.mechanism import MECHANISMS, ORDERS, Additive, Noise, Simulated, law_of
 from privacy.plan import plan
 from privacy.settings import NoiseSettings, PrivacySettings
+from tests.noises import noise_per_client
 
 NOISE = {"mechanism": "staircase", "trust": "local", "clip": 1.0, "norm": "l1", "sigma": 2.0}
 
@@ -33,7 +34,7 @@ class Staircase(Additive):
     trusts, guarantees, unknown = ("local",), True, "all but its pure epsilon"
     on_device, symbol, without_clip = False, "s", "unclipped"
     samplers: ClassVar = {
-        "float": Draws(lambda noise, counts, draw: noise.scale * counts * draw.choice([-1, 1], counts.shape), None)
+        "float": Simulated(lambda noise, counts, draw: noise.scale * counts * draw.choice([-1, 1], counts.shape), None)
     }
 
     def std(self, noise: Noise) -> float:
@@ -85,8 +86,8 @@ def test_it_runs_where_it_may(staircase):
         PrivacySettings(**{**NOISE, "trust": "central"})
     with pytest.raises(ValidationError, match="sampler grid draws no staircase noise: set sampler to float"):
         PrivacySettings(**NOISE, sampler="grid", grid_exponent=-4)
-    with pytest.raises(InputError, match="no keyed noise of single clients"):
-        Noise("staircase", 1.0).of_clients(0, [1], 2)
+    with pytest.raises(InputError, match="no keyed draws of single clients"):
+        noise_per_client("staircase", 1.0, [1], 2)
     with pytest.raises(ValidationError, match="staircase noise is not drawn on a device"):
         ReleaseRecord(clip=1.0, norm="l1", noise="staircase", scale=1.0, weights="uniform")
     with pytest.raises(ValidationError, match="gamma belongs to staircase, and mechanism is laplace"):
