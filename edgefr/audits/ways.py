@@ -12,13 +12,11 @@ from edge.learning import Learning, PhaseRecord, ReleaseRecord, TensorRecord
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.training import Trained
-from edge.update import make, read_update
-from edgefr import purposes
+from edge.update import Change, make, read_update
 from edgefr.audits.planted import PROJECTED, Floats, Known, Still, Way
 from edgefr.engine.examples import DPSGD
 from edgefr.engine.work import LocalWork
 from export.program import TensorSpec
-from privacy import keyed
 from privacy.compress import Projection
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
@@ -51,20 +49,23 @@ class Upload(Way):
                 items, values = known.rows.get(name, (np.zeros(0, np.int64), np.zeros((0, spec.shape[1]))))
                 rows[name] = (items, values.astype(np.float32))
         trained = Trained(dense, rows, steps, steps, None, None)
-        generator = np.random.default_rng(keyed.key(self.seed, purposes.AUDIT, number, who))
         learning = self.learning if noise else self.silent
-        return make(learning, BUNDLE, zeros, zeros, trained, 3 * steps, number, generator).to_bytes()
+        change = Change.of(learning, zeros, zeros, trained)
+        return make(learning, BUNDLE, change, trained, 3 * steps, number)[0].to_bytes()
 
     def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         (known,) = clients
         learning = self.learning if noise else self.silent
         found = read_update(self.content(known, number, who=who, noise=noise), learning, BUNDLE)
+        values = found.update.astype(np.float64) * (
+            learning.release.step if found.whole and learning.release.step else 1.0
+        )
         if self.projects is not None:
-            return {PROJECTED: found.update.astype(np.float64)}
+            return {PROJECTED: values}
         out, at = {}, 0
         for name, spec in self.specs.items():
-            if spec.kind == "dense":
-                out[name] = found.update[at : at + spec.size].astype(np.float64).reshape(spec.shape)
+            if found.whole or spec.kind == "dense":
+                out[name] = values[at : at + spec.size].reshape(spec.shape)
                 at += spec.size
             else:
                 out[name] = np.zeros(spec.shape)
@@ -82,7 +83,7 @@ class Upload(Way):
 
 
 def _silent(release: ReleaseRecord) -> ReleaseRecord:
-    return release.model_copy(update={"noise": None, "scale": 0.0})
+    return release.model_copy(update={"noise": None, "scale": 0.0, "step": None, "noised": "nowhere"})
 
 
 def _learning(specs: Mapping[str, TensorSpec], release: ReleaseRecord, seed: int) -> Learning:

@@ -19,6 +19,7 @@ from edgefr.data.interactions import Catalogue, Dataset
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.data.split import Split
 from edgefr.engine.federation import Federation
+from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
 from edgefr.measure import Measurements
 from edgefr.methods.f3crec.keeping import keeping
@@ -92,6 +93,7 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
         plan=on_the_server(plan_of(run, len(clients), before + rounds), origin),
         device=torch.device("cpu"),
         backend=devices,
+        noise=RealNoise(),
     )
     federation.shared = shared
     if devices.ledger is not None:
@@ -127,11 +129,13 @@ def on_the_server(privacy: Plan, origin: Origin) -> Plan:
     """
     terms, noise = origin.learning.release, privacy.noise
     local = noise if privacy.where == "each upload" else None
-    drawn = (None, 0.0, None) if noise is None else (noise.kind, noise.scale, noise.step)
-    if (terms.clip, terms.norm, terms.noise, terms.scale, terms.step) != (privacy.clip, privacy.norm, *drawn):
+    drawn = (None, None) if noise is None else (noise.kind, noise.step)
+    scale = 0.0 if noise is None else noise.scale
+    enough = terms.scale == scale if local is not None else terms.scale <= scale  # a server may add more than promised
+    if (terms.clip, terms.norm, terms.noise, terms.step) != (privacy.clip, privacy.norm, *drawn) or not enough:
         raise InputError(
             f"the bundle's devices clip at {terms.clip} for noise of {terms.scale:g}, which is not what "
-            f"the run says ({privacy.clip} and {0.0 if noise is None else noise.scale:g}); export the run again"
+            f"the run says ({privacy.clip} and {scale:g}); export the run again"
         )
     if terms.project != privacy.project:
         raise InputError("the bundle's devices release other projections than the run; export the run again")
