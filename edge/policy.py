@@ -18,11 +18,12 @@ import math
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge.admission import reason
+from edge.learning import ReleaseRecord
 from edge.manifest import Promise
 from privacy.errors import InputError, unknown
 from privacy.guarantee import Event
@@ -32,28 +33,11 @@ MOST_BYTES = 1 << 16
 DEEPEST = 8
 NEAR = 1 + 1e-9
 """Numbers that two programs computed from the same settings may differ by this factor."""
+PROTOTYPE = "prototype"
+"""What a method that reads sessions tells the server of one, among the names of what leaves."""
 REACH = {"replace-one": 2.0, "zero-out": 1.0}
 """How far one client can move what is noised, in clips."""
 NOISED = {"local": "here", "central": "server"}
-
-
-class Terms(Protocol):
-    """This is what a policy reads of a bundle's settings of a release (`edge.learning.ReleaseRecord`)."""
-
-    @property
-    def clip(self) -> float | None: ...
-    @property
-    def norm(self) -> str: ...
-    @property
-    def noise(self) -> str | None: ...
-    @property
-    def scale(self) -> float: ...
-    @property
-    def step(self) -> float | None: ...
-    @property
-    def noised(self) -> str: ...
-    @property
-    def weights(self) -> str: ...
 
 
 class Policy(BaseModel):
@@ -103,7 +87,7 @@ class Policy(BaseModel):
             raise InputError(f"{path}: {reason(error)}") from None
 
     def refuses(
-        self, release: Terms, promise: Promise | None, signed_by: str | None, released: Collection[str]
+        self, release: ReleaseRecord, promise: Promise | None, signed_by: str | None, released: Collection[str]
     ) -> str | None:
         """Return the first reason, in one line, why a bundle's updates may not leave; None: they may.
 
@@ -113,7 +97,7 @@ class Policy(BaseModel):
         return next(self._reasons(release, promise, signed_by, released), None)
 
     def _reasons(
-        self, release: Terms, promise: Promise | None, signed_by: str | None, released: Collection[str]
+        self, release: ReleaseRecord, promise: Promise | None, signed_by: str | None, released: Collection[str]
     ) -> Iterator[str]:
         if self.signed and signed_by is None:
             yield _refused("signed", "no key that this device trusts has signed the bundle", "signed: false")
@@ -121,7 +105,8 @@ class Policy(BaseModel):
         if others:
             yield _refused("tensors", f"{others[0]} would leave the device", f"tensors with {others[0]} in it")
         if promise is not None:
-            for fault in _broken(release, promise):
+            beside = ["a prototype of the session leaves beside the update"] if PROTOTYPE in released else []
+            for fault in (*_broken(release, promise), *beside):
                 yield f"the bundle promises more than it does: {fault}; do not use it, and tell who made it"
             if promise.trust == "central" and signed_by is None:
                 yield "policy trust: only a signed bundle says which server adds the noise; trust its key with --key"
@@ -164,7 +149,7 @@ def _refused(key: str, what: str, instead: str) -> str:
     return f"policy {key}: {what}; get another bundle, or allow it with {instead}"
 
 
-def _broken(release: Terms, promise: Promise) -> Iterator[str]:
+def _broken(release: ReleaseRecord, promise: Promise) -> Iterator[str]:
     """Name what a promise says and the bundle's own settings, by which the device works, do not keep."""
     if release.noised != NOISED[promise.trust]:
         yield f"under {promise.trust} trust noise is added {NOISED[promise.trust]}, by its settings {release.noised}"
@@ -186,7 +171,7 @@ def _broken(release: Terms, promise: Promise) -> Iterator[str]:
         yield str(error)
 
 
-def _too_quiet(release: Terms, promise: Promise, sensitivity: float) -> Iterator[str]:
+def _too_quiet(release: ReleaseRecord, promise: Promise, sensitivity: float) -> Iterator[str]:
     """Compare the noise that is added with the noise that is promised.
 
     On a grid the sensitivity is a whole number of steps in L1, and noise of whole steps is counted over that.

@@ -2,14 +2,18 @@
 
 import math
 import random
-from types import SimpleNamespace
 
 import pytest
 
+from edge.learning import ReleaseRecord
 from edge.manifest import Promise
-from edge.policy import Policy, event_of
+from edge.policy import PROTOTYPE, Policy, event_of
+from edge.spending import Spending
+from edgefr.shipping import NOISED, promise_of
 from privacy.errors import InputError
 from privacy.guarantee import Event
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
 
 KEY = "k" * 16
 
@@ -17,7 +21,7 @@ KEY = "k" * 16
 def release(**changes):
     """A local release on a grid: clip 1, noise 8, whole steps of 2 ** -10."""
     record = {"clip": 1.0, "norm": "l1", "noise": "discrete-laplace", "scale": 8.0, "step": 2.0**-10}
-    return SimpleNamespace(**record | {"noised": "here", "weights": "uniform", "project": None} | changes)
+    return ReleaseRecord.model_construct(**record | {"noised": "here", "weights": "uniform", "project": None} | changes)
 
 
 def promise(**changes):
@@ -99,6 +103,40 @@ def test_a_bundle_that_promises_more_than_it_does_is_refused_whatever_the_policy
         assert found.startswith("the bundle promises more than it does: ")
         assert fault in found
         assert "\n" not in found
+
+
+@pytest.mark.parametrize("trust", ["local", "central"])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "discrete-gaussian", "discrete-laplace"])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("clip", [0.3, 1.0, 7.7])
+def test_what_a_run_plans_and_ships_is_accepted_and_lasts_for_its_rounds(trust, mechanism, norm, clip):
+    settings = PrivacySettings(mechanism=mechanism, trust=trust, clip=clip, norm=norm, epsilon=8.0)
+    planned = plan(settings, 40, 94, 943)
+    noise, says = planned.noise, promise_of(planned, settings).model_copy(update={"cohort": 94})
+    terms = ReleaseRecord(
+        clip=planned.clip,
+        norm=planned.norm,
+        noise=noise.kind,
+        scale=noise.scale,
+        step=noise.step,
+        noised=NOISED[planned.where],
+        weights="uniform",
+    )
+    policy, spending = Policy(trust=trust, epsilon=8.0), Spending()
+    assert policy.refuses(terms, says, KEY, ["item"]) is None
+    assert event_of(says) == planned.event
+    for number in range(60):
+        if spending.may(event_of(says), number, policy) is None:
+            spending = spending.after(number, event_of(says), clip, number)
+    assert len(spending.releases) == 40
+    assert spending.spent(settings.delta) == pytest.approx(8.0, rel=1e-3)
+    louder = terms.model_copy(update={"scale": noise.scale * 0.99})
+    assert "promises more" in policy.refuses(louder, says, KEY, ["item"])
+
+
+def test_a_prototype_beside_a_noised_update_breaks_the_promise():
+    assert "a prototype of the session leaves" in refused(says=promise(), released=["item", PROTOTYPE])
+    assert refused(Policy(unprotected=True), release(**NOWHERE), released=["item", PROTOTYPE]) is None
 
 
 def test_nobody_is_trusted_with_the_noise_who_has_not_signed():

@@ -20,7 +20,8 @@ from privacy.guarantee import Event
 
 LAPLACE, WIDE = Event("discrete-laplace", "l1", 4.0, steps=100), Event("discrete-laplace", "l2", 6.0, steps=100)
 LOUD, NOTHING = Event("discrete-laplace", "l1", 60.0, steps=2048), Event("none")
-EVENTS = (LAPLACE, WIDE, LOUD)
+GAUSSIAN = Event("discrete-gaussian", "l2", 7.0)
+EVENTS = (LAPLACE, WIDE, LOUD, GAUSSIAN)
 NOW = 1_800_000_000
 
 
@@ -176,7 +177,7 @@ from edge.spending import Spending
 from privacy.guarantee import Event
 spending = Spending()
 for number in range(20):
-    event = Event("discrete-laplace", "l2", 6.0, steps=9)
+    event = Event("discrete-gaussian", "l2", 6.0)
     if spending.may(event, 1_800_000_000, Policy(epsilon=2.0)) is None:
         spending = spending.after(number, event, 1.0, 1_800_000_000)
 print(json.dumps([len(spending.releases), spending.spent(1e-5)]))
