@@ -38,6 +38,25 @@ class Audit(Brief):
         return value
 
     @property
+    def verdict(self) -> str:
+        """Return what it comes to in one line, the worst first."""
+        return str(self.report["verdict"])
+
+    @property
+    def checks(self) -> DataFrame:
+        """Return a row per check."""
+        import pandas as pd
+
+        return pd.DataFrame(self.report["checks"])
+
+    @property
+    def checks_sheet(self) -> Sheet:
+        """Return the table of the checks."""
+        from edgefr.report.audit import checks_sheet
+
+        return checks_sheet(self.report)
+
+    @property
     def sheet(self) -> Sheet:
         """Return the table of the attacks."""
         from edgefr.report.audit import audit_sheet
@@ -46,7 +65,7 @@ class Audit(Brief):
 
     def brief(self) -> list[RenderableType]:
         """Return the table as wide as it fits, and the file."""
-        return [self.sheet.first(COLUMNS), f"wrote {self.path}"]
+        return [self.verdict, self.sheet.first(COLUMNS), f"wrote {self.path}"]
 
 
 @dataclass(frozen=True, repr=False)

@@ -71,22 +71,23 @@ def audit(
     *,
     users: int = 50,
     trials: int = 10_000,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Audit:
-    """Attack what leaves the devices of a run, and write what was found to `audit.json` in its folder.
+    """Check and attack what leaves the devices of a run, and keep the strongest findings in `audit.json` in its folder.
 
-    `attacks`: some of sign-split, membership, gradient-matching, game, canaries (none: all); `users` are attacked, and
-    the distinguishing game is drawn `trials` times. Raises `InputError` for names that are no attacks, impossible
-    numbers, and a run that is not whole.
+    `attacks`: some of sign-split, membership, gradient-matching, game, canaries, game-rows, game-bytes, game-steps
+    (none: all); `users` are attacked, and games are drawn `trials` times, keyed by `seed`. Raises `InputError` for
+    names that are no attacks, impossible numbers, and a run that is not whole.
 
     Example: ``edgefr.audit("runs/demo", ["game"]).eps_lb95``
     """
-    from edgefr.audits.attacks import Effort
     from edgefr.audits.audit import audit as attack
+    from edgefr.audits.finding import Effort
     from edgefr.audits.record import FILE
 
     found = _run(run)
-    return Audit(found.path / FILE, attack(found, attacks, Effort(users, trials), progress))
+    return Audit(found.path / FILE, attack(found, attacks, Effort(users, trials, seed), progress))
 
 
 @checked

@@ -3,30 +3,27 @@
     sign-split         which items did this client have?   signs of an item table's changes along their main line
     membership         was this one interaction there?     against updates the attacker trained with and without it
     gradient-matching  which items did this client have?   cosine of known texts with the update of the first layer
-    game               is this client there at all?        the mechanism alone, many draws of two neighbouring worlds
-    canaries           the same from one run               many planted clients, each in or out by a coin of its own
+    game, canaries, …  is this client there at all?        planted clients: see `games`
 
-The first three say how much an upload gives away of what the method really sends; only the last two bound epsilon,
-since the clients they plant are the worst that the mechanism may meet.
+The first three say how much an upload gives away of what the method really sends; only games bound epsilon, since the
+clients they plant are the worst that the mechanism may meet.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edgefr import purposes
-from edgefr.audits.target import AttackTarget, through
+from edgefr.audits.finding import Effort, Finding
+from edgefr.audits.games import GAMES
+from edgefr.audits.target import AttackTarget
 from edgefr.prepare import Progress
 from privacy import keyed
-from privacy.accounting import composed
-from privacy.audits import Leak, game_bound, leak, one_run_bound
-from privacy.plan import Plan
+from privacy.audits import leak
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -35,69 +32,6 @@ SHADOWS = 3
 """Updates that a membership attacker trains of each target."""
 FIRST = "adapter.0.weight"
 """[text width, width]: the layer that reads the texts."""
-CANARIES = 1000
-GUESSED = 4
-"""One canary in so many is guessed; fixed before the run, as the bound wants it."""
-WIDTH = 200
-"""Worlds that are played side by side under central trust, one coordinate each."""
-ROUNDS = 10_000
-"""Rounds through the mechanism that one attack may take (of all canaries together: a twentieth, they cost more)."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A finding is what one attack saw of `of` clients, draws or canaries.
-
-    None where it does not say, `note` why it was not made.
-
-    `unit`: what is told apart. `auc`, `tpr` (at 1 % FPR) beside what knowing nothing reaches at its 95 % quantile;
-    `best_auc`: had somebody told the attacker the right sign for every client. `eps_lb95` bounds `releases` releases
-    of a client, of which `claimed` is guaranteed.
-    """
-
-    attack: str
-    unit: str
-    auc: float | None = None
-    auc_null: float | None = None
-    tpr: float | None = None
-    tpr_null: float | None = None
-    best_auc: float | None = None
-    best_auc_null: float | None = None
-    eps_lb95: float | None = None
-    claimed: float | None = None
-    releases: int = 1
-    of: int = 0
-    note: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of_leak(cls, attack: str, unit: str, apart: Leak, **rest: Any) -> Finding:
-        """Make a finding from how well scores told members from others."""
-        return cls(attack, unit, *apart[:4], **rest)
-
-    @property
-    def exceeds(self) -> bool:
-        """Say whether more was found than is guaranteed: a fault of mechanism or accounting."""
-        return self.eps_lb95 is not None and self.claimed is not None and self.eps_lb95 > self.claimed
-
-    def row(self) -> dict[str, Any]:
-        """Return this for JSON: infinity is the word "inf", nan is None."""
-        values = asdict(self) | {"exceeds": self.exceeds}
-        return {k: _plain(v) for k, v in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value > 0 else None
-    return value
-
-
-@dataclass(frozen=True)
-class Effort:
-    """This says how much an audit may try: clients that are attacked, draws of the game."""
-
-    users: int = 50
-    trials: int = 10_000
 
 
 def sign_split(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
@@ -177,111 +111,6 @@ def matching(target: AttackTarget, effort: Effort, progress: Progress) -> Findin
     return _finding("gradient-matching", unit, groups, target, "matching", both=True)
 
 
-def game(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
-    """Tell two neighbouring worlds apart from what the run's own mechanism lets through of a planted client."""
-    return play(target.plan, bound_of(target), target.rounds, target.experiment.privacy.delta, effort.trials, progress)
-
-
-def play(
-    plan: Plan, bound: float, rounds: int, delta: float, trials: int, progress: Progress, seed: int = 0
-) -> Finding:
-    """The game of `trials` draws for a plan: a client at `bound` or absent (central), or at either end of it (local).
-
-    As many of the run's `rounds` are released in each draw as the work allows.
-    """
-    width = 1 if plan.where == "each upload" else min(WIDTH, trials // 2)
-    releases = max(1, min(rounds, ROUNDS * width // trials))
-    batches = trials // 2 // width
-    worlds = []
-    for target in (1, 0):
-        updates = _planted(plan, bound, np.full(width, target == 1))
-        found = np.empty((batches, width))
-        for batch in range(batches):
-            numbers = range(batch * releases, (batch + 1) * releases)
-            found[batch] = _passed(plan, updates, keyed.key(seed, purposes.GAME, target), numbers)
-            progress("game", (1 - target) * batches + batch + 1, 2 * batches, "")
-        worlds.append(found.ravel())
-    lower, counts = game_bound(worlds[0], worlds[1], delta)
-    group = (np.concatenate(worlds), np.repeat([True, False], [len(w) for w in worlds]))
-    apart = leak([group], keyed.generator(seed, purposes.null("game")), deals=20)
-    return Finding.of_leak(
-        "game",
-        "client",
-        apart,
-        eps_lb95=lower,
-        claimed=_claimed(plan, releases, delta),
-        releases=releases,
-        of=len(group[0]),
-        counts=counts,
-    )
-
-
-def canaries(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
-    """One run with many planted clients, each there or not by a coin: how many coins does the attacker get right?"""
-    return plant(target.plan, bound_of(target), target.rounds, target.experiment.privacy.delta, CANARIES, progress)
-
-
-def plant(
-    plan: Plan, bound: float, rounds: int, delta: float, count: int, progress: Progress, seed: int = 0
-) -> Finding:
-    """The canaries of a plan, in all of a run's `rounds` as far as the work allows (Steinke et al. 2023)."""
-    coins = keyed.integers(keyed.key(seed, purposes.COINS), np.arange(count), 2) == 1
-    updates = _planted(plan, bound, coins)
-    together = plan.where != "each upload"
-    releases = max(1, min(rounds, ROUNDS // (20 if together else count)))
-    key, scores = keyed.key(seed, purposes.CANARIES), np.zeros(count)
-    if together:
-        for number in range(releases):
-            scores += _passed(plan, updates, key, range(number, number + 1))
-            progress("canaries", number, releases, "")
-    else:  # every upload is seen by itself
-        for canary in range(count):
-            numbers = range(canary * releases, (canary + 1) * releases)
-            scores[canary] = _passed(plan, updates[canary : canary + 1, canary : canary + 1], key, numbers)[0]
-            progress("canaries", canary, count, "")
-    order, each = np.argsort(scores, kind="stable"), count // GUESSED // 2
-    correct = int((~coins[order[:each]]).sum() + coins[order[-each:]].sum())
-    apart = leak([(scores, coins)], keyed.generator(seed, purposes.null("canaries")), deals=100)
-    total = releases if together else count
-    progress("canaries", total, total, "")
-    return Finding.of_leak(
-        "canaries",
-        "client",
-        apart,
-        eps_lb95=one_run_bound(count, 2 * each, correct, delta),
-        claimed=_claimed(plan, releases, delta),
-        releases=releases,
-        of=count,
-        counts={"canaries": count, "guesses": 2 * each, "correct": correct},
-    )
-
-
-def bound_of(target: AttackTarget) -> float:
-    """Return the norm of a planted update: the clip, or where nobody clips the run's 90th percentile."""
-    return target.plan.clip or target.p90 or 1.0
-
-
-def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
-    """Make uploads [C, C], one coordinate per client: at the bound if it is there, else at nothing or at the other end.
-
-    Under a clip they are sent ten times too large, so that the bound is the clip's own doing.
-    """
-    size = bound if plan.clip is None else 10.0 * bound
-    other = -size if plan.where == "each upload" else 0.0
-    out: Floats = np.diag(np.where(there, size, other))
-    return out
-
-
-def _passed(plan: Plan, updates: Floats, key: int, numbers: range) -> Floats:
-    """Return what the mechanism lets through of uploads [C, width], added up over rounds: [width]."""
-    return through(plan, updates, key, numbers).sum(axis=0)
-
-
-def _claimed(plan: Plan, releases: int, delta: float) -> float:
-    """Return what the run's accounting guarantees for so many releases of one client."""
-    return composed([(plan.event, releases)], delta).epsilon if plan.noise is not None else math.inf
-
-
 def _each(clients: Ints, stage: str, progress: Progress) -> Iterator[int]:
     """Yield clients one after another, telling how far it is."""
     for number, client in enumerate(clients.tolist()):
@@ -310,6 +139,5 @@ ATTACKS: dict[str, Callable[[AttackTarget, Effort, Progress], Finding]] = {
     "sign-split": sign_split,
     "membership": membership,
     "gradient-matching": matching,
-    "game": game,
-    "canaries": canaries,
+    **GAMES,
 }

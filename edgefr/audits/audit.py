@@ -1,12 +1,15 @@
-"""`audit`: the attacks on a finished run, and `audit.json` in its folder."""
+"""`audit`: the checks and the attacks on a finished run, and `audit.json` in its folder."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from edgefr.audits.attacks import ATTACKS, Effort, Finding
-from edgefr.audits.record import FILE, SCHEMA
+from edgefr.audits.attacks import ATTACKS
+from edgefr.audits.checks import FALSE_ALARM, check
+from edgefr.audits.finding import Effort
+from edgefr.audits.keeping import bound, strongest, verdict
+from edgefr.audits.record import FILE, SCHEMA, read_attacks
 from edgefr.audits.target import AttackTarget
 from edgefr.engine.federation import one_thread
 from edgefr.prepare import Progress
@@ -21,15 +24,15 @@ FEWEST, MOST = 100, 1_000_000
 def audit(
     run: Run, attacks: Sequence[str] = (), effort: Effort | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Attack a finished run by `attacks` (names of the table; none: all) and write what was found to `audit.json`.
+    """Check a finished run, attack it by `attacks` (names of the table; none: all), and write `audit.json`.
 
-    `eps_lb95`: with 95 % confidence the run's mechanism leaks at least so much (see `bound`); None where neither game
-    nor canaries were asked for. Raises `InputError` for names that are no attacks, impossible numbers, and a run that
-    is not whole.
+    Checks are always made. Of each attack the strongest finding of all audits of the run is kept. `eps_lb95`: with 95 %
+    confidence the run's mechanism leaks at least so much, however often one looked; None where no game was ever played.
+    Raises `InputError` for names that are no attacks, impossible numbers, and a run that is not whole.
 
-    Example: ``edgefr.audits.audit.audit(edgefr.Run.open("runs/demo"), ["game"])["eps_lb95"]``
+    Example: ``edgefr.audits.audit.audit(edgefr.Run.open("runs/demo"), ["game"])["verdict"]``
     """
-    effort = Effort() if effort is None else effort
+    effort, progress = effort or Effort(), progress or _quiet
     for name in attacks:
         if name not in ATTACKS:
             raise unknown("attack", name, ATTACKS)
@@ -37,31 +40,34 @@ def audit(
         raise InputError(f"--users takes a whole number of at least 1, got {effort.users}")
     if not FEWEST <= effort.trials <= MOST:
         raise InputError(f"--trials takes a whole number from {FEWEST} to {MOST}, got {effort.trials}")
+    if not 0 <= effort.seed < 2**31:
+        raise InputError(f"--seed takes a whole number from 0 to {2**31 - 1}, got {effort.seed}")
     with one_thread():
         target = AttackTarget.open(run)
+        progress("checks", 0, 1, "")
+        checks = check(target.ways(effort.seed), effort.seed)
+        progress("checks", 1, 1, "")
         names = [name for name in ATTACKS if not attacks or name in attacks]
-        found = [ATTACKS[name](target, effort, progress or _quiet) for name in names]
-    report = {
+        found = [ATTACKS[name](target, effort, progress).row() for name in names]
+    delta = target.experiment.privacy.delta
+    kept = strongest(read_attacks(run.path), found, delta)
+    order = [name for name in ATTACKS if name in {row["attack"] for row in kept}]
+    report: dict[str, Any] = {
         "schema": SCHEMA,
-        "eps_lb95": bound(found),
+        "eps_lb95": bound(kept),
+        "promised": target.promises,
         "trust": target.experiment.privacy.trust,
         "adjacency": target.plan.adjacency,
-        "delta": target.experiment.privacy.delta,
+        "delta": delta,
         "rounds": target.rounds,
         "attacker": TRUSTS[target.experiment.privacy.trust].attacker,
-        "attacks": [finding.row() for finding in found],
+        "false_alarm": FALSE_ALARM,
+        "checks": [outcome.row() for outcome in checks],
+        "attacks": sorted(kept, key=lambda row: order.index(row["attack"])),
     }
+    report = {"verdict": verdict(report), **report}
     write_json(run.path / FILE, report)
     return report
-
-
-def bound(found: Sequence[Finding]) -> float | None:
-    """The bound of a run: of the attack that saw most releases of a client, the first of equal ones; None without any.
-
-    What was found does not decide it, so it is as sure as each bound is.
-    """
-    bounds = [f for f in found if f.eps_lb95 is not None]
-    return max(bounds, key=lambda f: f.releases).eps_lb95 if bounds else None
 
 
 def _quiet(stage: str, done: int, total: int, note: str) -> None:

@@ -224,6 +224,8 @@ def bytes_(played: Played) -> list[Seen]:
     """Compare uploads of clients with little and with much to learn from, clipped, and diverged."""
     way = played.way
     assert isinstance(way, Upload)
+    if not way.promised:
+        return []
     some = [
         (Known(), 1),
         (played.small, 7),

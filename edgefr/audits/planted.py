@@ -7,7 +7,7 @@ the steps of DP-SGD (`steps`). Owns: planted updates, what a way is, the sum. Do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -101,7 +101,8 @@ class Way(ABC):
     """A way is how something of clients leaves their devices.
 
     `specs`: the tensors that leave. `law` of the noise on every value of one client (`together`: of the sum of all);
-    None where no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `step` of the grid.
+    None where no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `seed` keys the noise.
+    `projects`: the values that leave instead of the tensors (None: the tensors do).
     """
 
     name: str
@@ -109,6 +110,7 @@ class Way(ABC):
     law: Law | None
     clip: float | None
     norm: str
+    seed: int
     together = False
     projects: int | None = None
 
@@ -177,11 +179,21 @@ class Sum(Way):
         return None if self.law is None else self.law.summed(clients if each else 1)
 
     def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
-        found = self._federation(clients, noise)
-        count = len(clients)
+        return next(self.over(clients, [number], noise))
+
+    def over(self, clients: Sequence[Known], numbers: Iterable[int], noise: bool = True) -> Iterator[dict[str, Floats]]:
+        """Yield what is seen of these clients in each of several rounds."""
+        server, count = self._federation(clients, noise), len(clients)
+        start, everyone = server.shared, np.arange(count)
         rows = Ragged(np.zeros(count, np.int32), np.arange(count + 1))
-        found.round(number, np.arange(count), Sampler(rows, np.arange(2), 2, 0, 1, self.seed), rows)
-        whole = {name: found.shared[name].double().numpy() * count for name in self.specs}
+        sampler = Sampler(rows, np.arange(2), 2, 0, 1, self.seed)
+        for number in numbers:
+            server.shared = start
+            server.round(number, everyone, sampler, rows)
+            yield self._sent({name: server.shared[name].double().numpy() * count for name in self.specs}, number)
+
+    def _sent(self, whole: dict[str, Floats], number: int) -> dict[str, Floats]:
+        """Return the numbers that were sent: of a projection one value for each of its own."""
         if self.projects is None:
             return whole
         projection = self._projection(number)
@@ -216,3 +228,13 @@ class Sum(Way):
 def quiet(plan: Plan) -> Plan:
     """Return a plan that clips as the plan clips, and adds no noise."""
     return replace(plan, noise=None, where="nowhere", at_least=1)
+
+
+def through(plan: Plan, updates: Floats, seed: int, numbers: Iterable[int]) -> Floats:
+    """Return what comes of uploads [C, width] in rounds `numbers`: their sums as the server gets them [rounds, width].
+
+    Where the run projects, these are projected already: the projection is public and comes before the clip.
+    """
+    way = Sum(replace(plan, project=None), {"vector": TensorSpec(updates.shape[1:], "shared")}, seed)
+    clients = [Known({"vector": update}) for update in updates]
+    return np.stack([seen["vector"] for seen in way.over(clients, numbers)])

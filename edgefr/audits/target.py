@@ -7,38 +7,37 @@ uploads, and so takes them off the sum. A replay memory is not rebuilt: the clie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from cloud.settings import AggregationSettings
+from edge.learning import ReleaseRecord
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr import purposes
+from edgefr.audits.planted import PLAIN, Sum, Way
+from edgefr.audits.ways import Steps, Upload
 from edgefr.engine import inline
 from edgefr.engine.aggregate import released_values
-from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.examples import DPSGD, plan_for
 from edgefr.engine.federation import Federation
-from edgefr.engine.work import Clients, Executor, LocalWork, Updates
+from edgefr.engine.work import Executor
 from edgefr.experiment import Experiment
 from edgefr.run import Run
+from edgefr.shipping import learning_of
 from edgefr.trained import open_model
 from export.model import TrainedModel
-from export.program import LocalProgram, Phase, Tensors, TensorSpec, read_by
+from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
 from privacy.errors import InputError
+from privacy.example_plan import ExamplePlan
 from privacy.plan import Plan, plan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-PLAIN = AggregationSettings(rule="mean", server_lr=1.0, weights="uniform")
-"""The rule under which the server's tensors move by exactly what one client uploaded."""
 
 
 @dataclass
@@ -46,7 +45,8 @@ class AttackTarget:
     """A run's model after its last round, its clients' items, and what the next round would do to an upload.
 
     `model` has every client's training items, of its last block if there are blocks, and of its tensors those that a
-    round uses. `rounds`: of the run. `p90`: 90th percentile of the run's update norms (None: not measured).
+    round uses. `rounds`: of the run. `p90`: 90th percentile of the run's update norms (None: not measured). `release`:
+    what the run's devices are told of what may leave (None: they cannot learn). `examples`: its DP-SGD, if any.
     """
 
     experiment: Experiment
@@ -54,6 +54,8 @@ class AttackTarget:
     plan: Plan
     rounds: int
     p90: float | None
+    release: ReleaseRecord | None = None
+    examples: ExamplePlan | None = None
 
     @classmethod
     def open(cls, run: Run) -> AttackTarget:
@@ -75,6 +77,7 @@ class AttackTarget:
         # an audit spends nobody's budget, and its rounds have one client
         settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})
         values = released_values(program, settings.project)
+        learning = learning_of(experiment, population)
         norm = run.summary.get("privacy", {}).get("clip", {}).get("p90_norm")
         return cls(
             experiment=experiment,
@@ -82,6 +85,8 @@ class AttackTarget:
             plan=plan(settings, rounds, experiment.cohort_size(population), population, values=values),
             rounds=rounds,
             p90=norm if isinstance(norm, float) and norm > 0 else None,
+            release=None if learning is None else learning.release,
+            examples=plan_for(experiment.privacy, program, rounds),
         )
 
     @property
@@ -107,6 +112,21 @@ class AttackTarget:
         return [n for n, spec in self.program.specs.items() if spec.place == "shared" and n in trained]
 
     @property
+    def promises(self) -> bool:
+        """Say whether anything is promised of the run's updates, or of single interactions."""
+        return self.plan.guarantees or (self.examples is not None and bool(self.examples.sigma))
+
+    def ways(self, seed: int) -> list[Way]:
+        """Return the ways by which something leaves this run's devices, for its checks."""
+        specs = {name: self.program.specs[name] for name in self.sent}
+        found: list[Way] = [Sum(self.plan, specs, seed)]
+        if self.release is not None:
+            found.append(Upload(self.plan, self.release, specs, seed))
+        if self.examples is not None:
+            found.append(Steps(self.examples, specs, seed))
+        return found
+
+    @property
     def table(self) -> str | None:
         """The table whose rows are items and whose changes leave a device; None where a method has none."""
         rows = [n for n in self.sent if self.program.specs[n].kind == "rows"]
@@ -124,10 +144,9 @@ class AttackTarget:
     def _federation(self, plan: Plan) -> Federation:
         """Return a server with one client; tensors and seed are put in before each round."""
         cpu = torch.device("cpu")
-        examples = plan_for(self.experiment.privacy, self.program, self.rounds)
         executor: Executor = inline.run
-        if examples is not None:
-            executor = DPSGD(examples.clip, examples.sigma if plan is self.plan else 0.0)
+        if self.examples is not None:
+            executor = DPSGD(self.examples.clip, self.examples.sigma if plan is self.plan else 0.0)
         return Federation(
             self.program,
             clients=1,
@@ -165,66 +184,3 @@ class AttackTarget:
         sampler = Sampler(rows, self.pool, len(self.model.names.items), e.negatives, e.batch_size, seed, ids)
         federation.round(self.rounds + 1, np.zeros(1, np.int64), sampler, rows)
         return {n: (federation.shared[n].double() - self.model.shared[n].double()).numpy() for n in self.sent}
-
-
-class Bare:
-    """This is a program of one shared vector that nobody trains: what goes through the mechanism is planted."""
-
-    name = "planted"
-    pointwise, needs_history = True, False
-
-    def __init__(self, width: int):
-        self.frozen: dict[str, Tensor] = {}
-        self.specs = {"vector": TensorSpec((width,), "shared")}
-        self.phases = (Phase("planted", ("vector",), ("vector",), 1, "sgd", {"vector": 1.0}),)
-
-    def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {"vector": torch.zeros(self.specs["vector"].shape)}
-
-    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        return {}
-
-
-class Planted(InProcess):
-    """These are clients that upload what they were given, through the release of every run: `updates` [C, width]."""
-
-    def __init__(self, updates: Floats):
-        self.planted = torch.from_numpy(updates.astype(np.float32))
-
-    def updates(
-        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[Updates]:
-        for shard in shards:
-            yield Updates({"vector": self.planted[torch.from_numpy(shard)]}, {}, {})
-
-
-def through(plan: Plan, updates: Floats, seed: int, numbers: Sequence[int]) -> Floats:
-    """Return what comes of uploads [C, width] in rounds `numbers`:
-
-    the sum as the server's rule gets it, [rounds, width].
-
-    Clipped, summed and noised by `Federation.round` under `plan`. Where the run projects, these are projected already:
-    the projection is public and comes before the clip.
-    """
-    plan = replace(plan, project=None)
-    clients, width = updates.shape
-    backend: Backend = Planted(updates)
-    federation = Federation(
-        Bare(width),  # type: ignore[arg-type]  # nothing of it is trained or scored
-        clients=clients,
-        seed=seed,
-        shard_size=clients,
-        aggregation=PLAIN,
-        plan=plan,
-        device=torch.device("cpu"),
-        backend=backend,
-    )
-    start, everyone = federation.shared, np.arange(clients)
-    rows = Ragged(np.zeros(clients, np.int32), np.arange(clients + 1))
-    sampler = Sampler(rows, np.arange(2), 2, 0, 1, seed)
-    out = np.empty((len(numbers), width))
-    for place, number in enumerate(numbers):
-        federation.shared = start
-        federation.round(number, everyone, sampler, rows)
-        out[place] = federation.shared["vector"].double().numpy() * clients
-    return out

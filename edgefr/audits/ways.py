@@ -34,6 +34,7 @@ class Upload(Way):
 
     def __init__(self, plan: Plan, release: ReleaseRecord, specs: Mapping[str, TensorSpec], seed: int = 0):
         self.specs, self.seed, self.norm, self.clip, self.projects = specs, seed, plan.norm, plan.clip, plan.project
+        self.promised = plan.guarantees
         noise = plan.noise if plan.where == "each upload" else None
         self.law = None if noise is None else Law(noise.kind, noise.scale, noise.step)
         self.learning, self.silent = (_learning(specs, r, seed) for r in (release, _silent(release)))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from edgefr.cli.progress import shown
 
@@ -15,23 +16,32 @@ from edgefr.cli.progress import shown
 def audit(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     attacks: Annotated[
-        str, typer.Option(help="Some of sign-split, membership, gradient-matching, game, canaries, by commas.")
+        str,
+        typer.Option(
+            help="Some of sign-split, membership, gradient-matching, game, canaries, game-rows, game-bytes, "
+            "game-steps, by commas."
+        ),
     ] = "",
     users: Annotated[int, typer.Option(help="Clients that are attacked.")] = 50,
-    trials: Annotated[int, typer.Option(help="Draws of the distinguishing game.")] = 10_000,
+    trials: Annotated[int, typer.Option(help="Draws of a game.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Keys the draws of checks and games.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Attack what leaves the devices of a run: what do uploads give away, and is epsilon what it is said to be?
+    """Check and attack what leaves the devices of a run: is noise what it is said to be, and what do uploads give away?
 
-    One more round of the run is played through its own training, clip and noise. Every figure stands beside what
-    knowing nothing reaches; epsilon is a lower bound with 95 % confidence. Writes audit.json into the run.
+    First a line with the verdict: a check that is violated, or a bound above the guarantee, is a finding, and the exit
+    code is 0 as for a run without one. Rounds are played through the run's own training, clip and noise. Epsilon is a
+    lower bound with 95 % confidence. audit.json in the run keeps the strongest finding of every attack.
     """
     from edgefr.api import audit as attack
 
     names = [name.strip() for name in attacks.split(",") if name.strip()]
     with shown() as progress:
-        found = attack(run, names, users=users, trials=trials, progress=progress)
+        found = attack(run, names, users=users, trials=trials, seed=seed, progress=progress)
     if as_json:
         typer.echo(json.dumps(found.report, indent=2, allow_nan=False))
     else:
-        Console().print(found.sheet)
+        console = Console()
+        console.print(Text(found.verdict, style="bold"), soft_wrap=True)
+        console.print(found.checks_sheet)
+        console.print(found.sheet)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefr.audits.attacks import plant, play
-from edgefr.audits.target import through
+from edgefr.audits.games import plant, play
+from edgefr.audits.planted import through
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
 

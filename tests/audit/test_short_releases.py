@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefr.audits.attacks import Effort, game, sign_split
+from edgefr.audits.attacks import sign_split
+from edgefr.audits.finding import Effort
+from edgefr.audits.games import game
 from edgefr.audits.target import AttackTarget
 from tests.audit.test_attacks import quiet, simulated
 
