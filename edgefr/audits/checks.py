@@ -3,6 +3,7 @@
     claim     is the noise as large as the accounting takes it for?
     noise     is it that large on every value of every tensor, rows that nobody changed included?
     law       does it have the law it is named by?
+    secret    does the noise follow from a key, and not from what is public?
     rounds    does every round have noise of its own?
     clients   does every client, or the sum of them, have what it is promised?
     tensors   do tensors, their rows and neighbouring values have noise of their own?
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +31,9 @@ from edgefr.audits.planted import Floats, Known, Sum, Way
 from edgefr.audits.played import Played, Seen, planted
 from edgefr.audits.ways import Steps, Upload
 from privacy.accounting import composed
+from privacy.errors import InputError
 from privacy.ledger import Ledger
+from privacy.noise_key import NoiseKey
 from privacy.noise_tests import Law, least_chance, likeness_chance, shape_chance, size_chance
 from privacy.table import Table
 
@@ -110,6 +114,17 @@ def _least(values: Floats, law: Law) -> float:
 def law(played: Played) -> list[Seen]:
     """Measure how far what was drawn is from the law's distribution."""
     return [Seen(name, *shape_chance(values.ravel(), played.law)) for name, values in played.parts()]
+
+
+def secret(played: Played) -> list[Seen]:
+    """Compare the noise of two keys, where all that is public is the same."""
+    way = played.way
+    drawn = []
+    for key in (way.key, NoiseKey(b"another one, too")):
+        other = copy(way)
+        other.key = key
+        drawn.append(_flat(other.noise(Known(), 1)))
+    return [Seen("two keys", *likeness_chance(*drawn))]
 
 
 def rounds(played: Played) -> list[Seen]:
@@ -285,6 +300,9 @@ for _check in (
     Check("claim", "is the noise as large as the accounting takes it for?", (Sum,), "of the claimed", True, claim),
     Check("noise", "is every value of every tensor noised as promised?", (Way,), STD, True, noise),
     Check("law", "does the noise have the law it is named by?", (Way,), "distance", True, law),
+    Check(
+        "secret", "does the noise follow from a key, and not from what is public?", (Sum, Steps), ALIKE, True, secret
+    ),
     Check("rounds", "has every round noise of its own?", (Way,), ALIKE, True, rounds),
     Check("clients", "has every client noise of its own?", (Way,), f"{STD}, or {ALIKE}", True, clients),
     Check("tensors", "have tensors, rows and values noise of their own?", (Way,), ALIKE, True, tensors),
@@ -309,7 +327,10 @@ def check(ways: Sequence[Way], seed: int = 0) -> list[Outcome]:
 
 
 def _outcomes(asked: Check, played: Played, level: float) -> list[Outcome]:
-    seen = asked.look(played)
+    try:
+        seen = asked.look(played)
+    except InputError as error:  # what a device sent is not what a device may send
+        seen = [Seen(str(error), math.inf, 0.0)]
     if not seen:
         return []
     worst = min(seen, key=lambda one: one.chance)

@@ -20,10 +20,12 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.backend import InProcess
 from edgefr.engine.federation import Federation
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
 from privacy.compress import Projection
+from privacy.noise_key import NoiseKey
 from privacy.noise_tests import Law
 from privacy.plan import Plan
 
@@ -33,6 +35,8 @@ Bools = npt.NDArray[np.bool_]
 PLAIN = AggregationSettings(rule="mean", server_lr=1.0, weights="uniform")
 """The rule under which the server's tensors move by exactly what one client uploaded."""
 PROJECTED = "projected"
+PUBLIC = NoiseKey(bytes(16))
+"""Keys the simulated noise of audits, so that an audit can be repeated; no run has it."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,8 @@ class Way(ABC):
     """A way is how something of clients leaves their devices.
 
     `specs`: the tensors that leave. `law` of the noise on every value of one client (`together`: of the sum of all);
-    None where no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `seed` keys the noise.
-    `projects`: the values that leave instead of the tensors (None: the tensors do).
+    None where no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `seed` and `key` key
+    simulated noise. `projects`: the values that leave instead of the tensors (None: the tensors do).
     """
 
     name: str
@@ -111,6 +115,7 @@ class Way(ABC):
     clip: float | None
     norm: str
     seed: int
+    key = PUBLIC
     together = False
     projects: int | None = None
 
@@ -222,6 +227,7 @@ class Sum(Way):
             plan=replace(self.plan, at_least=1) if noise else quiet(self.plan),
             device=torch.device("cpu"),
             backend=Planted(program, clients),
+            noise=SimulatedNoise(self.key, self.seed),
         )
 
 

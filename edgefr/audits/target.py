@@ -18,12 +18,13 @@ from edge.learning import ReleaseRecord
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr import purposes
-from edgefr.audits.planted import PLAIN, Sum, Way
+from edgefr.audits.planted import PLAIN, PUBLIC, Sum, Way
 from edgefr.audits.ways import Steps, Upload
 from edgefr.engine import inline
 from edgefr.engine.aggregate import released_values
 from edgefr.engine.examples import DPSGD, plan_for
 from edgefr.engine.federation import Federation
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Executor
 from edgefr.experiment import Experiment
 from edgefr.run import Run
@@ -146,7 +147,7 @@ class AttackTarget:
         cpu = torch.device("cpu")
         executor: Executor = inline.run
         if self.examples is not None:
-            executor = DPSGD(self.examples.clip, self.examples.sigma if plan is self.plan else 0.0)
+            executor = DPSGD(self.examples.clip, self.examples.sigma if plan is self.plan else 0.0, PUBLIC)
         return Federation(
             self.program,
             clients=1,
@@ -177,6 +178,7 @@ class AttackTarget:
         seed = keyed.key(self.experiment.seed, purposes.AUDIT, client, draw)
         federation = self._loud if noise else self._quiet
         federation.seed, federation.shared = seed, dict(self.model.shared)
+        federation.noise = SimulatedNoise(PUBLIC, seed)
         one = slice(client, client + 1)
         federation.private = {n: v[one].clone() for n, v in self.model.private.items()}  # a round writes there
         rows = Ragged(np.asarray(items, np.int32), np.array([0, len(items)], np.int64))

@@ -137,7 +137,7 @@ class Steps(Way):
         sampler = Sampler(train, np.arange(max(items) + 1), max(items) + 1, 0, 1, self.seed)
         work = LocalWork(program, program.phases, sampler, train, number, torch.device("cpu"))
         shared = program.init_shared(0)
-        executor = DPSGD(self.plan.clip, self.plan.sigma if noise else 0.0)
+        executor = DPSGD(self.plan.clip, self.plan.sigma if noise else 0.0, self.key)
         found = executor(work, shared, {}, np.array([who]))
         out = {name: value[0].double().numpy() for name, value in found.dense.items()}
         for name, rows in found.rows.items():

@@ -12,20 +12,23 @@ import pytest
 from cloud.aggregate import Accumulator
 from edge import update as outgoing
 from edge.learning import ReleaseRecord
+from edge.update import Change
 from edgefr import purposes
 from edgefr.audits import checks, played, ways
 from edgefr.audits.checks import FALSE_ALARM, Outcome, check
-from edgefr.audits.planted import Sum, Way
+from edgefr.audits.planted import PUBLIC, Sum, Way
 from edgefr.audits.ways import Steps, Upload
 from edgefr.engine import aggregate
 from edgefr.engine.examples import PrivateSteps
 from edgefr.engine.federation import Federation
 from edgefr.engine.work import Updates
+from edgefr.shipping import NOISED
 from export.program import TensorSpec
 from privacy.example_plan import plan_examples
 from privacy.examples import ExampleSettings
 from privacy.ledger import Ledger
 from privacy.mechanism import Noise
+from privacy.noise_key import NoiseKey
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
 
@@ -41,16 +44,19 @@ LAPLACE = {"mechanism": "laplace", "norm": "l1", "sigma": 0.5}
 
 
 def planned(trust: str, **settings: Any) -> Plan:
-    return plan(PrivacySettings(clip=1.0, trust=trust, **(settings or GAUSSIAN)), 3, 10, 50, dimension=VALUES)
+    return plan(PrivacySettings(clip=1.0, trust=trust, **(settings or GAUSSIAN)), 3, 10, 50, values=VALUES)
 
 
 def upload(plan: Plan, seed: int = 0) -> Upload:
-    here = plan.noise if plan.where == "each upload" else None
+    noise = plan.noise
+    assert noise is not None
     record = ReleaseRecord(
         clip=plan.clip,
         norm=plan.norm,
-        noise=here.kind if here else None,
-        scale=here.scale if here else 0.0,
+        noise=noise.kind,
+        scale=noise.scale,
+        step=noise.step,
+        noised=NOISED[plan.where],
         weights="uniform",
         project=plan.project,
     )
@@ -62,8 +68,8 @@ def stepping(sigma: float = 2.0) -> Steps:
 
 
 def violated(*some: Way) -> dict[str, Outcome]:
-    """The checks that found something (but for `bytes`, which has a test of its own)."""
-    return {found.check: found for found in check(some) if not found.ok and found.check != "bytes"}
+    """The checks that found something."""
+    return {found.check: found for found in check(some) if not found.ok}
 
 
 @pytest.mark.parametrize("trust", ["central", "local"])
@@ -93,7 +99,7 @@ def test_right_steps_pass() -> None:
 def test_without_a_promise_nothing_is_asked_of_noise() -> None:
     found = check([Sum(plan(PrivacySettings(clip=1.0), 3, 10, 50), SPECS), upload(planned("central"))])
     assert {one.check for one in found} <= {"clip", "diverged", "bytes"}
-    assert all(one.ok for one in found if one.check != "bytes")
+    assert all(one.ok for one in found)
 
 
 def test_how_often_a_right_mechanism_is_accused(monkeypatch: Patch) -> None:
@@ -109,8 +115,9 @@ def test_how_often_a_right_mechanism_is_accused(monkeypatch: Patch) -> None:
 
 def scaled(factor: float) -> Callable[[Patch], None]:
     def plant(patch: Patch) -> None:
-        right = Noise.of_sum
-        patch.setattr(Noise, "of_sum", lambda self, *args: factor * right(self, *args))
+        summed, exact = Noise.of_sum, Noise.exact
+        patch.setattr(Noise, "of_sum", lambda self, *args: factor * summed(self, *args))
+        patch.setattr(Noise, "exact", lambda self, size: np.rint(factor * exact(self, size)).astype(np.int64))
 
     return plant
 
@@ -186,6 +193,11 @@ def every_round_alike(patch: Patch) -> None:
     patch.setattr(Federation, "_noise", lambda self, number, *rest: right(self, 1, *rest))
 
 
+def noise_of_the_seed(patch: Patch) -> None:
+    right = NoiseKey.stream
+    patch.setattr(NoiseKey, "stream", lambda self, *path: right(PUBLIC, *path))
+
+
 def every_tensor_alike(patch: Patch) -> None:
     patch.setattr(purposes, "noise", lambda name: "noise")
 
@@ -209,8 +221,7 @@ def composition_forgotten(patch: Patch) -> None:
 
 
 def sensitivity_halved(patch: Patch) -> None:
-    patch.setattr(PrivacySettings, "sensitivity", property(lambda self: self.clip), raising=False)
-    patch.setattr(PrivacySettings, "sensitivity_of", lambda self, *args: self.clip, raising=False)
+    patch.setattr(PrivacySettings, "sensitivity", property(lambda self: self.clip))
 
 
 SUMS: list[tuple[str, dict[str, Any], Callable[[Patch], None], str]] = [
@@ -230,6 +241,7 @@ SUMS: list[tuple[str, dict[str, Any], Callable[[Patch], None], str]] = [
     ("central", GAUSSIAN, no_noise_on_nothing, "diverged"),
     ("central", GAUSSIAN, every_round_alike, "rounds"),
     ("local", LAPLACE, every_round_alike, "rounds"),
+    ("central", GAUSSIAN, noise_of_the_seed, "secret"),
     ("central", GAUSSIAN, every_tensor_alike, "tensors"),
     ("local", GAUSSIAN, every_client_alike, "clients"),
     ("local", GAUSSIAN, sensitivity_halved, "claim"),
@@ -255,40 +267,44 @@ def test_faults_of_the_sum_are_found(
 
 
 def upload_clips_without_tables(patch: Patch) -> None:
-    right = outgoing._norm
-    patch.setattr(outgoing, "_norm", lambda update, rows, terms: right(update, {}, terms))
+    right = Change.norm
+    patch.setattr(Change, "norm", lambda self, order: right(replace(self, rows={}), order))
 
 
-def upload_noises_touched_rows(patch: Patch) -> None:
-    def noised(terms: Any, update: Any, rows: Any, tables: Any, generator: np.random.Generator) -> Any:
-        own = Noise(terms.noise, terms.scale)
-        found = {
-            name: (items, values + own.of_sum(1, values.shape, generator).astype(np.float32))
-            for name, (items, values) in rows.items()
-        }
-        return update + own.of_sum(1, update.shape, generator).astype(np.float32), found
+def upload_noises_what_changed(patch: Patch) -> None:
+    right = outgoing._noised
+
+    def noised(terms: Any, vector: Any) -> Any:
+        return np.where(vector != 0, right(terms, vector), 0).astype(np.int32)
 
     patch.setattr(outgoing, "_noised", noised)
 
 
 def diverged_upload_is_bare(patch: Patch) -> None:
     right = outgoing._noised
-
-    def noised(terms: Any, update: Any, rows: Any, *rest: Any) -> Any:
-        bare = not update.any() and not any(len(items) for items, _ in rows.values())
-        return (update, rows) if bare else right(terms, update, rows, *rest)
-
-    patch.setattr(outgoing, "_noised", noised)
+    patch.setattr(outgoing, "_noised", lambda terms, v: right(terms, v) if v.any() else np.zeros(len(v), np.int32))
 
 
-def devices_alike(patch: Patch) -> None:
-    right = ways.make
-    patch.setattr(ways, "make", lambda *args: right(*args[:6], args[6], np.random.default_rng(args[6]), *args[8:]))
+def noise_drawn_anew(patch: Patch) -> None:
+    """Noise of devices from a generator that is made anew for every update."""
+
+    def exact(self: Noise, size: int) -> Any:
+        return np.rint(np.random.default_rng(1).standard_normal(size) * self.steps).astype(np.int64)
+
+    patch.setattr(Noise, "exact", exact)
 
 
-def device_repeats_itself(patch: Patch) -> None:
-    right = ways.make
-    patch.setattr(ways, "make", lambda *args: right(*args[:7], np.random.default_rng(1), *args[8:]))
+def upload_says_how_it_went(patch: Patch) -> None:
+    """The number of steps stands in an update again."""
+    right = outgoing.make
+
+    def make(*args: Any, **rest: Any) -> Any:
+        update, record = right(*args, **rest)
+        facts = {"schema": outgoing.SCHEMA, "bundle": update.bundle, "round": update.round, "steps": record.steps}
+        patch.setattr(type(update), "facts", lambda self: facts)
+        return update, record
+
+    patch.setattr(ways, "make", make)
 
 
 UPLOADS: list[tuple[dict[str, Any], Callable[[Patch], None], str]] = [
@@ -296,10 +312,10 @@ UPLOADS: list[tuple[dict[str, Any], Callable[[Patch], None], str]] = [
     (LAPLACE, scaled(0.7), "noise"),
     (GAUSSIAN, upload_clips_without_tables, "clip"),
     (LAPLACE, upload_clips_without_tables, "clip"),
-    (GAUSSIAN, upload_noises_touched_rows, "noise"),
+    (GAUSSIAN, upload_noises_what_changed, "noise"),
     (GAUSSIAN, diverged_upload_is_bare, "diverged"),
-    (GAUSSIAN, devices_alike, "clients"),
-    (GAUSSIAN, device_repeats_itself, "rounds"),
+    (GAUSSIAN, noise_drawn_anew, "clients"),
+    (GAUSSIAN, noise_drawn_anew, "rounds"),
 ]
 
 
@@ -311,10 +327,11 @@ def test_faults_of_a_device_are_found(
     assert name in violated(upload(planned("local", **settings)))
 
 
-def test_an_upload_that_tells_how_much_there_was_to_learn_is_found() -> None:
-    """It says so of today's uploads: their facts have the number of steps in them."""
-    found = {one.check: one for one in check([upload(planned("local"))])}
-    assert not found["bytes"].ok
+def test_an_upload_that_tells_how_much_there_was_to_learn_is_found(monkeypatch: Patch) -> None:
+    for trust in ("central", "local"):
+        assert {one.check: one.ok for one in check([upload(planned(trust))])}["bytes"]
+    upload_says_how_it_went(monkeypatch)
+    assert not {one.check: one.ok for one in check([upload(planned("local"))])}["bytes"]
 
 
 def every_step_alike(patch: Patch) -> None:

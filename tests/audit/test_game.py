@@ -22,6 +22,13 @@ def planned(rounds: int = 1, **settings: Any) -> Plan:
     return plan(PrivacySettings(clip=1.0, **settings), rounds, 50, 50)
 
 
+def weaker(plan: Plan, times: float) -> Plan:
+    """The same plan with noise of so many times less scale, in whole steps, and the claim that it had."""
+    assert plan.noise is not None
+    assert plan.noise.step is not None
+    return replace(plan, noise=replace(plan.noise, scale=round(plan.noise.steps / times) * plan.noise.step))
+
+
 LAPLACE = {"mechanism": "laplace", "norm": "l1", "epsilon": 2.0}
 
 
@@ -60,8 +67,9 @@ def test_right_mechanisms_are_not_accused(settings: dict[str, Any], rounds: int,
 
 def test_a_forgotten_factor_two_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise made for a sensitivity of C where a replaced client moves the upload by 2 C: claims 2, gives 4."""
-    right = PrivacySettings.sensitivity_of
-    monkeypatch.setattr(PrivacySettings, "sensitivity_of", lambda self, dimension=None: right(self, dimension) / 2.0)
+    right = PrivacySettings.sensitivity.fget
+    assert right is not None
+    monkeypatch.setattr(PrivacySettings, "sensitivity", property(lambda self: right(self) / 2.0))
     resolved = planned(**LAPLACE, trust="local")
     found = play(resolved, 1.0, 1, 1e-5, 3000, quiet)
     assert found.claimed == pytest.approx(2.0, rel=1e-3)
@@ -75,7 +83,7 @@ def test_a_std_used_as_scale_is_found() -> None:
     """Laplace noise of the standard deviation that should have been its b: claims 2, gives 2 sqrt(2)."""
     resolved = planned(**LAPLACE, trust="central")
     assert resolved.noise is not None
-    wrong = replace(resolved, noise=replace(resolved.noise, scale=resolved.noise.scale / 2**0.5))
+    wrong = weaker(resolved, 2**0.5)
     found = play(wrong, 1.0, 1, 1e-5, 20_000, quiet)
     assert found.eps_lb95 is not None
     assert 2.0 < found.eps_lb95 <= 2.0 * 2**0.5
@@ -92,7 +100,7 @@ def test_canaries_of_one_run(trust: str) -> None:
     assert not found.exceeds
     assert found.counts["guesses"] == 150
     assert resolved.noise is not None
-    bare = replace(resolved, noise=replace(resolved.noise, scale=resolved.noise.scale / 50.0))
+    bare = weaker(resolved, 50.0)
     assert plant(bare, 1.0, 1, 1e-5, 600, quiet).exceeds
 
 

@@ -31,7 +31,7 @@ def played(way: Way, event: Event, other: bool) -> Finding:
 
 
 def summed(trust: str, **settings: Any) -> Finding:
-    resolved = plan(PrivacySettings(clip=1.0, trust=trust, **settings), 1, 1, 50, dimension=64)
+    resolved = plan(PrivacySettings(clip=1.0, trust=trust, **settings), 1, 1, 50, values=64)
     return played(Sum(resolved, TABLE), resolved.event, other=trust == "local")
 
 
@@ -79,7 +79,7 @@ def test_steps_of_dpsgd(
 
 
 def test_bytes_of_uploads_are_not_accused_and_bare_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved = plan(PrivacySettings(clip=1.0, trust="local", **GAUSSIAN), 1, 1, 50, dimension=64)
+    resolved = plan(PrivacySettings(clip=1.0, trust="local", **GAUSSIAN), 1, 1, 50, values=64)
 
     def seen() -> Finding:
         way = faults.upload(resolved)
@@ -87,5 +87,5 @@ def test_bytes_of_uploads_are_not_accused_and_bare_rows_are_found(monkeypatch: p
         return played(type(way)(resolved, way.learning.release, TABLE), resolved.event, other=True)
 
     assert not seen().exceeds
-    faults.upload_noises_touched_rows(monkeypatch)
+    faults.upload_noises_what_changed(monkeypatch)
     assert seen().exceeds

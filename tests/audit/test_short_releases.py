@@ -26,7 +26,7 @@ def test_an_upload_is_seen_as_the_server_takes_it_back(target: AttackTarget) -> 
     seen = target.upload(client, own, 0)["item"].ravel()
     assert len(np.unique(np.rint(np.abs(seen) * 2.0**10))) <= 50
     assert seen.all()
-    assert target.plan.dimension == 50
+    assert target.plan.values == 50
     plain = target.upload(client, own, 0, noise=False)["item"]
     assert (plain == 0).all(axis=1).any()  # what an attacker trains for itself is not projected
 
