@@ -1,7 +1,9 @@
 """A device: it learns from its own interactions, releases updates, takes the server's, and recommends. No torch.
 
     with a bundle and a folder for its private state:
-    learn(interactions) -> ClientUpdate     local work of a round; private tensors change, the update goes to the server
+    learn(interactions) -> ClientUpdate     local work of a round; private tensors change, the update goes to the
+                                       server, if the device's own policy and ledger let it
+    practise(interactions)             the same work, and nothing leaves
     apply(delta)                       the server's new shared tensors
     prototype(), take(reply)           what a method that reads sessions tells the server of one, and is told
     next_block()                       what was learned so far is remembered and replayed from now on (continual runs)
@@ -33,17 +35,24 @@ from edge.enrol import first_state
 from edge.learning import Learning
 from edge.limits import Limits
 from edge.model import Model
+from edge.policy import Policy, event_of
 from edge.ragged import Ragged
 from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.sampling import Sampler
 from edge.signature import Trusted
+from edge.spending import Spending
 from edge.state import PREVIOUS, State, Store
 from edge.training import Material, Trained, Work, train
 from edge.update import Change, ClientUpdate
 from privacy.errors import InputError
+from privacy.guarantee import Event
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+
+
+class Withheld(InputError):
+    """A device lets nothing leave: its own policy or ledger says so."""
 
 
 class Device:
@@ -53,7 +62,8 @@ class Device:
 
     `user`: the name that a server knows the device by (first use only), of a bundle with users one of these; None: no
     name. `max_ram_mb` and `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of
-    which must have signed the bundle.
+    which must have signed the bundle. `policy`: what may leave (None: policy.yaml in the state's folder, and strict
+    defaults where there is none).
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 
@@ -73,9 +83,11 @@ class Device:
         max_seconds: float | None = None,
         trusted: Trusted = None,
         now: datetime | None = None,
+        policy: Policy | None = None,
     ):
         self.bundle = open_bundle(bundle, trusted=trusted, now=now)
         self.store = Store(state_dir)
+        self.policy = Policy.of(self.store.folder) if policy is None else policy
         self._limits = Limits(max_ram_mb, max_seconds)
         self.catalogue = Catalogue(self.bundle)
         self._model = Model(self.bundle, self.store.folder)
@@ -113,6 +125,9 @@ class Device:
             "earlier_interactions": len(state.tensors["items.past"]),
             "remembered": int((state.tensors["memory.items"] >= 0).sum()) if "memory.items" in state.tensors else 0,
             "releases": len(state.tensors["ledger.round"]),
+            "epsilon": Spending.of(state.part("ledger")).spent(self.policy.delta),
+            "epsilon_limit": self.policy.epsilon,
+            "withheld": self._refuses(state) if self.bundle.config.learning is not None else None,
             "last_work": state.facts.get("work"),
             "waiting_release": state.facts["learned"],
             "state_bytes": sum(value.nbytes for value in state.tensors.values()),
@@ -131,9 +146,10 @@ class Device:
 
         `times`: when each of them was, unix seconds, for methods that read sessions (None: now).
 
-        Asked again before the server's next update, it hands out the same release: nothing is released twice. Raises
-        `InputError` for unknown items, when there is nothing to learn from, for training that diverges, and for a round
-        that was released before an update was undone.
+        Asked again before the server's next update, it hands out the same release: nothing is released twice. It is in
+        the device's own ledger before it is handed out. Raises `InputError` for unknown items, for a release that the
+        device's policy or ledger refuses, and for a round that was released before an update was undone; where nothing
+        is promised also when there is nothing to learn from, and for training that diverges.
         """
         learning = self.learning
         with self.store.locked():
@@ -148,12 +164,41 @@ class Device:
                     f"round {number} was released before an update was undone, and no round is released twice; take "
                     "the server's next update first"
                 )
+            why = self._refuses(state)
+            if why is not None:
+                raise Withheld(f"nothing leaves this device: {why}")
             made = self._local_work(learning, state, number)
+            event, clip = self._event, learning.release.clip
+            spent = Spending.of(state.part("ledger")).after(number, event, clip, int(time.time()))
+            state.put("ledger", spent.arrays())
             state.facts |= {"learned": number, "release": made.facts()}
             state.drop("outbox")
             state.put("outbox", made.arrays())
             self.store.write(state)
             return made
+
+    def practise(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> None:
+        """Add interactions and do the local work of the next round as `learn` does it; nothing leaves the device."""
+        learning = self.learning
+        with self.store.locked():
+            state = self.state
+            self._add(state, interactions, times)
+            self._local_work(learning, state, state.facts["round"] + 1)
+            self.store.write(state)
+
+    def refuses(self) -> str | None:
+        """Return why no update may leave this device now, in one line, by its own policy and ledger; None: one may."""
+        return self._refuses(self.state)
+
+    def _refuses(self, state: State) -> str | None:
+        learning, manifest = self.learning, self.bundle.manifest
+        why = self.policy.refuses(learning.release, manifest.privacy, self.bundle.signed_by, learning.released)
+        return why or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
+
+    @property
+    def _event(self) -> Event:
+        """Return what one release of this bundle is to an accountant."""
+        return event_of(self.bundle.manifest.privacy)
 
     def note(self, interactions: Iterable[str | int], times: Iterable[int] | None = None) -> None:
         """Add interactions without learning from them yet; as `learn`."""
@@ -183,10 +228,6 @@ class Device:
             learning, self.bundle.manifest.bundle_id, change, trained, examples, number, prototype
         )
         state.facts["work"] = {**record.facts(), "dropped": record.dropped or not sound}
-        terms = learning.release
-        for column, value in (("round", number), ("clip", terms.clip or np.inf), ("scale", terms.scale)):
-            entries = state.tensors[f"ledger.{column}"]
-            state.tensors[f"ledger.{column}"] = np.append(entries, np.asarray(value, entries.dtype))
         return made
 
     def _trained(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from edge.bundle import Bundle
 from edge.clients import Clients
 from edge.learning import Learning
+from edge.spending import Spending
 from edge.state import State
 from privacy.errors import InputError
 
@@ -41,7 +42,7 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
     }
     state = State(facts, {"items.own": none, "items.past": clients.items("history", number)})
     state.put("items", {"seen": clients.items("seen", number)})
-    state.put("ledger", {"round": none, "clip": np.empty(0), "scale": np.empty(0)})
+    state.put("ledger", Spending().arrays())
     state.put("shared", clients.shared())
     state.put("table", tables)
     if bundle.config.window is not None:

@@ -86,6 +86,12 @@ class Policy(BaseModel):
         except ValidationError as error:
             raise InputError(f"{path}: {reason(error)}") from None
 
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return the policy in the folder of a device's state; the defaults where there is none."""
+        path = folder / NAME
+        return cls.read(path) if path.exists() else cls()
+
     def refuses(
         self, release: ReleaseRecord, promise: Promise | None, signed_by: str | None, released: Collection[str]
     ) -> str | None:
@@ -132,6 +138,20 @@ class Policy(BaseModel):
         if promise.epsilon > self.epsilon * NEAR:
             spends = f"its {promise.rounds} rounds would spend epsilon {promise.epsilon:.4g}"
             yield _refused("epsilon", spends, f"epsilon: {math.ceil(promise.epsilon)}")
+
+
+OPEN = Policy(
+    trust="central",
+    unprotected=True,
+    epsilon=1e300,
+    delta=0.5,
+    least_noise=1e-300,
+    largest_clip=1e300,
+    releases_per_day=(1 << 31) - 1,
+    least_cohort=1,
+    signed=False,
+)
+"""This lets anything leave: for checks of what a device computes, on data that are nobody's."""
 
 
 def event_of(promise: Promise | None) -> Event:

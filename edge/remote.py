@@ -17,13 +17,13 @@ import http.client
 import ssl
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from edge.delta import read_delta
-from edge.device import Device
+from edge.device import Device, Withheld
 from edge.learning import Learning
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -74,7 +74,7 @@ class TrafficCounts:
     """This counts what a device did for a server.
 
     Rounds whose release was taken, those that had closed, those it was told to sit out since its privacy budget is
-    spent, bytes of bodies.
+    spent, bytes of bodies. `stopped`: why the device let no more leave (None: it did to the end).
     """
 
     taken: int = 0
@@ -82,6 +82,7 @@ class TrafficCounts:
     rested: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
+    stopped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -224,13 +225,16 @@ def join(
     """Work for the server at `url` until it has no more rounds, then take its last update.
 
     A device that was stopped at any moment goes on where it was when it joins again: what it has learned of a round is
-    sent, not learned again. Raises `InputError` for a server that cannot be reached or refuses the device, one of
-    another bundle, one whose rounds are not those that the device's state has come to, and as `Device.learn`.
+    sent, not learned again. It ends by itself where its own policy or ledger lets nothing more leave. Raises
+    `InputError` for a device that lets nothing leave at all, a server that cannot be reached or refuses the device, one
+    of another bundle, one whose rounds are not those that the device's state has come to, and as `Device.learn`.
 
     >>> join(Device("bundles/phone_sd680", "state"), "http://127.0.0.1:8080", ["318"]).taken  # doctest: +SKIP
     3
     """
-    server = Server(url, token, ca, patience or Patience())
+    server, why = Server(url, token, ca, patience or Patience()), device.refuses()
+    if why is not None:
+        raise Withheld(f"nothing would leave this device: {why}")
     name, limit = device.state.facts["user"], update_limit(device.learning)
     if name is None:
         raise InputError("a server knows devices by their name; start the state with --user NAME")
@@ -250,7 +254,10 @@ def join(
         _catch_up(device, task, url)
         if task.done:
             return counts
-        content = device.learn(new).to_bytes()
+        try:
+            content = device.learn(new).to_bytes()
+        except Withheld as refused:
+            return replace(counts, stopped=str(refused))
         new, after = [], task.round
         if server.send(name, task.round, content):
             counts.taken += 1

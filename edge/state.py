@@ -24,7 +24,7 @@ import numpy.typing as npt
 from privacy.errors import InputError
 from privacy.files import packed, write_atomic
 
-SCHEMA: Literal["edgefr.state/1"] = "edgefr.state/1"
+SCHEMA: Literal["edgefr.state/2"] = "edgefr.state/2"
 STATE, PREVIOUS, LOCK = "state.safetensors", "previous.safetensors", "lock"
 HEADER_LIMIT = 16 << 20  # bytes
 Array = npt.NDArray[Any]

@@ -26,6 +26,13 @@ TrustedKeys = Annotated[
     list[Path] | None, typer.Option("--key", help="Public key; the bundle must be signed by one. May be repeated.")
 ]
 
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy", help="What may leave this device from now on (YAML: epsilon, unprotected, ...); kept as its policy."
+    ),
+]
+
 LINES = 1_000_000
 """Longest file of interactions, lines."""
 
@@ -50,12 +57,18 @@ def learn(
     max_ram_mb: Annotated[float | None, typer.Option(help="Stop training above this resident memory, MB.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop training after this long, seconds.")] = None,
     key: TrustedKeys = None,
+    policy: PolicyFile = None,
 ) -> None:
-    """Learn from interactions: the local work of one round. What would be sent is the release; the rest stays here."""
+    """Learn from interactions: the local work of one round. What would be sent is the release; the rest stays here.
+
+    The device's own policy (policy.yaml in its state, strict where there is none) decides whether anything may leave.
+    Where it may not, the device learns and keeps it all, unless --out asks for the release.
+    """
     from edge.delta import read_delta
     from edge.device import Device
     from privacy.files import write_atomic
 
+    adopt(policy, state)
     one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key)
     found = [*(item or []), *(read_interactions(interactions) if interactions else [])]
     if update is not None:
@@ -65,6 +78,13 @@ def learn(
     if personalise:
         one.personalise(found)
         Console().print("local training done; nothing leaves the device")
+        return
+    why = None if out is not None else one.refuses()
+    if why is not None:
+        one.practise(found)
+        _print(
+            "learned", {"optimiser steps": f"{one.work['steps']} of {one.work['planned']}", "released": f"no: {why}"}
+        )
         return
     release = one.learn(found)
     content = release.to_bytes()
@@ -116,6 +136,16 @@ def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) ->
         raise InputError(f"{state} holds no state yet; start one with `edgefr device learn {bundle} --state {state}`")
     facts = Device(bundle, state, trusted=key).status()
     _print("device", {name.replace("_", " "): "-" if value is None else str(value) for name, value in facts.items()})
+
+
+def adopt(policy: Path | None, state: Path) -> None:
+    """Make a checked policy file the policy of a device; None: it keeps the one it has."""
+    from edge.policy import NAME, Policy
+    from privacy.files import write_atomic
+
+    if policy is not None:
+        Policy.read(policy)
+        write_atomic(state / NAME, policy.read_bytes(), mode=0o600)
 
 
 def read_interactions(path: Path) -> list[str]:

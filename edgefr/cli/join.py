@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from edgefr.cli.device import BundleFolder, StateFolder, TrustedKeys, read_interactions
+from edgefr.cli.device import BundleFolder, PolicyFile, StateFolder, TrustedKeys, adopt, read_interactions
 
 
 def join(
@@ -20,6 +20,7 @@ def join(
     token_file: Annotated[Path | None, typer.Option(help="File with the server's token.")] = None,
     ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that the server's is signed by.")] = None,
     key: TrustedKeys = None,
+    policy: PolicyFile = None,
 ) -> None:
     """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again."""
     from edge.device import Device
@@ -27,6 +28,7 @@ def join(
     from edge.remote import read_token
 
     token = None if token_file is None else read_token(token_file)
+    adopt(policy, state)
     device = Device(bundle, state, user=user, trusted=key)
     done = work(device, url, read_interactions(interactions), token=token, ca=ca)
     Console().print(
@@ -34,3 +36,5 @@ def join(
     )
     if done.rested:
         Console().print(f"{done.rested} rounds sat out: the server counts releases, and the privacy budget is spent")
+    if done.stopped is not None:
+        Console().print(f"stopped by itself: {done.stopped}", soft_wrap=True)

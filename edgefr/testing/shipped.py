@@ -16,6 +16,7 @@ import torch
 
 from edge.device import Device
 from edge.learning import ReleaseRecord
+from edge.policy import OPEN
 from edge.recommender import Recommender
 from edgefr.engine import inline
 from edgefr.engine.optimisers import RULES
@@ -50,7 +51,7 @@ class Shipment:
 
     def device(self, client: int) -> Device:
         """Return a new device of one client."""
-        return Device(self.bundle, Path(self.folder.name) / f"device-{client}", user=f"u{client}")
+        return Device(self.bundle, Path(self.folder.name) / f"device-{client}", user=f"u{client}", policy=OPEN)
 
 
 def learning_of() -> LearningSpec:

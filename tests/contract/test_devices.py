@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from edge.delta import Delta
-from edge.device import Device
 from edge.ragged import Ragged
 from edge.update import ClientUpdate, read_update
 from edgefr.engine import inline
@@ -28,6 +27,7 @@ from privacy.mechanism import Noise
 from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
+from tests.devices import open_device
 from tests.export.worlds import literal
 
 LEARNERS = (0, 7, 20)
@@ -62,7 +62,7 @@ def compare(release: ClientUpdate, updates: Updates, slot: int, local: LocalProg
 def test_a_device_learns_what_the_simulator_does(variant: str, tmp_path: Path) -> None:
     train, updates, local = interactions(), simulated(variant), program(variant)
     for slot, client in enumerate(LEARNERS):
-        device = Device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
+        device = open_device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
         release = device.learn(train[client])
         steps = device.work["steps"]
         assert steps == device.work["planned"] > 0
@@ -89,7 +89,7 @@ def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float
         short = short * (clip / short.norm(dim=1, keepdim=True))
     uploads = []
     for slot, client in enumerate(LEARNERS):
-        device = Device(path, tmp_path / str(client), user=bundles.user(client))
+        device = open_device(path, tmp_path / str(client), user=bundles.user(client))
         made = device.learn(interactions()[client])
         assert not made.rows
         assert device.work["clipped"] == (clip is not None)
@@ -110,10 +110,12 @@ def test_a_projected_upload_bears_exact_noise_and_nothing_else_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, client = 12, LEARNERS[1]
-    device = Device(bundles.bundle("fedmf", project=kept, **NOISED), tmp_path / "noised", user=bundles.user(client))
+    device = open_device(
+        bundles.bundle("fedmf", project=kept, **NOISED), tmp_path / "noised", user=bundles.user(client)
+    )
     monkeypatch.setattr(Noise, "exact", lambda noise, size: np.arange(size) * noise.steps)
     made = device.learn(interactions()[client])
-    quiet = Device(bundles.bundle("fedmf", project=kept, clip=0.05), tmp_path / "quiet", user=bundles.user(client))
+    quiet = open_device(bundles.bundle("fedmf", project=kept, clip=0.05), tmp_path / "quiet", user=bundles.user(client))
     expected = np.trunc(quiet.learn(interactions()[client]).update / NOISED["step"]) + np.arange(kept) * 2048
     np.testing.assert_array_equal(made.update, expected)
     assert made.update.dtype == np.int32
@@ -135,7 +137,7 @@ def test_a_device_replays_what_the_simulator_replays(variant: str, tmp_path: Pat
     """Two blocks: a round on the first, the server's update, the memory, a round on the second."""
     client, how, pool = 7, bundles.REPLAY, np.arange(ITEMS)
     first, second = interactions(), interactions(seed=2)
-    device = Device(bundles.bundle(variant, replay=True), tmp_path, user=bundles.user(client))
+    device = open_device(bundles.bundle(variant, replay=True), tmp_path, user=bundles.user(client))
     device.learn(first[client])
     table = device.state.tensors["table.item"] + 0.2 * np.sin(np.arange(ITEMS))[:, None].astype(np.float32)
     base, dense = device.bundle.manifest.bundle_id, device.state.part("shared")
@@ -168,7 +170,7 @@ def test_a_device_replays_what_the_simulator_replays(variant: str, tmp_path: Pat
 def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) -> None:
     """After an update its scores are those of the new encoder; titles are read again for the next update alone."""
     variant, client = "transfr lora", 7
-    device = Device(bundles.bundle(variant), tmp_path, user=bundles.user(client))
+    device = open_device(bundles.bundle(variant), tmp_path, user=bundles.user(client))
     device.learn(interactions()[client])
     before = device.scores()
     base, shared = device.bundle.manifest.bundle_id, device.state.part("shared")
@@ -188,4 +190,4 @@ def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) ->
     device._model.graphs[path] = None  # type: ignore[index,assignment]  # reading again would fail
     np.testing.assert_array_equal(device.scores(), after)
     kept.write_bytes(kept.read_bytes()[:50])
-    np.testing.assert_array_equal(Device(bundles.bundle(variant), tmp_path).scores(), after)
+    np.testing.assert_array_equal(open_device(bundles.bundle(variant), tmp_path).scores(), after)

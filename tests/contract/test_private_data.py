@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from edge.bundle import open_bundle
-from edge.device import Device
 from edge.ragged import Ragged
 from edge.recommender import Recommender
 from export.archive import pack
@@ -24,6 +23,7 @@ from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import packed
 from tests.contract import bundles, programs, session_bundles, sessions
+from tests.devices import open_device
 from tests.export import worlds
 
 METHODS = [*bundles.SHIPPED, *session_bundles.SHIPPED]
@@ -141,7 +141,7 @@ def test_a_bundle_without_users_scores_a_user_that_is_given_beside_it(variant: s
 
 def test_a_device_of_a_bundle_without_users_is_a_new_one_by_that_name(tmp_path: Path) -> None:
     bundle = exported("fedmf", tmp_path / "bundle", bundles.LEARNING)
-    named, unnamed = Device(bundle, tmp_path / "named", user="u3"), Device(bundle, tmp_path / "unnamed")
+    named, unnamed = open_device(bundle, tmp_path / "named", user="u3"), open_device(bundle, tmp_path / "unnamed")
     assert (named.state.facts["user"], unnamed.state.facts["user"]) == ("u3", None)
     assert named.state.facts["number"] != unnamed.state.facts["number"]
     assert named.state.tensors.keys() == unnamed.state.tensors.keys()
@@ -149,10 +149,10 @@ def test_a_device_of_a_bundle_without_users_is_a_new_one_by_that_name(tmp_path: 
         np.testing.assert_array_equal(value, unnamed.state.tensors[name], err_msg=name)
     named.learn(["i1", "i2"])
     with pytest.raises(InputError, match="is the state of user 'u3', not 'u4'"):
-        Device(bundle, tmp_path / "named", user="u4")
+        open_device(bundle, tmp_path / "named", user="u4")
     for odd in ("", "two\nlines", "x" * 201):
         with pytest.raises(InputError, match="a device's name is one line of 1 to 200 characters"):
-            Device(bundle, tmp_path / "odd", user=odd)
+            open_device(bundle, tmp_path / "odd", user=odd)
     assert not (tmp_path / "odd").exists()
 
 

@@ -23,6 +23,7 @@ from tests.contract import session_bundles as bundles
 from tests.contract.bundles import fresh, user
 from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, private_of, program, sampler, sessions, work
 from tests.contract.test_devices import bounds, compare
+from tests.devices import open_device
 from tests.edge.folders import edit_json, edit_tensors, resign
 
 LEARNERS = (0, 1, 5, 7)
@@ -32,7 +33,7 @@ shipped = pytest.mark.parametrize("variant", bundles.SHIPPED)
 
 
 def device(variant: str, client: int, folder: Path | None = None) -> Device:
-    return Device(bundles.bundle(variant), fresh() if folder is None else folder, user=user(client))
+    return open_device(bundles.bundle(variant), fresh() if folder is None else folder, user=user(client))
 
 
 @shipped
@@ -80,7 +81,7 @@ def test_a_device_scores_by_its_window(variant: str) -> None:
         one.note([4], [last + 1860 + 1801])
         assert_same(one.scores(), expected(client, np.array([4]), np.array([0])))
         assert len(one.recommend(ITEMS)) == ITEMS, "a session may repeat itself"
-    new = Device(bundles.bundle(variant), fresh())
+    new = open_device(bundles.bundle(variant), fresh())
     assert np.isfinite(new.scores()).all()
     with pytest.raises(InputError, match="fewer than two items"):
         new.learn([1])

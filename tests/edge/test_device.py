@@ -9,6 +9,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import pytest
 import edge.device as edge_device
 from edge.bundle import open_bundle
 from edge.delta import Delta
-from edge.device import Device
+from edge.device import Device, Withheld
+from edge.policy import NAME, Policy
 from edge.state import STATE, Store
 from edge.update import ClientUpdate, read_update
 from privacy import keyed
@@ -25,12 +27,13 @@ from privacy.clip import joint_norms
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import ITEMS, interactions
+from tests.devices import open_device
 
 CLIENT = 7
 
 
 def made(folder: Path, variant: str = "fedmf", **options) -> Device:
-    return Device(bundles.bundle(variant), folder, user=bundles.user(CLIENT), **options)
+    return open_device(bundles.bundle(variant), folder, user=bundles.user(CLIENT), **options)
 
 
 def delta(device: Device, to_round: int, from_round: int | None = None, **changes) -> Delta:
@@ -114,8 +117,8 @@ def test_an_update_of_which_something_is_promised_tells_nothing_of_how_much_ther
 ) -> None:
     """As many bytes, the same header and the same facts, whether there was much to learn from, little, or nothing."""
     path, everything = bundles.bundle("fedmf", **NOISED), np.arange(20)
-    many = Device(path, tmp_path / "many").learn(everything).to_bytes()
-    few = Device(path, tmp_path / "few").learn(everything[:count]).to_bytes()
+    many = open_device(path, tmp_path / "many").learn(everything).to_bytes()
+    few = open_device(path, tmp_path / "few").learn(everything[:count]).to_bytes()
     size = 8 + int.from_bytes(many[:8], "little")
     assert few[:size] == many[:size]
     assert len(few) == len(many)
@@ -124,7 +127,7 @@ def test_an_update_of_which_something_is_promised_tells_nothing_of_how_much_ther
 
 def test_a_diverged_update_is_noise_and_nothing_but_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = bundles.bundle("fedmf", **NOISED)
-    device = Device(path, tmp_path)
+    device = open_device(path, tmp_path)
     before = device.state.part("private")
     trained = edge_device.train
 
@@ -141,10 +144,46 @@ def test_a_diverged_update_is_noise_and_nothing_but_noise(tmp_path: Path, monkey
         np.testing.assert_array_equal(device.state.part("private")[name], value)
 
 
+def test_a_device_stops_by_itself_whatever_a_server_asks(tmp_path: Path) -> None:
+    """Two hundred rounds of a hostile server: what left never cost more than the policy lets it."""
+    path = bundles.promising("fedmf", epsilon=1.0, rounds=4)
+    device, asked = Device(path, tmp_path, policy=Policy(signed=False, epsilon=1.5)), 0
+    device.note(np.arange(5))
+    for number in range(bundles.ROUND, bundles.ROUND + 200):
+        try:
+            device.learn()
+            asked += 1
+        except Withheld as refused:
+            assert "epsilon" in str(refused)
+        assert device.status()["epsilon"] <= 1.5
+        device.apply(delta(device, number))
+    assert asked == device.status()["releases"]
+    assert 4 <= asked < 12
+    assert "epsilon" in str(device.status()["withheld"])
+
+
+def test_by_default_nothing_leaves_that_nothing_is_promised_for(tmp_path: Path) -> None:
+    """The device learns from it all the same, and says why."""
+    device = Device(bundles.bundle("fedmf"), tmp_path)
+    device.note(np.arange(5))
+    before = device.state.part("private")["user"]
+    with pytest.raises(Withheld, match=r"nothing leaves this device: policy signed: .*signed: false"):
+        device.learn()
+    assert device.status()["releases"] == 0
+    device.practise()
+    assert not np.array_equal(device.state.part("private")["user"], before)
+    assert (device.status()["releases"], device.status()["waiting_release"]) == (0, None)
+    (tmp_path / NAME).write_text("signed: false\n")
+    with pytest.raises(Withheld, match="policy unprotected: the bundle promises nothing"):
+        Device(bundles.bundle("fedmf"), tmp_path).learn()
+    (tmp_path / NAME).write_text("signed: false\nunprotected: true\n")
+    assert Device(bundles.bundle("fedmf"), tmp_path).learn().round == bundles.ROUND
+
+
 def test_undoing_an_update_releases_no_round_a_second_time(tmp_path: Path) -> None:
     """The release that waited before the update is handed out again; that made after it is gone, and not made anew."""
     path = bundles.bundle("fedmf", **NOISED)
-    device = Device(path, tmp_path, user=bundles.user(CLIENT))
+    device = open_device(path, tmp_path, user=bundles.user(CLIENT))
     first = device.learn(interactions()[CLIENT])
     device.apply(delta(device, bundles.ROUND))
     device.learn()
@@ -184,7 +223,7 @@ def test_a_delta_from_the_base_starts_from_what_the_bundle_brought(tmp_path: Pat
 
 
 def test_a_block_without_interactions_keeps_the_memory(tmp_path: Path) -> None:
-    device = Device(bundles.bundle("fedmf", replay=True), tmp_path, user=bundles.user(CLIENT))
+    device = open_device(bundles.bundle("fedmf", replay=True), tmp_path, user=bundles.user(CLIENT))
     device.learn(interactions()[CLIENT])
     device.next_block()
     kept = device.state.tensors["memory.items"]
@@ -197,18 +236,18 @@ def test_a_block_without_interactions_keeps_the_memory(tmp_path: Path) -> None:
 def test_a_round_is_released_once(tmp_path: Path) -> None:
     """Asked again, also after a restart and with the device's own noise, the same bytes leave."""
     path = bundles.bundle("fedmf", **NOISED)
-    first = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
-    again = Device(path, tmp_path).learn()
+    first = open_device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
+    again = open_device(path, tmp_path).learn()
     assert first.to_bytes() == again.to_bytes()
-    assert Device(path, tmp_path).status()["releases"] == 1
+    assert open_device(path, tmp_path).status()["releases"] == 1
     assert len(first.update) == first_values(path), "noise on the touched rows alone would tell which they are"
-    other = Device(path, tmp_path / "other", user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
+    other = open_device(path, tmp_path / "other", user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
     assert not np.array_equal(first.update, other.update), "its noise must not be foreseeable"
 
 
 def test_a_clipped_update_is_no_longer_than_the_bound(tmp_path: Path) -> None:
     path = bundles.bundle("transfr vector", clip=0.01)
-    device = Device(path, tmp_path, user=bundles.user(CLIENT))
+    device = open_device(path, tmp_path, user=bundles.user(CLIENT))
     release = device.learn(interactions()[CLIENT])
     assert device.work["clipped"]
     assert joint_norms([release.update[None]], "l2")[0] <= 0.01
@@ -217,7 +256,7 @@ def test_a_clipped_update_is_no_longer_than_the_bound(tmp_path: Path) -> None:
 def test_noise_on_the_device_has_its_scale(tmp_path: Path) -> None:
     terms = {**NOISED, "clip": 2.0**-30, "step": 2.0**-30, "noise": "discrete-laplace", "scale": 2.0**-10}
     path = bundles.bundle("fedmf", **terms)
-    release = Device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
+    release = open_device(path, tmp_path, user=bundles.user(CLIENT)).learn(interactions()[CLIENT])
     values = release.update * 2.0**-19
     assert abs(np.abs(values).mean() / 2.0 - 1) < 5 / np.sqrt(values.size)  # E|x| of a Laplace is its scale
 
@@ -301,9 +340,9 @@ def test_interactions_that_do_not_fit_change_nothing(tmp_path: Path, items, mess
 def test_a_state_belongs_to_one_bundle_and_one_user(tmp_path: Path) -> None:
     made(tmp_path)
     with pytest.raises(InputError, match="is the state of bundle"):
-        Device(bundles.bundle("fedncf"), tmp_path)
+        open_device(bundles.bundle("fedncf"), tmp_path)
     with pytest.raises(InputError, match="is the state of user 'u7', not 'u3'"):
-        Device(bundles.bundle("fedmf"), tmp_path, user="u3")
+        open_device(bundles.bundle("fedmf"), tmp_path, user="u3")
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "other"])
@@ -324,7 +363,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_new_device_learns_under_a_number_of_its_own(tmp_path: Path) -> None:
-    one, other = (Device(bundles.bundle("fedmf"), tmp_path / name) for name in ("a", "b"))
+    one, other = (open_device(bundles.bundle("fedmf"), tmp_path / name) for name in ("a", "b"))
     assert one.state.facts["number"] != other.state.facts["number"]
     assert one.learn(["i3", "i9"]).rows["item"][0].tolist() != other.learn(["i3", "i9"]).rows["item"][0].tolist()
 
@@ -338,7 +377,8 @@ def live(folder: Path, rounds: int) -> None:
         device.apply(delta(device, number, from_round=number - 1))
 
 
-def test_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path) -> None:
+def test_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge_device, "time", SimpleNamespace(time=lambda: 1_900_000_000))  # which ledgers note
     rounds, kills, moments = 40, 0, random.Random(3)
     live(tmp_path / "whole", rounds)
     while True:

@@ -28,6 +28,7 @@ from privacy import keyed
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import ITEMS
+from tests.devices import open_device
 
 BASE, SCALE, CLIP = bundles.ROUND - 1, 0.3, 1.0
 FILE_OPERATIONS = ("open", "mkdir", "fsync", "chmod", "replace", "rename", "unlink", "remove")
@@ -90,7 +91,7 @@ class Life(RuleBasedStateMachine):
     @initialize(variant=st.sampled_from(["transfr vector", "fedmf"]), user=st.sampled_from([None, bundles.user(7)]))
     def start(self, variant: str, user: str | None) -> None:
         self.bundle = bundles.bundle(variant, replay=True, clip=CLIP, noise="gaussian", scale=SCALE)
-        self.device = Device(self.bundle, self.folder, user=user)
+        self.device = open_device(self.bundle, self.folder, user=user)
         self.now = Model(BASE, self.shared())
         self.brought = self.now.shared  # by the bundle
         self.past = self.state().tensors["items.past"].tolist()
@@ -154,7 +155,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def open_again_and_recommend(self) -> None:
-        self.device = Device(self.bundle, self.folder)
+        self.device = open_device(self.bundle, self.folder)
         shown = {int(item.removeprefix("i")) for item, *_ in self.device.recommend(ITEMS)}
         assert not shown & {*self.own, *self.past}
 
@@ -196,7 +197,7 @@ class Life(RuleBasedStateMachine):
             assert self.state().digest() == before, "a call that was refused has changed something"
             return False
         except Killed:
-            self.device = Device(self.bundle, self.folder)
+            self.device = open_device(self.bundle, self.folder)
             return self.state().digest() != before
         assert not refused, "not refused"
         return True

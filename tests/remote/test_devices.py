@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from edge.bundle import open_bundle
-from edge.device import Device
 from edge.remote import Patience, Server, join
 from edge.sampling import Sampler
 from edge.update import ClientUpdate
@@ -34,6 +33,7 @@ from tests.cli.commands import COMMAND, ROOT, edgefr, refused
 from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import interactions, program, work
+from tests.devices import open_device
 from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, serving, take_part
 
 
@@ -61,7 +61,7 @@ def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path:
         state = tmp_path / "states" / first / "state.safetensors"
         try:
             deadline = time.monotonic() + 60
-            while not (state.exists() and Device(twins.bundle, state.parent).status()["waiting_release"] == 1):
+            while not (state.exists() and open_device(twins.bundle, state.parent).status()["waiting_release"] == 1):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
         finally:
@@ -71,7 +71,7 @@ def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path:
         result = future.result(60)
     assert result.summary["uploads"] == ROUNDS * len(twins.users)
     assert result.summary["missing"] == [0] * ROUNDS
-    assert Device(twins.bundle, state.parent).status()["releases"] == ROUNDS
+    assert open_device(twins.bundle, state.parent).status()["releases"] == ROUNDS
     assert done[first].taken == ROUNDS
     reached(twins, result.shared)
 
@@ -93,7 +93,7 @@ def test_an_answer_that_is_lost_costs_nothing(twins: Twins, tmp_path: Path, monk
         others = Thread(target=take_part, args=(twins, url, tmp_path / "states", list(twins.users)[1:]))
         others.start()
         for _ in range(ROUNDS + 1):
-            device = Device(twins.bundle, tmp_path / "states" / first, user=first)
+            device = open_device(twins.bundle, tmp_path / "states" / first, user=first)
             try:
                 join(device, url, twins.items(first))
                 break
@@ -178,7 +178,7 @@ def test_a_shards_releases_sum_as_the_simulators_updates(variant: str, each: boo
     origin = Origin.of(open_bundle(bundles.bundle(variant)), bundles.USERS)
     uploads = []
     for client in clients.tolist():
-        device = Device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
+        device = open_device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
         uploads.append(device.learn(train[client]))
     terms = Terms(0.5, "l2", by_size=False, count_everyone=False, each=each)
     got = released(uploads, origin.learning, terms)
@@ -218,11 +218,11 @@ def test_the_crew_takes_no_work_that_belongs_on_devices() -> None:
 
 
 def test_patience_ends(tmp_path: Path) -> None:
-    device = Device(bundles.bundle("fedmf"), tmp_path, user=bundles.user(0))
+    device = open_device(bundles.bundle("fedmf"), tmp_path, user=bundles.user(0))
     with pytest.raises(InputError, match=r"cannot reach http://127\.0\.0\.1:9 in 3 tries"):
         join(device, "http://127.0.0.1:9", patience=Patience(tries=3, pause_s=0.01))
     with pytest.raises(InputError, match="start the state with --user NAME"):
-        join(Device(bundles.bundle("fedmf"), tmp_path / "new"), "http://127.0.0.1:9")
+        join(open_device(bundles.bundle("fedmf"), tmp_path / "new"), "http://127.0.0.1:9")
 
 
 def test_tables_that_devices_train_are_shipped_as_they_are(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from edge.device import Device
 from edgefr.model import part
 from tests.cli.commands import COMMAND, ROOT
 from tests.closeness import assert_all_same, assert_same
+from tests.devices import open_device
 from tests.remote import worlds
 from tests.remote.worlds import CLASS, ROUNDS, TRANSFR, WIDE, Twins
 
@@ -86,7 +87,7 @@ def compare_scores(twins: Twins, scores: np.ndarray, private: str, stage: str) -
 
 
 def devices(twins: Twins, states: Path) -> list[Device]:
-    return [Device(twins.bundle, states / user) for user in twins.users]
+    return [open_device(twins.bundle, states / user) for user in twins.users]
 
 
 def test_processes_of_fedmf_that_clip_end_where_the_simulator_does(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ import torch
 
 from edge.bundle import open_bundle
 from edge.delta import Delta, read_delta, write_delta
-from edge.device import Device
 from edge.remote import ROUND, Patience, join, release_limit
 from edge.remote import Server as Remote
 from edge.update import ClientUpdate
@@ -32,6 +31,7 @@ from edgefr.remote.server import Access, Server, listening
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import interactions, program
+from tests.devices import open_device
 
 CLIENT, TOKEN = 7, "a-token-of-some-length"
 USER, NUMBER = bundles.user(CLIENT), bundles.ROUND
@@ -68,7 +68,7 @@ class Broker:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     with opened(Access(token=TOKEN)) as (broker, server):
-        device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+        device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
         yield Broker(broker, server, device.learn(interactions()[CLIENT]))
 
 
@@ -173,7 +173,7 @@ def test_a_body_over_the_limit_is_not_read(broker: Broker) -> None:
 
 def test_size_weights_are_bounded_by_the_catalogue(tmp_path: Path) -> None:
     folder = bundles.bundle("fedmf", weights="size")
-    device = Device(folder, tmp_path, user=USER)
+    device = open_device(folder, tmp_path, user=USER)
     release = device.learn(interactions()[CLIENT])
     origin = Origin.of(open_bundle(folder), bundles.USERS)
     broker = RoundBroker(origin.bundle, origin.learning, [USER], origin.items)
@@ -249,7 +249,7 @@ def test_what_devices_are_sent_takes_them_to_the_servers_tensors(tmp_path: Path)
     delta = read_delta(path, origin.learning)
     assert (delta.from_round, delta.to_round) == (1, 5)
     assert delta.rows["item"][0].tolist() == [3, 11]
-    device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+    device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
     device.apply(delta)
     assert torch.equal(torch.from_numpy(device.state.tensors["table.item"]), shared["item"])
 
@@ -289,7 +289,7 @@ class Odd:
     ],
 )
 def test_a_device_is_not_fooled_by_a_server(answer: bytes, words: str, asked: int, tmp_path: Path) -> None:
-    device, odd = Device(bundles.bundle("fedmf"), tmp_path, user=USER), Odd(answer)
+    device, odd = open_device(bundles.bundle("fedmf"), tmp_path, user=USER), Odd(answer)
     before = device.state.digest()
     try:
         with pytest.raises(InputError, match=words) as refused:
@@ -305,7 +305,7 @@ def test_an_update_of_another_bundle_changes_nothing(tmp_path: Path) -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     path = write_delta(tmp_path / "other.safetensors", Delta("0" * 64, 1, 3))
     odd = Odd(b"HTTP/1.0 200 OK\r\nEdgefr-Round: 4\r\n\r\n" + path.read_bytes())
-    device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+    device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
     before = device.state.digest()
     try:
         with pytest.raises(InputError, match="nothing was changed"):
@@ -366,7 +366,7 @@ def test_tls_carries_a_round_and_only_to_who_trusts_the_certificate(tmp_path: Pa
     cert, key = certificate(tmp_path)
     with opened(Access(token=TOKEN, cert=cert, key=key)) as (broker, server):
         assert server.url.startswith("https://")
-        device = Device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+        device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
         with pytest.raises(InputError, match="not trusted"):
             join(device, server.url, token=TOKEN, patience=QUICK)
         with pytest.raises(InputError, match="cannot reach"):

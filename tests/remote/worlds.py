@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import edgefr
-from edge.device import Device
 from edge.ragged import Ragged
 from edge.remote import Patience, TrafficCounts, join
 from edgefr import Experiment
@@ -34,6 +33,7 @@ from edgefr.trained import open_model
 from export.program import read_by
 from export.variants import ClassLimits
 from tests.cli.commands import ROOT
+from tests.devices import open_device
 from tests.export import worlds
 
 CLASS, ROUNDS = "laptop_x86", 3
@@ -214,7 +214,7 @@ def take_part(twins: Twins, url: str, states: Path, users: list[str], **options:
     quick = {"patience": Patience(tries=3, pause_s=0.05), **options}
 
     def one(user: str) -> TrafficCounts:
-        return join(Device(twins.bundle, states / user, user=user), url, twins.items(user), **quick)
+        return join(open_device(twins.bundle, states / user, user=user), url, twins.items(user), **quick)
 
     with ThreadPoolExecutor(len(users)) as pool:
         return dict(zip(users, pool.map(one, users), strict=True))
