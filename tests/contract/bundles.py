@@ -12,10 +12,14 @@ from pathlib import Path
 import torch
 
 from edge.learning import ReleaseRecord, ReplayRecord
+from edge.manifest import Promise
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods import METHODS
+from edgefr.shipping import promise_of
 from export.learning import LearningSpec
 from export.variants import ClassLimits
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program
 from tests.export import worlds
 
@@ -47,8 +51,18 @@ def fresh() -> Path:
     return path
 
 
+def promising(variant: str, epsilon: float, rounds: int) -> Path:
+    """The same bundle of a run whose devices add Gaussian noise of this epsilon over so many rounds, as it says."""
+    settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=epsilon)
+    resolved = plan(settings, rounds, CLIENTS, CLIENTS)
+    noise, promise = resolved.noise, promise_of(resolved, settings)
+    assert noise is not None
+    terms = {"clip": 1.0, "noise": noise.kind, "scale": noise.scale, "step": noise.step, "noised": "here"}
+    return bundle(variant, promise=promise, **terms)
+
+
 @cache
-def bundle(variant: str, replay: bool = False, **release: object) -> Path:
+def bundle(variant: str, replay: bool = False, promise: Promise | None = None, **release: object) -> Path:
     """The bundle of untrained tensors, whose devices draw as `programs.work` does; it carries users. Read only."""
     out = fresh()
     local = program(variant)
@@ -73,5 +87,6 @@ def bundle(variant: str, replay: bool = False, **release: object) -> Path:
         created="2026-11-21T10:00:00+00:00",
         provenance={},
         learning=learning,
+        promise=promise,
     )
     return out / CLASS

@@ -153,8 +153,8 @@ def test_a_device_stops_by_itself_whatever_a_server_asks(tmp_path: Path) -> None
         try:
             device.learn()
             asked += 1
-        except Withheld as refused:
-            assert "epsilon" in str(refused)
+        except Withheld:
+            pass
         assert device.status()["epsilon"] <= 1.5
         device.apply(delta(device, number))
     assert asked == device.status()["releases"]

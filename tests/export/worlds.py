@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from cloud.pooling import POOLINGS
+from edge.manifest import Promise
 from edgefr.methods import METHODS
 from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
@@ -174,13 +175,14 @@ def export(
     expires_days: int | None = None,
     offered: list[int] | None = None,
     with_users: bool = True,
+    promise: Promise | None = None,
     **others: Any,
 ) -> list[dict[str, Any]]:
     """`export_bundles` of plain values by name, so that a test changes one of them; tests of parity carry users."""
     asked = {name: others.pop(name) for name in ("learning", "rules", "footprints", "progress") if name in others}
     model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
     text = None if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
-    origin = Provenance(created, provenance, seed, expires_days)
+    origin = Provenance(created, provenance, seed, expires_days, promise)
     return export_bundles(out, model, Targets(classes, users_of, with_users), origin, text=text, **asked)
 
 
