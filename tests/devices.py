@@ -13,3 +13,10 @@ POLICY = "unprotected: true\nsigned: false\ntrust: central\nepsilon: 1.0e+6\nlea
 def open_device(bundle: str | Path, state: str | Path, **options: Any) -> Device:
     """Return a device that lets anything leave."""
     return Device(bundle, state, **{"policy": OPEN, **options})
+
+
+def policy_file(folder: Path) -> Path:
+    """Write the policy that lets anything leave; its file."""
+    path = folder / "open-policy.yaml"
+    path.write_text(POLICY)
+    return path

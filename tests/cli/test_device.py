@@ -16,6 +16,7 @@ from edge.update import read_update
 from tests.cli import commands
 from tests.contract import bundles
 from tests.contract.programs import ITEMS, interactions
+from tests.devices import policy_file
 from tests.edge.folders import edit_json, resign
 
 CLIENT = 7
@@ -39,9 +40,9 @@ def own(tmp_path: Path) -> Path:
 
 def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None:
     path, state, out = bundles.bundle("fedmf", replay=True), tmp_path / "state", tmp_path / "release.safetensors"
-    common = (path, "--state", state)
+    common, open_policy = (path, "--state", state), ("--policy", policy_file(tmp_path))
     learned = commands.edgefr(
-        "device", "learn", *common, "--user", "u7", "--interactions", own, "--out", out, cache=cache
+        "device", "learn", *common, "--user", "u7", "--interactions", own, "--out", out, *open_policy, cache=cache
     )
     assert learned.returncode == 0, learned.stderr
     assert "optimiser steps" in learned.stdout

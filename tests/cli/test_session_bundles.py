@@ -9,6 +9,7 @@ from edge.recommender import Recommender
 from edge.update import read_update
 from edgefr.calibrations.probe import learn
 from tests.cli.conftest import Cli
+from tests.devices import policy_file
 from tests.visits import USERS, write_visits
 
 TINY = ("data=retailrocket", "rounds=2", "model.dim=8", "model.length=5", "model.lr=0.01", "engine.shard_size=8")
@@ -51,7 +52,7 @@ def test_bundles_of_a_run_over_sessions_recommend_and_learn(cli: Cli, tmp_path: 
 
     state, release = tmp_path / "state", tmp_path / "release"
     device = ("device", "learn", place, "--state", state, "--user", made.users[0])
-    code, out, err = cli(*device, "--out", release)
+    code, out, err = cli(*device, "--out", release, "--policy", policy_file(tmp_path))
     assert (code, err) == (0, "")
     assert "4 of 4" in out
     learning = made.bundle.config.learning

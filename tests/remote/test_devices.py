@@ -33,7 +33,7 @@ from tests.cli.commands import COMMAND, ROOT, edgefr, refused
 from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import interactions, program, work
-from tests.devices import open_device
+from tests.devices import open_device, policy_file
 from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, serving, take_part
 
 
@@ -55,7 +55,7 @@ def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path:
     own.write_text("\n".join(twins.items(first)))
     with serving(twins.begun, tmp_path / "served") as (url, future):
         command = [*COMMAND, "device", "join", str(twins.bundle), "--state", str(tmp_path / "states" / first)]
-        command += ["--url", url, "--user", first, "--interactions", str(own)]
+        command += ["--url", url, "--user", first, "--interactions", str(own), "--policy", str(policy_file(tmp_path))]
         surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
         victim = subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL)
         state = tmp_path / "states" / first / "state.safetensors"
@@ -158,6 +158,7 @@ def test_join_says_what_is_wrong_in_one_line(twins: Twins, tmp_path: Path) -> No
     token = tmp_path / "token"
     token.write_text("short")
     common = ("device", "join", twins.bundle, "--state", tmp_path / "state", "--user", user, "--interactions", own)
+    common += ("--policy", policy_file(tmp_path))
     for more, words in (
         (("--url", "ftp://x"), "no server's address"),
         (("--url", "http://127.0.0.1:9", "--token-file", token), "holds no token"),

@@ -15,7 +15,7 @@ from edge.device import Device
 from edgefr.model import part
 from tests.cli.commands import COMMAND, ROOT
 from tests.closeness import assert_all_same, assert_same
-from tests.devices import open_device
+from tests.devices import open_device, policy_file
 from tests.remote import worlds
 from tests.remote.worlds import CLASS, ROUNDS, TRANSFR, WIDE, Twins
 
@@ -42,14 +42,20 @@ def processes(twins: Twins, folder: Path) -> None:
     asked = ("--bundle-class", CLASS, "--rounds", str(ROUNDS), "--timeout", "90", "--out", str(folder / "served"))
     command = [*COMMAND, "serve", str(twins.begun.path), *asked]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    started, surroundings = [server], light(folder / "light")
+    started, surroundings, policy = [server], light(folder / "light"), policy_file(folder)
     try:
         assert server.stdout is not None
         url = server.stdout.readline().split()[-1]
         for user in twins.users:
             own = folder / f"{user}.txt"
             own.write_text("item\n" + "\n".join(twins.items(user)) + "\n")
-            given = {"--state": folder / "states" / user, "--url": url, "--user": user, "--interactions": own}
+            given = {
+                "--state": folder / "states" / user,
+                "--url": url,
+                "--user": user,
+                "--interactions": own,
+                "--policy": policy,
+            }
             arguments = [str(text) for pair in given.items() for text in pair]
             command = [*COMMAND, "device", "join", str(twins.bundle), *arguments]
             started.append(subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL, text=True))
