@@ -98,10 +98,11 @@ def test_a_release_is_taken_once_and_may_be_sent_again(broker: Broker) -> None:
     assert broker.post(broker.release) == (200, b"taken\n")
     assert broker.post(broker.release) == (200, b"taken\n")
     assert broker.broker.counts.uploads == 1
-    other = replace(broker.release, update=broker.release.update + 1)
+    items, values = broker.release.rows["item"]
+    other = replace(broker.release, rows={"item": (items, values + 1)})
     one_line(*broker.post(other), 409, "another release")
     (taken,) = broker.broker.collect(0.01).values()
-    np.testing.assert_array_equal(taken.update, broker.release.update)
+    np.testing.assert_array_equal(taken.rows["item"][1], values)
     assert broker.post(broker.release) == (200, b"taken\n")  # its answer was lost, and the round has closed since
     assert broker.broker.counts.uploads == 1
 
