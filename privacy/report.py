@@ -86,7 +86,7 @@ def report(
             "where": plan.where,
         },
         "sampler": SAMPLERS[plan.noise.sampler if plan.noise else "float"].trust,
-        "seed": "known: the guarantee is about the algorithm, not about this transcript",
+        "seed": "known; noise is drawn from a secret of its own, never from the seed",
         "rounds": plan.rounds,
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
         "clients": clients,
@@ -310,8 +310,9 @@ def _hypothetical(settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: 
     if math.isinf(p90_norm):
         return math.inf
     change: dict[str, Any] = {"clip": p90_norm}
-    if plan.noise.step is None and isinstance(settings, NoiseSettings):
-        change["sampler"] = "float"
+    if isinstance(settings, NoiseSettings):
+        step = plan.noise.step
+        change |= {"sampler": "float"} if step is None else {"grid_exponent": round(math.log2(step))}
     updates = []
     if p90_norm > 0:
         updates.append((Event.of(settings.model_copy(update=change), plan.noise.scale), rounds))

@@ -18,6 +18,7 @@ from edgefr.engine import inline
 from edgefr.engine.aggregate import SHORT, Joint, Terms, release, released_values, restricted
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.processes import Workers
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.fedncf.program import FedNCF
@@ -26,13 +27,12 @@ from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from privacy import keyed
 from privacy.compress import Projection
 from privacy.errors import InputError
-from privacy.mechanism import noise_of_sum
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
+from tests.noises import KEY
 
 CLIENTS, ITEMS, DIM, K = 12, 30, 4, 40
 EVERYONE = np.arange(CLIENTS)
@@ -66,9 +66,10 @@ def federation(
         seed=0,
         shard_size=shard_size,
         aggregation=AggregationSettings(rule=rule),  # type: ignore[arg-type]
-        plan=plan(settings, 5, CLIENTS, CLIENTS, dimension=released_values(made, settings.project)),
+        plan=plan(settings, 5, CLIENTS, CLIENTS, values=released_values(made, settings.project)),
         device=torch.device("cpu"),
         backend=backend,
+        noise=SimulatedNoise(KEY, 0),
     )
 
 
@@ -196,7 +197,7 @@ def test_noise_is_drawn_for_the_projected_values(trust: str, count: int) -> None
     difference = flat(loud, moved(loud)) - flat(quiet, moved(quiet))
     width, noise = len(difference), loud.plan.noise
     assert noise is not None
-    draw = noise_of_sum("laplace", noise.scale, count, (K,), keyed.generator(0, "noise projected", 1))
+    draw = noise.of_sum(count, (K,), KEY.stream(0, "noise projected", 1))
     expected = Projection.of_round(0, 1, width, K).back(draw) / CLIENTS
     assert_same(difference, expected, size=largest(loud), inputs=torch.float32)
 
@@ -244,7 +245,7 @@ def test_on_a_grid_the_sum_is_a_multiple_of_the_step(
     trust: str, mechanism: str, project: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = federation(**GRID, trust=trust, mechanism=mechanism, sigma=0.5, project=project)
-    assert made.plan.sensitivity > (0.6 if trust == "local" else 0.3)  # rounding has its price
+    assert made.plan.sensitivity == (0.6 if trust == "local" else 0.3)  # rounding toward zero has no price
     seen = []
     move = made._move
 
@@ -261,13 +262,12 @@ def test_on_a_grid_the_sum_is_a_multiple_of_the_step(
 
 
 def test_rounding_keeps_each_client_within_the_stated_sensitivity() -> None:
-    """A client of the central sum moves it by at most the plan's sensitivity, rounding included."""
+    """A client of the central sum moves it by at most the clip, though every value of it is rounded."""
     made, without = (federation(**GRID, mechanism="gaussian", sigma=1e-9) for _ in range(2))
-    step = 2.0**-12
     fewer = EVERYONE[:-1]
     change = flat(made, moved(made)) * CLIENTS - flat(without, moved(without, cohort=fewer)) * len(fewer)
-    assert np.linalg.norm(change) <= made.plan.sensitivity + 1e-4
-    assert made.plan.sensitivity == pytest.approx(0.3 + step * np.sqrt(released_values(made.program, None)))
+    assert 0.2 < np.linalg.norm(change) <= made.plan.sensitivity + 1e-4
+    assert made.plan.sensitivity == 0.3
 
 
 def test_a_round_of_too_few_clients_moves_nothing_and_is_counted() -> None:

@@ -19,7 +19,8 @@ from privacy.plan import plan
 from privacy.report import report
 from privacy.settings import PrivacySettings
 
-ASKED = ["--mechanism", "gaussian", "--rounds", "100", "--clients", "943", "--trust", "central", "--clip", "1"]
+GRID = ["--mechanism", "gaussian", "--rounds", "100", "--clients", "943", "--trust", "central", "--clip", "1"]
+ASKED = [*GRID, "--sampler", "float"]
 
 
 def asked(*arguments):
@@ -54,10 +55,20 @@ def test_sigma_answers_epsilon():
     assert (row["mechanism"], row["multiplier"], row["releases"]) == ("gaussian", 4.0, 100)
 
 
+def test_without_a_sampler_the_answer_is_for_what_devices_draw():
+    out = asked(*GRID, "--sigma", "4")
+    assert (out["eps_guaranteed"], out["method"]) == (pytest.approx(14.1308, abs=6e-5), "zCDP->RDP")
+    [row] = out["composed"]
+    assert (row["mechanism"], row["multiplier"], row["releases"]) == ("discrete-gaussian", 4.0, 100)
+
+
 def test_epsilon_answers_noise():
     out = asked(*ASKED, "--epsilon", "8")
     assert out["noise"]["sigma"] == pytest.approx(6.002, abs=1e-3)
     assert 8 * (1 - 1e-4) <= out["eps_guaranteed"] <= 8
+    on_grid = asked(*GRID, "--epsilon", "8")
+    assert on_grid["noise"]["sigma"] == pytest.approx(6.3765, abs=1e-3)
+    assert 8 * (1 - 1e-4) <= on_grid["eps_guaranteed"] <= 8
     local = asked(*ASKED, "--epsilon", "8", "--trust", "local")
     assert local["noise"]["sigma"] == pytest.approx(2 * out["noise"]["sigma"], rel=1e-5)
     assert local["adjacency"] == "replace-one"
@@ -79,12 +90,13 @@ def test_paper_noise_is_infinite_and_has_its_hypothetical():
     assert out["eps_hypothetical"] == pytest.approx(439, rel=6e-3)
 
 
-def test_a_grid_costs_more():
+def test_a_grid_costs_laplace_noise_nothing_but_whole_steps():
     laplace = ["--mechanism", "laplace", "--norm", "l1", "--clip", "1", "--sigma", "4", "--rounds", "1"]
-    plain = asked(*laplace, "--clients", "10")["eps_guaranteed"]
-    grid = asked(*laplace, "--clients", "10", "--sampler", "grid", "--grid-exponent", "-8", "--dimension", "64")
+    plain = asked(*laplace, "--clients", "10", "--sampler", "float")["eps_guaranteed"]
+    grid = asked(*laplace, "--clients", "10", "--sampler", "grid", "--grid-exponent", "-8")["eps_guaranteed"]
     assert plain == pytest.approx(2**0.5 / 4, abs=1e-3)
-    assert grid["eps_guaranteed"] == pytest.approx(2**0.5 / 4 * 1.25, abs=1e-3)
+    assert grid == pytest.approx(256 / 725, rel=1e-9)  # b of 724.08 steps is 725
+    assert asked(*laplace, "--clients", "10")["eps_guaranteed"] == pytest.approx(2**0.5 / 4, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -108,23 +120,31 @@ def test_a_grid_costs_more():
             ["--sigma", "4", "--mechanism", "laplace", "--sampling", "poisson", "--clients-per-round", "94"],
             "no bound for laplace under Poisson sampling",
         ),
+        (
+            ["--sigma", "4", "--sampler", "grid", "--sampling", "poisson", "--clients-per-round", "94"],
+            "no bound for discrete-gaussian under Poisson sampling is known here: use gaussian with sampler float",
+        ),
         (["--sigma", "4", "--clients-per-round", "944"], "a cohort of 944 clients is more than the 943"),
         (["--sigma", "4", "--rounds", "0"], "rounds must be at least 1"),
         (["--sigma", "4", "--rounds", "1" + "0" * 400], "rounds must be at most 1000000000000"),
         (["--sigma", "1e-300"], "noise over sensitivity must lie between"),
         (["--sigma", "1e300"], "noise over sensitivity must lie between"),
         (
-            ["--sigma", "4", "--mechanism", "discrete-laplace"],
-            "set sampler to grid or opendp",
+            ["--sigma", "1e300", "--sampler", "grid"],
+            "and an upload of 32-bit numbers takes 16,777,216: raise privacy.grid",
         ),
-        (["--sigma", "4", "--sampler", "grid"], "need a grid_exponent"),
-        (["--sigma", "4", "--sampler", "grid", "--grid-exponent", "-8"], "say it with --dimension"),
-        (["--mechanism", "paper-laplace", "--scale", "0.5"], "drop clip, or use laplace"),
+        (["--sigma", "4", "--mechanism", "discrete-laplace"], "set sampler to grid"),
+        (["--sigma", "4", "--sampler", "opendp"], "unknown sampler 'opendp' (known: float, grid)"),
+        (["--sigma", "4", "--grid-exponent", "-8"], "a grid_exponent is read by sampler grid alone"),
         (["runs/demo", "--sigma", "4"], "a run has its own settings: drop --mechanism"),
     ],
 )
 def test_refuses_in_one_line(arguments, message):
     assert message in refused(*ASKED, *arguments)
+
+
+def test_refuses_papers_noise_on_clipped_updates():
+    assert "drop clip, or use laplace" in refused(*GRID, "--mechanism", "paper-laplace", "--scale", "0.5")
 
 
 def test_refuses_a_question_that_is_none():
@@ -147,7 +167,7 @@ def test_a_large_delta_is_warned_about_and_answered():
 @pytest.fixture
 def run(tmp_path):
     """A finished run's folder, as far as this command reads it, with a ledger of three clients."""
-    settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=4.0)
+    settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=4.0, sampler="float")
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "experiment.yaml").write_text(yaml.safe_dump({"privacy": settings.model_dump()}))

@@ -206,13 +206,11 @@ def test_the_event_of_settings_normalises_the_adjacency():
     assert Event.of(PrivacySettings(mechanism="gaussian", scale=1.0), 1.0).mechanism == "unclipped"
 
 
-def test_a_grid_counts_its_rounding():
+def test_a_grid_costs_nothing_by_its_rounding_and_takes_the_discrete_law():
     l1 = PrivacySettings(
-        mechanism="laplace", trust="local", clip=1.0, norm="l1", sigma=1.0, sampler="grid", grid_exponent=-3
+        mechanism="laplace", trust="local", clip=1.3, norm="l1", sigma=1.0, sampler="grid", grid_exponent=-3
     )
-    event = Event.of(l1, 8.0, dimension=100)  # sensitivity 2 + 100 / 8 = 14.5 = 116 steps
-    assert (event.mechanism, event.steps, event.multiplier) == ("discrete-laplace", 116, 8.0 / 14.5)
+    event = Event.of(l1, 8.0)  # two updates of whole steps are at most floor(2.6 * 8) = 20 steps of an eighth apart
+    assert (event.mechanism, event.steps, event.multiplier) == ("discrete-laplace", 20, 8.0 / 2.5)
     l2 = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-3)
-    assert Event.of(l2, 9.0, dimension=64).multiplier == 4.5  # 1 + 8 / 8
-    with pytest.raises(InputError, match="costs by the size of a release: say its dimension"):
-        Event.of(l2, 9.0)
+    assert Event.of(l2, 9.0) == Event("discrete-gaussian", multiplier=9.0)

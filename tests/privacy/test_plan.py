@@ -17,14 +17,19 @@ def test_no_noise():
 
 def test_sigma_is_the_deviation_over_the_clip_for_either_law():
     for mechanism in ("gaussian", "laplace"):
-        noise = plan(PrivacySettings(mechanism=mechanism, clip=2.0, sigma=0.7), 1, 1, 1).noise
+        settings = PrivacySettings(mechanism=mechanism, clip=2.0, sigma=0.7, sampler="float")
+        noise = plan(settings, 1, 1, 1).noise
         assert noise.std == pytest.approx(1.4)
+        steps = plan(settings.model_copy(update={"sampler": None}), 1, 1, 1).noise
+        assert 0 <= steps.scale - noise.scale < steps.step == 2.0**-14
     assert noise.scale == pytest.approx(1.4 / math.sqrt(2))
 
 
 def test_local_and_central_calibrated_for_all_rounds():
-    local = plan(PrivacySettings(mechanism="gaussian", trust="local", clip=0.5, epsilon=8.0), 40, 94, 943)
-    central = plan(PrivacySettings(mechanism="gaussian", trust="central", clip=0.5, epsilon=8.0), 40, 94, 943)
+    local, central = (
+        plan(PrivacySettings(mechanism="gaussian", trust=trust, clip=0.5, epsilon=8.0, sampler="float"), 40, 94, 943)
+        for trust in ("local", "central")
+    )
     assert (local.where, local.adjacency, local.sensitivity) == ("each upload", "replace-one", 1.0)
     assert (central.where, central.adjacency, central.sensitivity) == ("the sum", "zero-out", 0.5)
     assert local.noise.scale / 0.5 == pytest.approx(7.59, abs=5e-3)
@@ -35,11 +40,30 @@ def test_local_and_central_calibrated_for_all_rounds():
     assert local.std_on_mean / central.std_on_mean == pytest.approx(2 * math.sqrt(94))
 
 
+def test_noise_on_a_grid_is_calibrated_for_all_rounds_by_what_is_drawn():
+    local, central = (
+        plan(PrivacySettings(mechanism="gaussian", trust=trust, clip=0.5, epsilon=8.0), 40, 94, 943)
+        for trust in ("local", "central")
+    )
+    assert local.noise.scale / 0.5 == pytest.approx(8.066, abs=1e-3)
+    assert central.noise.scale / 0.5 == pytest.approx(4.033, abs=1e-3)
+    for found in (local, central):
+        assert 8.0 * (1 - 1e-4) <= found.promised.epsilon <= 8.0
+        assert (found.promised.method, found.noise.kind, found.noise.step) == (
+            "zCDP->RDP",
+            "discrete-gaussian",
+            2.0**-16,
+        )
+
+
 def test_published_noise_guarantees_nothing_until_it_is_clipped():
     bare = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5), 100, 5, 20)
     assert (bare.noise.scale, bare.guarantees, bare.promised.method) == (0.5, False, "no clip")
     clipped = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=1.0), 100, 5, 20)
-    assert clipped.noise == bare.noise
+    assert (clipped.noise.kind, clipped.noise.scale) == ("discrete-laplace", 0.5)
+    on_floats = PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=1.0, sampler="float")
+    assert plan(on_floats, 100, 5, 20).noise == bare.noise
+    assert plan(on_floats, 100, 5, 20).promised == clipped.promised
     assert clipped.promised == pytest.approx((988.8, "zCDP->RDP"), abs=0.1)
 
 
@@ -69,21 +93,22 @@ def test_refuses_a_guarantee_with_size_weights():
 
 
 def test_a_budget_below_one_release_is_refused_and_one_release_is_enough():
-    settings = {"mechanism": "gaussian", "clip": 1.0, "sigma": 4.0}  # one release: 0.9263
-    with pytest.raises(InputError, match=r"one release costs an epsilon of 0\.9263, so nobody could take part"):
-        plan(PrivacySettings(**settings, budget=0.926), 10, 5, 20)
-    assert plan(PrivacySettings(**settings, budget=0.927), 10, 5, 20).promised.epsilon > 0.927
+    for sampler, costs, below in (("float", "0.9263", 0.926), ("grid", "1.013", 1.012)):
+        settings = {"mechanism": "gaussian", "clip": 1.0, "sigma": 4.0, "sampler": sampler}
+        with pytest.raises(InputError, match=rf"one release costs an epsilon of {costs}, so nobody could take part"):
+            plan(PrivacySettings(**settings, budget=below), 10, 5, 20)
+        assert plan(PrivacySettings(**settings, budget=below + 0.001), 10, 5, 20).promised.epsilon > below + 0.001
 
 
 def test_a_grid_too_fine_for_exact_sums_is_refused():
     grid = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0, "sampler": "grid"}
-    fine = PrivacySettings(**grid, grid_exponent=-40)
-    with pytest.raises(InputError, match=r"a sum of 943 updates has too many steps of 2 \*\* -40 to be exact: raise"):
-        plan(fine, 5, 943, 943, dimension=10)
-    resolved = plan(PrivacySettings(**grid, grid_exponent=-30), 5, 943, 943, dimension=10)
-    assert resolved.noise.step == 2.0**-30
-    with pytest.raises(InputError, match="rounding to the grid costs by the size of a release: say its dimension"):
-        plan(fine, 5, 2, 943)
+    assert plan(PrivacySettings(**grid, grid_exponent=-24), 5, 943, 943).noise.steps == 2**24
+    with pytest.raises(InputError, match=r"is 33,554,432 steps of 2 \*\* -25, and an upload of 32-bit numbers takes"):
+        plan(PrivacySettings(**grid, grid_exponent=-25), 5, 943, 943)
+    many = 10**8
+    with pytest.raises(InputError, match=rf"a sum of {many} updates has too many steps of 2 \*\* -24 to be exact"):
+        plan(PrivacySettings(**grid, grid_exponent=-24), 5, many, many)
+    assert plan(PrivacySettings(**grid, grid_exponent=-15), 5, many, many).noise.step == 2.0**-15
 
 
 def test_a_seal_needs_a_sum_and_a_cohort():

@@ -8,6 +8,7 @@ from privacy import keyed
 from privacy.accounting import composed
 from privacy.errors import InputError
 from privacy.privunit import PrivUnitG
+from tests.noises import KEY
 
 ALPHA = 1e-6
 
@@ -28,7 +29,7 @@ def test_parameters_are_the_best_of_a_literal_grid():
 def test_outputs_have_the_stated_law_and_are_unbiased():
     law, size, clients = PrivUnitG.of(4.0), 8, np.arange(60_000)
     unit = np.eye(size)[2]
-    out = law.release(np.tile(5.0 * unit, (len(clients), 1)), keyed.key(0, "privunit"), clients) * law.mean
+    out = law.release(np.tile(5.0 * unit, (len(clients), 1)), KEY.base(0, "privunit"), clients) * law.mean
     along, across = out[:, 2], np.delete(out, 2, axis=1)
     threshold = stats.norm.ppf(law.below)
     assert (along >= threshold).mean() == pytest.approx(law.likely, abs=5 * 0.5 / len(clients) ** 0.5)
@@ -56,7 +57,7 @@ def test_the_ledger_counts_its_pure_epsilon():
 
 
 def test_any_vector_is_some_direction_and_a_draw_is_the_clients_own():
-    law, base = PrivUnitG.of(4.0), keyed.key(1, "privunit")
+    law, base = PrivUnitG.of(4.0), KEY.base(1, "privunit")
     vectors = np.array([[0.0, 0, 0], [np.nan, 1, 0], [np.inf, 0, 1], [1e300, 1e300, 0], [1e-300, 0, 0]])
     out = law.release(vectors, base, np.arange(5))
     assert np.isfinite(out).all()
@@ -89,5 +90,5 @@ def test_a_draw_is_the_quantile_of_its_branch(monkeypatch, place):
     real = keyed.uniform
     for cap, mass in ((0.9, 0.6 * place), (0.1, 0.6 + 0.4 * place)):
         monkeypatch.setattr(keyed, "uniform", drawn(real, cap, place))
-        out = law.release(unit, keyed.key(0, "privunit"), [3]) * law.mean
+        out = law.release(unit, KEY.base(0, "privunit"), [3]) * law.mean
         assert out[0, 0] == pytest.approx(stats.norm.ppf(mass), rel=1e-9)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from privacy import keyed
 from privacy.accounting import gaussian_epsilon
 from privacy.errors import InputError
 from privacy.guarantee import Event
@@ -21,15 +20,17 @@ from privacy.plan import Plan, plan
 from privacy.prototypes import RECIPIENTS, Prototypes
 from privacy.report import ledger_report, render, report
 from privacy.settings import PrivacySettings
+from tests.noises import KEY
 
 DELTA = 1e-5
 ANY = st.floats(allow_nan=True, allow_infinity=True, width=32)
-GAUSSIAN: dict[str, Any] = {"mechanism": "gaussian", "trust": "local", "clip": 1.0, "sigma": 4.0}
+GAUSSIAN: dict[str, Any] = {"mechanism": "gaussian", "trust": "local", "clip": 1.0, "sigma": 4.0, "sampler": "float"}
+BASE = KEY.base(0, "test")
 
 
 def planned(sent: Prototypes, rounds: int = 10, **settings: Any) -> tuple[PrivacySettings, Plan]:
     asked = PrivacySettings.model_validate(settings)
-    return asked, plan(asked, rounds, 20, 20, dimension=1000, prototypes=sent)
+    return asked, plan(asked, rounds, 20, 20, values=1000, prototypes=sent)
 
 
 def reported(sent: Prototypes, rounds: int = 10, **settings: Any) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def under(values: int, **settings: Any) -> Prototypes:
 @given(arrays(np.float32, (3, 6), elements=ANY), st.sampled_from(["l1", "l2"]), st.floats(1e-3, 1e3))
 def test_nothing_leaves_beyond_the_clip(vectors, norm, clip):
     sent = under(6, clip=1e-6, norm=norm, trust="local", prototype_clip=clip)
-    left = sent.leaving(vectors, 0, [0, 1, 2])
+    left = sent.leaving(vectors, BASE, [0, 1, 2])
     assert np.isfinite(left).all()
     assert (np.linalg.norm(left, 1 if norm == "l1" else 2, axis=1) <= clip).all()
     assert not left[~np.isfinite(vectors).all(axis=1)].any()
@@ -57,7 +58,7 @@ def test_nothing_leaves_beyond_the_clip(vectors, norm, clip):
 def test_a_clip_of_updates_is_the_prototypes_too_unless_they_have_one():
     assert [under(6, clip=0.5, trust="local", prototype_clip=c).clip for c in (None, 2.0)] == [0.5, 2.0]
     far = np.full((1, 4), 3.0)
-    assert under(4, clip=0.5, trust="local").leaving(far, 0, [0]) == pytest.approx(np.full((1, 4), 0.25), rel=1e-5)
+    assert under(4, clip=0.5, trust="local").leaving(far, BASE, [0]) == pytest.approx(np.full((1, 4), 0.25), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -75,24 +76,31 @@ def test_noise_is_that_of_the_update_in_proportion_to_the_clips(settings, std, l
     sent = under(50, **settings)
     assert sent.noise is not None
     assert sent.noise.std == pytest.approx(std)
-    drawn = sent.leaving(np.zeros((200, 50)), keyed.key(0, "test"), np.arange(200))
+    drawn = sent.leaving(np.zeros((200, 50)), BASE, np.arange(200))
     assert stats.kstest(drawn.ravel(), law.cdf).pvalue > 1e-3
     assert abs(np.corrcoef(drawn[::2].ravel(), drawn[1::2].ravel())[0, 1]) < 0.05
 
 
 def test_a_clients_noise_is_its_own_and_new_in_every_round():
-    sent, rounds = under(8, **GAUSSIAN), [keyed.key(3, "test", number) for number in (1, 2)]
+    sent, rounds = under(8, **GAUSSIAN), [KEY.base(3, "test", number) for number in (1, 2)]
     many, few = sent.leaving(np.zeros((5, 8)), rounds[0], np.arange(5)), sent.leaving(np.zeros((1, 8)), rounds[0], [3])
     assert (many[3] == few[0]).all()
     assert len(np.unique(np.concatenate([many, sent.leaving(np.zeros((5, 8)), rounds[1], np.arange(5))]))) == 80
 
 
-def test_on_a_grid_prototypes_are_whole_steps_and_pay_for_their_rounding():
-    sent = under(16, **GAUSSIAN, sampler="grid", grid_exponent=-6, prototype_clip=0.5)
-    left = sent.leaving(np.random.default_rng(0).normal(size=(5, 16)), 1, np.arange(5)) * 64
+def test_on_a_grid_prototypes_are_whole_steps_and_rounding_them_costs_nothing():
+    sent = under(16, **{**GAUSSIAN, "sampler": "grid"}, grid_exponent=-6, prototype_clip=0.5)
+    left = sent.leaving(np.random.default_rng(0).normal(size=(5, 16)), BASE, np.arange(5)) * 64
     assert (left == np.rint(left)).all()
     assert len(np.unique(left)) > 20
-    assert sent.event.multiplier == pytest.approx(2.0 / (1.0 + 4 / 64))  # std 4 / 2, 2 C = 1, sqrt(16) half steps twice
+    assert sent.event == Event("discrete-gaussian", multiplier=2.0, recipient=RECIPIENTS)  # std 4 / 2, 2 C = 1
+
+
+def test_a_grid_is_chosen_for_the_prototypes_own_clip():
+    sent = under(16, **{**GAUSSIAN, "sampler": None}, prototype_clip=0.3)
+    assert sent.noise is not None
+    assert (sent.noise.step, sent.noise.steps) == (2.0**-17, math.ceil(4.0 * 0.3 * 2**17))
+    assert 2.0 <= sent.event.multiplier < 2.0 + 1e-4
 
 
 def test_update_and_prototype_are_two_releases_of_one_kind():
@@ -108,9 +116,10 @@ def test_update_and_prototype_are_two_releases_of_one_kind():
 @pytest.mark.parametrize(
     "law",
     [
-        {"mechanism": "gaussian"},
-        {"mechanism": "laplace", "norm": "l1"},
+        {"mechanism": "gaussian", "sampler": "float"},
+        {"mechanism": "laplace", "norm": "l1", "sampler": "float"},
         {"mechanism": "laplace"},
+        {"mechanism": "gaussian"},
         {"mechanism": "gaussian", "sampler": "grid", "grid_exponent": -10},
     ],
 )

@@ -36,7 +36,9 @@ def test_paper_noise_keeps_the_four_columns_apart():
 
 
 def test_guarantee_is_that_of_the_client_with_most_releases():
-    settings = PrivacySettings(mechanism="gaussian", trust="central", clip=1.0, sigma=4.0)
+    on_grid = PrivacySettings(mechanism="gaussian", trust="central", clip=1.0, sigma=4.0)
+    assert made(on_grid)["eps_guaranteed"] == pytest.approx(8.0787, abs=6e-5)
+    settings = on_grid.model_copy(update={"sampler": "float"})
     assert made(settings)["eps_guaranteed"] == pytest.approx(7.5113, abs=6e-5)
     assert made(settings, releases=(10, 3.0))["eps_guaranteed"] == pytest.approx(3.3414, abs=6e-5)
     assert made(settings, releases=(0, 0.0))["eps_guaranteed"] == 0.0
@@ -65,10 +67,10 @@ def test_everything_a_reader_needs_is_there_and_is_json():
         "unit": "client",
         "adjacency": "replace-one",
         "trust": "local",
-        "sampler": "float, simulation-grade",
+        "sampler": "grid; simulated here, exact with the system's secure bits on real devices",
         "rounds": 40,
         "releases_per_client": {"max": 40, "median": 12.5},
-        "method": "GDP closed form",
+        "method": "zCDP->RDP",
         "amplification": "none",
     }
     assert {name: out[name] for name in expected} == expected
@@ -81,7 +83,7 @@ def test_everything_a_reader_needs_is_there_and_is_json():
     }
     rows = dict(render(out))
     assert rows["Clip"] == "L2 C=1 (clipped 63% of uploads)"
-    assert rows["Noise / sampler"].startswith("gaussian std=7.592 on each upload")
+    assert rows["Noise / sampler"].startswith("discrete-gaussian sigma=8.066 on each upload")
     assert all(name and value for name, value in render(out))
 
 
@@ -107,7 +109,7 @@ def test_labels_and_words():
 
 def test_what_is_released_is_said() -> None:
     settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, project=64, tensors=["a", "b"], at_least=3)
-    resolved = plan(settings, 5, 4, 10, dimension=64)
+    resolved = plan(settings, 5, 4, 10, values=64)
     found = report(settings, resolved, 5, 5.0, 10, closed=2)
     words = "64 values, a public random projection of the update of a, b as one vector, and taking part"
     assert (found["release"], found["values"], found["closed_rounds"]) == (words, 64, 2)
@@ -115,9 +117,11 @@ def test_what_is_released_is_said() -> None:
     assert shown == "sums of at least 3 clients alone; 2 rounds stayed closed (simulated, no cryptography)"
 
 
-def test_a_grid_knows_the_size_of_a_release_from_the_plan() -> None:
-    grid = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-4)
-    resolved = plan(grid, 5, 4, 10, dimension=256)
-    found = report(grid, resolved, 5, 5.0, 10, p90_norm=0.5)
-    assert found["clip"]["sensitivity"] == 2.0  # 1 and 2 ** -4 * sqrt(256)
-    assert found["eps_hypothetical"] > 0
+@pytest.mark.parametrize(("mechanism", "norm"), [("gaussian", "l2"), ("laplace", "l1")])
+def test_hypothetical_keeps_the_noise_and_the_grid_it_lies_on(mechanism, norm) -> None:
+    chosen = PrivacySettings(mechanism=mechanism, norm=norm, clip=1.0, sigma=1.0)
+    resolved = plan(chosen, 5, 4, 10, values=256)
+    found = report(chosen, resolved, 5, 5.0, 10, p90_norm=0.5)
+    assert (found["clip"]["sensitivity"], found["values"]) == (1.0, 256)
+    same = chosen.model_copy(update={"clip": 0.5, "grid_exponent": -15, "sigma": 2.0})
+    assert found["eps_hypothetical"] == report(same, plan(same, 5, 4, 10), 5, 5.0, 10)["eps_guaranteed"]

@@ -15,7 +15,7 @@ from privacy.settings import PrivacySettings
         ({"clip": 0.0}, "greater than 0"),
         ({"clip": math.nan}, "finite number"),
         ({"clip": math.inf}, "finite number"),
-        ({"mechanism": "gausian"}, "unknown mechanism 'gausian'; did you mean 'gaussian'?"),
+        ({"mechanism": "gausian"}, "unknown mechanism 'gausian'; did you mean 'gaussian' or 'discrete-gaussian'?"),
         ({"mechanism": "gaussian"}, "exactly one of sigma, epsilon, scale; got none of them"),
         ({"mechanism": "laplace", "clip": 1.0, "sigma": 1.0, "epsilon": 2.0}, "got sigma and epsilon"),
         ({"mechanism": "laplace", "sigma": 1.0}, "sigma needs a clip: set clip"),
@@ -28,7 +28,17 @@ from privacy.settings import PrivacySettings
             {"sigma": 1.0, "clip": 1.0},
             "and mechanism is none: drop it",
         ),
-        ({"scale": 1.0}, "scale belongs to paper-laplace, laplace, discrete-laplace, gaussian, and mechanism is none"),
+        (
+            {"scale": 1.0},
+            "scale belongs to paper-laplace, laplace, discrete-laplace, gaussian, discrete-gaussian, and mechanism is",
+        ),
+        (
+            {"mechanism": "discrete-gaussian", "scale": 1.0},
+            "draws no discrete-gaussian noise: set sampler to grid, and a",
+        ),
+        ({"mechanism": "gaussian", "scale": 1.0, "sampler": "grid"}, "sampler grid needs a clip"),
+        ({"mechanism": "gaussian", "scale": 1.0, "grid_exponent": -3}, "a grid_exponent is read by sampler grid alone"),
+        ({"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0, "sampler": "opendp"}, "unknown sampler 'opendp'"),
         ({"delta": 0.0}, "greater than 0"),
         ({"delta": 1.0}, "less than 1"),
         ({"delta": math.nan}, "less than 1"),
@@ -75,8 +85,10 @@ def test_the_room_imports_without_heavy_libraries():
         "from privacy.errors import InputError\n"
         "settings = privacy.settings.PrivacySettings(mechanism='gaussian', clip=1.0, sigma=1.0)\n"
         "privacy.plan.plan(privacy.settings.PrivacySettings(clip=1.0), 1, 1, 1)\n"
+        "print(round(privacy.plan.plan(settings, 1, 1, 1).promised.epsilon, 2))\n"
+        "settings = settings.model_copy(update={'sampler': 'float'})\n"
         "try: privacy.plan.plan(settings, 1, 1, 1)\n"
         "except InputError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "privacy accounting needs scipy: pip install 'edgefr[cloud]'\n"
+    assert done.stdout == "4.73\nprivacy accounting needs scipy: pip install 'edgefr[cloud]'\n"
