@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
@@ -98,6 +99,9 @@ def _check_listing(where: str, manifest: Manifest) -> None:
         if entry.path.casefold() in listed:
             raise InputError(f"{where}: {MANIFEST} lists {entry.path} twice; export again")
         listed.add(entry.path.casefold())
+    for path in listed:
+        if any(folder.as_posix() in listed for folder in PurePosixPath(path).parents):
+            raise InputError(f"{where}: {MANIFEST} lists {path} as a file in another file; export again")
     total = sum(entry.size for entry in manifest.files)
     if total > TOTAL_LIMIT:
         raise InputError(f"{where}: {MANIFEST} lists {total:,} bytes, more than {TOTAL_LIMIT:,} allowed")

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge.admission import reason
 from edge.bundle import Bundle
+from edge.tensors import TensorFile, mapped
 from privacy.errors import InputError, unknown
 
 Floats = npt.NDArray[np.float32]
@@ -60,21 +62,15 @@ class Clients:
 
     def _read(self, users: str, private: str) -> None:
         """Open what the bundle carries of its users, and check that it is of all of them."""
-        from safetensors import SafetensorError, safe_open
-
-        bundle = self._bundle
-        self._clients = read_numbers(bundle, users, "numbers", len(self.ids))
+        self._clients = read_numbers(self._bundle, users, "numbers", len(self.ids))
         self._path = private
-        try:
-            self._file = safe_open(str(bundle.file(self._path)), framework="np")
-        except SafetensorError as error:
-            raise InputError(f"bundle {bundle.root}: {self._path} is not a safetensors file; export again") from error
-        self._names = set(self._file.keys())
+        self._arrays = _tensors(self._bundle, private).arrays
         self._ragged = {name: self._offsets(name) for name in ("history", "seen")}
         for name, first in self._init.items():
-            got = self._file.get_slice(f"private.{name}").get_shape() if f"private.{name}" in self._names else None
-            if got != [len(self.ids), *first.shape]:
-                raise self._fault(f"private.{name} is {got} instead of {[len(self.ids), *first.shape]}")
+            got, want = self._arrays.get(f"private.{name}"), (len(self.ids), *first.shape)
+            if got is None or got.shape != want or got.dtype != np.float32:
+                shown = "missing" if got is None else f"{got.dtype} {list(got.shape)}"
+                raise self._fault(f"private.{name} is {shown} instead of float32 {list(want)}")
 
     def number(self, user: str) -> int:
         """Return the number of a user in this bundle; `InputError` with near names for one it does not have."""
@@ -97,7 +93,7 @@ class Clients:
         """Return the private tensors of one user by name."""
         if user is None:
             return dict(self._init)
-        return {name: self._file.get_slice(f"private.{name}")[user] for name in self._init}
+        return {name: self._arrays[f"private.{name}"][user].copy() for name in self._init}
 
     def state(self, user: int | None) -> ClientState:
         """Return what scoring reads of one user."""
@@ -110,7 +106,7 @@ class Clients:
         if user is None or self._ragged[name][user] == self._ragged[name][user + 1]:
             return np.empty(0, np.int64)
         start, stop = self._ragged[name][user : user + 2]
-        values = self._file.get_slice(f"{name}.values")[int(start) : int(stop)].astype(np.int64)
+        values = self._arrays[f"{name}.values"][int(start) : int(stop)].astype(np.int64)
         if not (values.min() >= 0 and values.max() < self._bundle.manifest.item_count):
             raise self._fault(f"{name} of user '{self.ids[user]}' has items outside the catalogue")
         return values
@@ -120,20 +116,22 @@ class Clients:
         start, stop = (0, 0) if user is None else self._ragged["history"][user : user + 2]
         if stop == start:
             return np.empty(0, np.int64)
-        whole = self._file.get_slice(TIMES) if TIMES in self._names else None
-        if whole is None or whole.get_shape() != self._file.get_slice("history.values").get_shape():
+        whole = self._arrays.get(TIMES)
+        if whole is None or whole.shape != self._arrays["history.values"].shape:
             raise self._fault(f"{TIMES} is missing or has not one moment for each of history.values")
-        moments = whole[int(start) : int(stop)]
+        moments = whole[int(start) : int(stop)].copy()
         if moments.dtype != np.int64 or (np.diff(moments) < 0).any():
             raise self._fault(f"{TIMES} of user '{self.ids[user or 0]}' are no moments in order")
         return moments
 
     def _offsets(self, name: str) -> Ints:
-        if not {f"{name}.values", f"{name}.offsets"} <= self._names:
+        values, offsets = self._arrays.get(f"{name}.values"), self._arrays.get(f"{name}.offsets")
+        if values is None or offsets is None:
             raise self._fault(f"{name}.values or {name}.offsets is missing")
-        offsets = self._file.get_tensor(f"{name}.offsets").astype(np.int64)
-        total = self._file.get_slice(f"{name}.values").get_shape()
-        fits = offsets.shape == (len(self.ids) + 1,) and offsets[0] == 0 and [int(offsets[-1])] == total
+        if values.dtype.kind != "i" or offsets.dtype.kind != "i":
+            raise self._fault(f"{name}.values or {name}.offsets are no whole numbers")
+        offsets = offsets.astype(np.int64)
+        fits = offsets.shape == (len(self.ids) + 1,) and offsets[0] == 0 and (int(offsets[-1]),) == values.shape
         if not fits or (np.diff(offsets) < 0).any():
             raise self._fault(f"{name}.offsets do not cut {name}.values into {len(self.ids)} users")
         return offsets
@@ -144,17 +142,21 @@ class Clients:
 
 def read_tensors(bundle: Bundle, path: str) -> dict[str, Floats]:
     """Read all tensors of a safetensors file, which must be float32."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        tensors = load_file(bundle.file(path))
-    except (SafetensorError, KeyError) as error:
-        raise InputError(f"bundle {bundle.root}: {path} is not a safetensors file; export again") from error
+    tensors = _tensors(bundle, path).copied()
     for name, tensor in tensors.items():
         if tensor.dtype != np.float32:
             raise InputError(f"bundle {bundle.root}: {path}: {name} is {tensor.dtype} instead of float32; export again")
     return tensors
+
+
+def _tensors(bundle: Bundle, path: str) -> TensorFile:
+    """Map a safetensors file of the bundle."""
+    file = bundle.file(path)
+    try:
+        return mapped(file)
+    except (ValueError, RecursionError, OSError) as error:
+        why = f"is not a safetensors file ({reason(error)})"
+        raise InputError(f"bundle {bundle.root}: {path} {why}; export again") from error
 
 
 def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
@@ -172,7 +174,14 @@ def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) 
 
 def read_numbers(bundle: Bundle, path: str, key: str, count: int) -> list[int]:
     """Read a list of `count` whole numbers of at least 0 under `key` in a JSON file; 0, 1, ... where there is none."""
-    value = json.loads(Path(bundle.file(path)).read_bytes()).get(key, list(range(count)))
-    if not isinstance(value, list) or len(value) != count or not all(type(n) is int and n >= 0 for n in value):
+    try:
+        value = json.loads(Path(bundle.file(path)).read_bytes()).get(key, list(range(count)))
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"bundle {bundle.root}: {path} is not a JSON object; export again") from error
+    if (
+        not isinstance(value, list)
+        or len(value) != count
+        or not all(type(n) is int and 0 <= n < 1 << 62 for n in value)
+    ):
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of {count} numbers; export again")
     return value

@@ -12,11 +12,10 @@ Owns: the file. Does not own: what a device does with it (`edge.device`), signin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +23,10 @@ from pydantic import Field, model_validator
 
 from edge.admission import reason
 from edge.learning import Learning
-from edge.records import Record
+from edge.records import Record, Round
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted, check, place
+from edge.tensors import parse
 from privacy.errors import InputError
 from privacy.files import packed, write_atomic
 
@@ -36,7 +36,6 @@ SCHEMA: Literal["edgefr.delta/1"] = "edgefr.delta/1"
 LIMIT = 1 << 30  # bytes of a file
 HEADER_LIMIT = 1 << 20  # bytes of its header
 NAME_LIMIT = 128  # characters of a tensor's name
-Round = Annotated[int, Field(ge=0)]
 
 
 class Facts(Record):
@@ -108,8 +107,6 @@ def read_delta(
     Raises `InputError` for a file that is too large, wrongly signed, not a delta, or has other tensors, types or
     shapes, items that do not ascend, or values that are not finite.
     """
-    from safetensors import SafetensorError
-
     path = Path(path)
     where = f"update {path}"
     try:
@@ -125,7 +122,7 @@ def read_delta(
         raise InputError(f"cannot read {where}: {error.strerror or error}; check the path") from error
     except InputError:
         raise
-    except (SafetensorError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not a {SCHEMA} file ({reason(error)}); fetch it again") from error
     return Delta(facts.base_digest, facts.from_round, facts.to_round, dense, rows, facts.kind, signed_by)
 
@@ -160,24 +157,11 @@ def _read(path: Path, limit: int) -> bytes | None:
 
 
 def _open(content: bytes) -> tuple[Facts, dict[str, npt.NDArray[Any]]]:
-    """Read metadata and tensors of a safetensors file; ValueError or SafetensorError for anything else."""
-    from safetensors.numpy import load
-
-    size = int.from_bytes(content[:8], "little")
-    if len(content) < 8 or size > min(HEADER_LIMIT, len(content) - 8):
-        raise ValueError(f"its header says it has {size:,} bytes, in a file of {len(content):,}")
-    header = json.loads(content[8 : 8 + size])
-    entries = list(header.values()) if isinstance(header, dict) else [None]
-    metadata = header.pop("__metadata__", None) if isinstance(header, dict) else None
-    if not all(isinstance(entry, dict) for entry in entries) or not isinstance(metadata, dict):
-        raise ValueError("its header has no metadata")
-    if list(metadata) != ["delta"] or not isinstance(metadata["delta"], str):
+    """Read metadata and tensors of a safetensors file; ValueError for anything else."""
+    found = parse(content, HEADER_LIMIT, ("F32", "I64"))
+    if list(found.metadata) != ["delta"]:
         raise ValueError("its metadata is not a delta's")
-    facts = Facts.model_validate_json(metadata["delta"])
-    for name, entry in header.items():
-        if entry.get("dtype") not in ("F32", "I64"):
-            raise ValueError(f"{name[:NAME_LIMIT]!r} is {str(entry.get('dtype'))[:16]!r} instead of F32 or I64")
-    return facts, load(content)
+    return Facts.model_validate_json(found.metadata["delta"]), found.copied()
 
 
 def _parts(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Floats], dict[str, tuple[Ints, Floats]]]:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from edge import streams
 from edge import update as outgoing
+from edge.agreement import check_work
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue, top
 from edge.clients import read_tensors
@@ -41,7 +42,7 @@ from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.sampling import Sampler
 from edge.signature import Trusted
 from edge.spending import Spending
-from edge.state import PREVIOUS, State, Store
+from edge.state import LEDGER, PREVIOUS, Damaged, State, Store
 from edge.training import Material, Trained, Work, train
 from edge.update import Change, ClientUpdate
 from privacy.errors import InputError
@@ -329,15 +330,34 @@ class Device:
     def undo(self) -> None:
         """Go back to the model before the last update. Raises `InputError` when there is none.
 
-        What has happened since stays: interactions, what is remembered, and above all the ledger's releases.
+        What has happened since stays: interactions, what is remembered, and above all the ledger's releases. Of a state
+        that is damaged the ledger alone is kept, which lies beside it; where that is damaged too, nothing goes back.
         """
         with self.store.locked():
-            now, before = self.state, self.store.read(PREVIOUS)
-            for part in ("items", "session", "memory", "ledger"):
+            before = self.store.read(PREVIOUS)
+            try:
+                now, kept = self.state, ("items", "session", "memory", "ledger")
+            except Damaged:
+                now, kept = self._ledger(), ("ledger",)
+            for part in kept:
                 before.drop(part)
                 before.put(part, now.part(part))
-            before.facts["block"] = now.facts["block"]
+            before.facts["block"] = now.facts.get("block", before.facts["block"])
             self.store.write(before)
+
+    def _ledger(self) -> State:
+        """Return the ledger beside a damaged state; `InputError` when nobody knows what was released."""
+        own = self.bundle.manifest.bundle_id
+        try:
+            found = self.store.read(LEDGER)
+            if found.facts.get("bundle") == own:
+                return found
+        except InputError:
+            pass
+        raise InputError(
+            f"{self.store.folder}: the state is damaged, and so is its ledger: what was released can no longer be counted, "
+            "so nothing more may be; give a new --state"
+        )
 
     def next_block(self) -> None:
         """End the block and remember its best items and the model's predictions (F3CRec Eq. 1).
@@ -417,7 +437,10 @@ class Device:
     def _start(self, user: str | None) -> None:
         """Read the state, or make the first one."""
         if self.store.exists:
-            facts = self.state.facts
+            try:
+                facts = self.state.facts
+            except Damaged:  # whoever asks for it is told; `undo` does without
+                return
             if user is not None and user != facts["user"]:
                 raise InputError(f"{self.store.folder} is the state of user {facts['user']!r}, not {user!r}")
             return
@@ -441,6 +464,7 @@ class Device:
 
     def _material(self, learning: Learning, state: State, number: int, replays: bool = True) -> Work:
         """Return what is learned from in a round."""
+        check_work(learning, max(len(state.tensors["items.own"]), self.bundle.config.window or 0))
         pool, items = self.catalogue.offered_items, self.catalogue.items
         if learning.sessions is not None and self.bundle.config.window is not None:
             drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from edge.agreement import check_tensors
 from edge.bundle import Bundle
 from edge.clients import Clients
 from edge.learning import Learning
@@ -31,6 +32,9 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
     clients, learning = Clients(bundle), bundle.config.learning
     number = clients.number(named(user)) if user is not None and clients.ids else None
     private, first, none = clients.private(number), clients.private(None), np.empty(0, np.int64)
+    shared = clients.shared()
+    if learning is not None:
+        check_tensors(bundle, learning, shared, first)
     facts = {
         "bundle": bundle.manifest.bundle_id,
         "user": None if user is None else named(user),
@@ -43,7 +47,7 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
     state = State(facts, {"items.own": none, "items.past": clients.items("history", number)})
     state.put("items", {"seen": clients.items("seen", number)})
     state.put("ledger", Spending().arrays())
-    state.put("shared", clients.shared())
+    state.put("shared", shared)
     state.put("table", tables)
     if bundle.config.window is not None:
         state.put("session", {"items": clients.items("history", number), "times": clients.times(number)})

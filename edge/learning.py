@@ -7,14 +7,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from edge.agreement import check_learning
 from edge.optimiser import BETA_2
-from edge.records import Inside, Record
+from edge.records import Inside, Plain, Record, Round
 from edge.replay import PICKS
 from privacy.errors import InputError
 from privacy.grid import LONGEST_SCALE
 from privacy.mechanism import Noise, law_of
 
-Count = Annotated[int, Field(ge=0)]
+Name = Annotated[Plain, Field(min_length=1, max_length=128)]
+Extent = Annotated[int, Field(ge=1, lt=1 << 31)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 LONGEST = 2**30  # steps of a clip: what is added to it still fits in 32 bits
 
 
@@ -24,8 +27,8 @@ class TensorRecord(Record):
     Of `rows` tensors, [items, width], a device changes the rows it reads.
     """
 
-    name: str = Field(min_length=1, description="the program's name of it")
-    shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="one client's; rows: [items, width]")
+    name: Name = Field(description="the program's name of it")
+    shape: list[Extent] = Field(min_length=1, max_length=8, description="one client's; rows: [items, width]")
     place: Literal["shared", "private"] = Field(description="shared tensors travel, private ones never leave")
     kind: Literal["dense", "rows"] = Field(description="rows: one per item of the catalogue")
 
@@ -33,16 +36,16 @@ class TensorRecord(Record):
 class PhaseRecord(Record):
     """A phase is one stage of local work, with the graph of one step of it."""
 
-    name: str = Field(description="name of the phase")
+    name: Name = Field(description="name of the phase")
     graph: Inside = Field(description="ONNX graph of one optimiser step")
     data: Inside | None = Field(None, description="file of the graph's large tensors; null: all in the graph")
-    purpose: str = Field(description="keys the draws of its examples")
+    purpose: Name = Field(description="keys the draws of its examples")
     when: Literal["round", "final"] = Field(description="round: in every federated round; final: stays on the device")
-    epochs: Count = Field(description="passes over the client's examples")
+    epochs: int = Field(ge=0, le=10_000, description="passes over the client's examples")
     optimiser: Literal["sgd", "adam"] = Field(description="its state is fresh in every round")
-    dense: list[str] = Field(description="dense tensors it trains, in the order of the graph's flat vector")
-    tables: list[str] = Field(description="tables whose rows it trains")
-    lr: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(description="learning rate by tensor")
+    dense: list[Name] = Field(description="dense tensors it trains, in the order of the graph's flat vector")
+    tables: list[Name] = Field(description="tables whose rows it trains")
+    lr: dict[Name, Amount] = Field(description="learning rate by tensor")
     beta_2: float = Field(BETA_2, gt=0, lt=1, description="Adam's decay of the second moment")
 
 
@@ -59,9 +62,9 @@ class ReplayRecord(Record):
     picks: Annotated[str, AfterValidator(picked_here)] = Field(
         description="all of the list; adaptive: as many as the taste is steady"
     )
-    list_size: Annotated[int, Field(ge=1)] = Field(description="items remembered of a block")
-    shift_scale: Annotated[float, Field(ge=0)] = Field(description="how fast the memory shrinks with the shift")
-    weight: Annotated[float, Field(ge=0)] = Field(description="weight of replayed examples")
+    list_size: int = Field(ge=1, le=1 << 20, description="items remembered of a block")
+    shift_scale: Amount = Field(description="how fast the memory shrinks with the shift")
+    weight: Amount = Field(description="weight of replayed examples")
     reduction: Literal["mean", "sum"] = Field(description="replayed examples: mean or sum")
 
 
@@ -95,7 +98,7 @@ class ReleaseRecord(Record):
         "nowhere", description="who adds the noise: each device to its own update, or the server to their sum"
     )
     weights: Literal["uniform", "size"] = Field(description="size: the number of interactions leaves the device too")
-    project: Annotated[int, Field(ge=1)] | None = Field(
+    project: Extent | None = Field(
         None, description="values that the update is projected to before the clip, new in each round; absent: none"
     )
 
@@ -134,36 +137,39 @@ class ReleaseRecord(Record):
 class SessionRecord(Record):
     """This says how a device learns from its session, and what it and the server exchange beside updates (FCUCR §4)."""
 
-    gap_s: Count = Field(description="seconds of a pause after which a new session begins")
+    gap_s: int = Field(ge=0, lt=1 << 40, description="seconds of a pause after which a new session begins")
     teach: Inside | None = Field(description="graph of the teacher's features, from the tensors before training")
     publish: Inside | None = Field(description="graph of a window's prototype; null: none is sent")
     order: Literal["received", "trained"] | None = Field(
         description="received: sent before training, by the encoder as received, and trained with the reply to it; "
         "trained: sent with the update, by the trained encoder; null: nothing is sent"
     )
-    reply: str | None = Field(description="private tensor that holds the server's last reply; null: there is none")
-    receiver_noise: Annotated[float, Field(ge=0)] = Field(
-        description="standard deviation of noise that the device adds to replies"
-    )
-    keeps: dict[str, str] = Field(description="private tensors set after training to what the named tensors then are")
-    marks: list[str] = Field(description="private tensors set to 1 after training")
+    reply: Name | None = Field(description="private tensor that holds the server's last reply; null: there is none")
+    receiver_noise: Amount = Field(description="standard deviation of noise that the device adds to replies")
+    keeps: dict[Name, Name] = Field(description="private tensors set after training to what the named tensors then are")
+    marks: list[Name] = Field(description="private tensors set to 1 after training")
 
 
 class Learning(Record):
     """`learning` in `config.json`: everything a device needs to do the local work of a round."""
 
-    tensors: list[TensorRecord] = Field(description="every tensor of the local program")
-    phases: list[PhaseRecord] = Field(min_length=1, description="local work in order")
+    tensors: list[TensorRecord] = Field(max_length=4096, description="every tensor of the local program")
+    phases: list[PhaseRecord] = Field(min_length=1, max_length=64, description="local work in order")
     score: Inside = Field(description="score graph of the tensors that rounds train (no personal layers)")
     vectors: Inside | None = Field(None, description="graph of item vectors, where the device reads texts itself")
     vectors_data: Inside | None = Field(None, description="file of that graph's large tensors")
-    negatives: Count = Field(description="sampled negatives per positive")
-    batch_size: Annotated[int, Field(ge=1)] = Field(description="examples per optimiser step")
-    seed: Count = Field(description="keys the draws of examples")
-    round: Count = Field(description="federated rounds behind the bundle's tensors")
+    negatives: int = Field(ge=0, lt=1 << 31, description="sampled negatives per positive")
+    batch_size: Extent = Field(description="examples per optimiser step")
+    seed: int = Field(ge=0, lt=1 << 63, description="keys the draws of examples")
+    round: Round = Field(description="federated rounds behind the bundle's tensors")
     release: ReleaseRecord
     replay: ReplayRecord | None = Field(description="null: nothing is replayed")
     sessions: SessionRecord | None = Field(None, description="null: it learns from a set of items")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        check_learning(self)
+        return self
 
     def tensor(self, name: str) -> TensorRecord:
         """Return the record of a tensor; KeyError when there is none."""

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, model_validator
 from edge.learning import Learning
 from edge.records import MANIFEST as MANIFEST  # the names that no listed file may have
 from edge.records import SIGNATURE as SIGNATURE
-from edge.records import Inside, Moment, Plain, Record
+from edge.records import Inside, Moment, Plain, Record, Whole
 
 SCHEMA: Literal["edgefr.bundle/3"] = "edgefr.bundle/3"
 
@@ -24,7 +24,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 class File(Record):
     path: Inside = Field(description="name relative to the bundle, with forward slashes")
-    size: int = Field(ge=0, description="bytes")
+    size: Whole = Field(description="bytes")
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="digest of the file's bytes")
     role: Role = Field(description="what the file is for")
 
@@ -36,11 +36,13 @@ class Onnx(Record):
 
 
 class Sizes(Record):
-    shared_parameters: int = Field(ge=0, description="values of the shared dense tensors (adapter)")
-    private_parameters: int = Field(ge=0, description="values of one client's private tensors")
-    encoder_parameters: int = Field(ge=0, description="values of the text encoder, 0 without one")
-    users: int = Field(ge=0, description="simulated users whose private state is in the bundle; 0 unless asked for")
-    memory_mb: float = Field(ge=0, description="estimated memory of a process that holds all of it, MB")
+    shared_parameters: Whole = Field(description="values of the shared dense tensors (adapter)")
+    private_parameters: Whole = Field(description="values of one client's private tensors")
+    encoder_parameters: Whole = Field(description="values of the text encoder, 0 without one")
+    users: Whole = Field(description="simulated users whose private state is in the bundle; 0 unless asked for")
+    memory_mb: float = Field(
+        ge=0, allow_inf_nan=False, description="estimated memory of a process that holds all of it, MB"
+    )
 
 
 class Promise(Record):
@@ -69,7 +71,7 @@ class Manifest(Record):
 
     schema_: Literal["edgefr.bundle/3"] = Field(alias="schema", description="format of this file")
     bundle_id: str = Field(pattern="^[0-9a-f]{64}$", description="sha256 of this manifest with an empty bundle_id")
-    serial: int = Field(ge=0, description="grows with every release: created, in seconds since 1970")
+    serial: Whole = Field(description="grows with every release: created, in seconds since 1970")
     created: Plain = Field(description="when the run was made, ISO 8601")
     expires: Moment | None = Field(default=None, description="refused from then on, ISO 8601 with offset; null: never")
     method: Plain = Field(description="name of the local program")
@@ -78,10 +80,10 @@ class Manifest(Record):
     onnx: Onnx
     model: Sizes
     privacy: Promise | None = Field(description="what is promised of each client's data; null: nothing")
-    item_count: int = Field(ge=1, description="items of the catalogue")
+    item_count: int = Field(ge=1, lt=1 << 31, description="items of the catalogue")
     ids_file: Inside = Field(description="file with the items' ids and titles")
     provenance: dict[str, JsonValue] = Field(description="where it comes from: run, data, protocol, privacy, ...")
-    files: list[File] = Field(description="every file of the bundle but this one and its signature")
+    files: list[File] = Field(max_length=10_000, description="every file of the bundle but this one and its signature")
 
     def expired(self, now: datetime) -> bool:
         """Say whether `expires` has come; a `now` without an offset is in UTC."""
@@ -90,9 +92,9 @@ class Manifest(Record):
 
 
 class Table(Record):
-    name: str = Field(description="name of the program's table")
+    name: Annotated[Plain, Field(min_length=1, max_length=128)] = Field(description="name of the program's table")
     dtype: TableType = Field(description="i8: times one scale per row; f16, f32: plain; i32: token numbers")
-    width: int = Field(ge=1, description="values per item")
+    width: int = Field(ge=1, lt=1 << 31, description="values per item")
     path: Inside
     scale: Inside | None = Field(description="one float32 per row, for i8")
 
@@ -102,19 +104,19 @@ class Encoder(Record):
     data: Inside | None = Field(description="the graph's large tensors, in the same folder; null: all in the graph")
     tokenizer: Inside
     dtype: Literal["f32", "f16", "i8", "i4"] = Field(description="type of the encoder's weights")
-    layers: int = Field(ge=1, description="Transformer layers")
-    hidden: int = Field(ge=1, description="width of the Transformer")
-    vocabulary: int = Field(ge=1, description="pieces that it knows")
-    width: int = Field(ge=1, description="values of a text vector")
+    layers: int = Field(ge=1, lt=1 << 31, description="Transformer layers")
+    hidden: int = Field(ge=1, lt=1 << 20, description="width of the Transformer")
+    vocabulary: int = Field(ge=1, lt=1 << 31, description="pieces that it knows")
+    width: int = Field(ge=1, lt=1 << 20, description="values of a text vector")
     pooling: str = Field(min_length=1, max_length=100, description="how token vectors become one; part of the graph")
-    max_tokens: int = Field(ge=3, description="longer texts are cut to so many tokens")
+    max_tokens: int = Field(ge=3, lt=1 << 20, description="longer texts are cut to so many tokens")
 
 
 class Config(Record):
     """`config.json` says which file plays which part in scoring and encoding."""
 
     score: Inside = Field(description="ONNX graph of one client's scores")
-    tables: list[Table] = Field(description="per-item tables the score graph reads")
+    tables: list[Table] = Field(max_length=1000, description="per-item tables the score graph reads")
     history: bool = Field(description="whether scoring reads the client's own past positives")
     window: int | None = Field(
         None, ge=1, le=1024, description="newest items of the client's session that scoring reads in order; null: a set"

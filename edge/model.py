@@ -18,6 +18,7 @@ from edge.sessions import Windows
 from edge.state import State
 from edge.tables import open_table
 from edge.vectors import Kept, read_vectors
+from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 
@@ -72,12 +73,14 @@ class Model:
         return {**self._static, **own}
 
     def tables(self, learning: Learning) -> dict[str, Floats]:
-        """The trained tables as the bundle brought them."""
-        return {
-            tensor.name: np.array(self._static[tensor.name](slice(None)), np.float32)
-            for tensor in learning.tensors
-            if tensor.kind == "rows" and tensor.place == "shared"
-        }
+        """The trained tables as the bundle brought them; `InputError` for one that it does not bring."""
+        trained = [tensor.name for tensor in learning.tensors if tensor.kind == "rows" and tensor.place == "shared"]
+        for name in trained:
+            if name not in self._static:
+                raise InputError(
+                    f"bundle {self.bundle.root}: learning has rows of {name}, its files none; export again"
+                )
+        return {name: np.array(self._static[name](slice(None)), np.float32) for name in trained}
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
         """Return item vectors by the tensors as the server last sent them; they are read anew after an update."""

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig.json"
 
+PART = re.compile(r"[A-Za-z0-9._+-]{0,99}[A-Za-z0-9_+-]")
+"""A name that every file system keeps as it is and tells from all others, but for capitals: plain ASCII."""
+
+DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|clock\$|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""What Windows takes for a device in any folder, whatever follows the dot."""
+
+DEEPEST = 16  # folders within folders
+LONGEST = 240  # characters of a path
+
 
 def inside(path: str) -> str:
-    """`path` if it names a file inside the bundle plainly; `ValueError` for '..', absolute or odd names."""
+    """`path` if it names a file inside the bundle plainly; `ValueError` for '..', absolute or odd names.
+
+    >>> inside("onnx/score.onnx")
+    'onnx/score.onnx'
+    """
     parts = path.split("/")
-    odd = any(part == "" or part.endswith((".", " ")) for part in parts) or any(c in path for c in '\\:*?"<>|')
-    if odd or not path.isprintable() or path.casefold() in (MANIFEST, SIGNATURE):
-        raise ValueError(f"file name {path!r} is not a plain relative path inside the bundle")
+    odd = not all(PART.fullmatch(part) and not DEVICES.fullmatch(part) for part in parts)
+    if odd or len(parts) > DEEPEST or len(path) > LONGEST or path.casefold() in (MANIFEST, SIGNATURE):
+        raise ValueError(f"file name {path[:LONGEST]!r} is not a plain relative path inside the bundle")
     return path
 
 
@@ -36,6 +50,13 @@ def moment(text: str) -> str:
 Inside = Annotated[str, AfterValidator(inside)]
 Plain = Annotated[str, AfterValidator(plain)]
 Moment = Annotated[str, AfterValidator(plain), AfterValidator(moment)]
+
+MOST_ROUNDS = 10**9 - 1  # what a server's address has room for
+Round = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
+"""A number of federated rounds."""
+
+Whole = Annotated[int, Field(ge=0, le=2**53 - 1)]
+"""A count of anything, as large as every JSON reader keeps it."""
 
 
 class Record(BaseModel):

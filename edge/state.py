@@ -2,6 +2,7 @@
 
     state.safetensors      everything: tensors by name, and the facts as JSON in its header
     previous.safetensors   the same before the last update of the server was applied
+    ledger.safetensors     its ledger once more, written ahead: what was released is known where the state is damaged
     lock                   held by the one process that may change the state
 
 Owns: reading, writing, checking and locking these files. Does not own: what is in them (`edge.device`).
@@ -21,13 +22,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from edge.admission import reason
+from edge.tensors import parse
 from privacy.errors import InputError
 from privacy.files import packed, write_atomic
 
 SCHEMA: Literal["edgefr.state/2"] = "edgefr.state/2"
-STATE, PREVIOUS, LOCK = "state.safetensors", "previous.safetensors", "lock"
-HEADER_LIMIT = 16 << 20  # bytes
+STATE, PREVIOUS, LEDGER, LOCK = "state.safetensors", "previous.safetensors", "ledger.safetensors", "lock"
 Array = npt.NDArray[Any]
+
+
+class Damaged(InputError):
+    """A file of the state is there, but is not what was written."""
 
 
 @dataclass
@@ -81,35 +87,42 @@ class Store:
 
     def read(self, name: str = STATE) -> State:
         """Return the state; `InputError` when it is not one, or has been damaged."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
         path = self.folder / name
         try:
             content = path.read_bytes()
-            size = int.from_bytes(content[:8], "little")
-            if size > HEADER_LIMIT:
-                raise ValueError("its header is too large")
-            header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["state"])
-            found = State(header["facts"], load(content))
+            file = parse(content)
+            header = json.loads(file.metadata["state"])
+            found = State(header["facts"], file.copied())
             if header["schema"] != SCHEMA:
                 raise ValueError(f"it is {header['schema']} instead of {SCHEMA}")
             if found.digest() != header["sha256"]:
                 raise ValueError("its digest does not match")
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-        except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             other = f"; {PREVIOUS} beside it is the state before the last update" if name == STATE else ""
-            raise InputError(f"{path} is not a device's state: {str(error) or type(error).__name__}{other}") from error
+            raise Damaged(f"{path} is not a device's state: {reason(error)}{other}") from error
         return found
 
     def write(self, state: State, keep_previous: bool = False) -> None:
-        """Put `state` in place of what is there, at once; with `keep_previous` that stays as previous.safetensors."""
-        header = {"state": json.dumps({"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()})}
-        content = packed(state.tensors, header)
+        """Put `state` in place of what is there, at once; with `keep_previous` that stays as previous.safetensors.
+
+        A ledger that has grown is written before it: a release is never made that is known nowhere else.
+        """
+        content, ledger = _packed(state), State({"bundle": state.facts.get("bundle")})
+        ledger.put("ledger", state.part("ledger"))
+        if ledger.tensors and not self._has(ledger):
+            write_atomic(self.folder / LEDGER, _packed(ledger), mode=0o600)
         if keep_previous and self.exists:
             write_atomic(self.folder / PREVIOUS, (self.folder / STATE).read_bytes(), mode=0o600)
         write_atomic(self.folder / STATE, content, mode=0o600)
+
+    def _has(self, ledger: State) -> bool:
+        """Say whether this is the ledger beside the state."""
+        try:
+            return self.read(LEDGER).digest() == ledger.digest()
+        except InputError:
+            return False
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -127,6 +140,12 @@ class Store:
         finally:
             with suppress(OSError):
                 os.close(handle)
+
+
+def _packed(state: State) -> bytes:
+    """Return a state as a file, with its digest."""
+    header = {"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()}
+    return packed(state.tensors, {"state": json.dumps(header)})
 
 
 def _lock(handle: int, folder: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge import npy
 from edge.bundle import Bundle
 from edge.manifest import Table
 from privacy.errors import InputError
@@ -43,9 +44,11 @@ def open_table(bundle: Bundle, table: Table) -> ItemTable:
 def load_array(bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     """Load a memory-mapped .npy file of exactly this type and shape."""
     try:
-        array: npt.NDArray[np.generic] = np.load(bundle.file(path), mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"bundle {bundle.root}: {path} is not a .npy array; export again") from error
+        array: npt.NDArray[np.generic] = npy.mapped(bundle.file(path))
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:
+        raise InputError(f"bundle {bundle.root}: {path} is not a .npy array ({error}); export again") from error
     if array.shape != shape or array.dtype != dtype:
         got = f"{array.dtype} {list(array.shape)}"
         raise InputError(f"bundle {bundle.root}: {path} is {got} instead of {np.dtype(dtype)} {list(shape)}")

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning import Learning, ReleaseRecord
+from edge.tensors import parse
 from edge.training import Trained
 from privacy.clip import clip_factors, joint_norms
 from privacy.compress import Projection
@@ -29,6 +30,7 @@ from privacy.grid import to_grid
 SCHEMA: Literal["edgefr.release/2"] = "edgefr.release/2"
 LARGEST = 1e6  # joint norm above which an update has diverged: it is not sent
 LIMIT = 1 << 30  # bytes of a release file
+HEADER_LIMIT = 1 << 20  # bytes of its header
 WIDEST = np.iinfo(np.int32)
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -225,24 +227,18 @@ def read_update(content: bytes | Path, learning: Learning, bundle: str) -> Clien
     Raises `InputError` for a file over 1 GiB, another format or bundle, tensors of other shapes or types, items that do
     not ascend or are not in the catalogue, and values that are not finite.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     if isinstance(content, Path):
         if content.stat().st_size > LIMIT:
             raise InputError(f"{content} is larger than {LIMIT >> 20} MiB: not a release")
         content = content.read_bytes()
     try:
-        size = int.from_bytes(content[:8], "little")
-        if size > 1 << 20:
-            raise ValueError("its header is larger than 1 MiB")
-        header = json.loads(content[8 : 8 + size])
-        facts = json.loads(header["__metadata__"]["release"])
+        file = parse(content, HEADER_LIMIT)
+        facts = json.loads(file.metadata["release"])
         if facts["schema"] != SCHEMA or facts["bundle"] != bundle:
             raise ValueError(f"it is {facts['schema']} of bundle {str(facts['bundle'])[:12]}, not of {bundle[:12]}")
-        found = ClientUpdate.of(facts, load(content))
+        found = ClientUpdate.of(facts, file.copied())
         _check(found, learning)
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
         raise InputError(f"not a release of this bundle: {str(error) or type(error).__name__}") from error
     return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge import npy
 from edge.graph import Graph
 from edge.scorer import Rows
 from privacy.errors import InputError
@@ -48,8 +49,8 @@ class Kept:
     def of(self, shared: Mapping[str, Floats]) -> Floats | None:
         """Return the vectors of these tensors; None when they are not there."""
         try:
-            found: Floats = np.load(self._path(shared), mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            found: Floats = npy.mapped(self._path(shared))
+        except (OSError, ValueError):
             return None
         return found if found.dtype == np.float32 and found.ndim == 2 else None
 

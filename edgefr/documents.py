@@ -12,12 +12,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from edgefr.faults import Location, describe
+from edgefr.plain_yaml import PlainLoader
 from edgefr.report.brief import Brief
 from privacy.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_BYTES = 1_000_000
-MAX_DEPTH = 20
 
 
 class PublicModel(BaseModel, Brief):
@@ -56,7 +56,7 @@ class Document:
         path = Path(path)
         text = _text(path)
         try:
-            loader = _Loader(text)
+            loader = PlainLoader(text)
             root = loader.get_single_node()
             if root is None:
                 raise InputError(f"{path}: the file is empty; start from one that ships with edgefr")
@@ -67,7 +67,7 @@ class Document:
             mark = error.problem_mark or error.context_mark
             where = f":{mark.line + 1}" if mark else ""
             raise InputError(f"{path}{where}: {error.problem or 'this is not YAML'}") from error
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{path}: cannot be read as YAML: {(str(error) or 'too deep').splitlines()[0]}") from error
@@ -116,32 +116,6 @@ class Document:
                 break
             line, node = step
         return line + 1
-
-
-class _Loader(yaml.SafeLoader):
-    """This is the safe loader, refusing aliases, deep nesting and keys given twice."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise _problem("aliases (*name) are not read; write the values out", self.peek_event().start_mark)
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise _problem("nested too deeply", self.peek_event().start_mark)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    raise _problem(f"'{key.value}' is given twice; keep one", key.start_mark)
-                seen.add(str(key.value))
-        return node
-
-
-def _problem(what: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=what, problem_mark=mark)
 
 
 def _child(node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:

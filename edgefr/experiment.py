@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from cloud.rule import RULES
@@ -28,6 +27,7 @@ from edgefr.methods import METHODS, Method, method
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
 from edgefr.methods.fcucr.settings import FCUCRSettings
+from edgefr.plain_yaml import value_of
 from edgefr.protocol import PROTOCOLS, ProtocolSettings
 from edgefr.sections import EncoderSection, EngineSection, EvaluationSection, ExportSection, Section, SessionsSection
 from privacy.belongs import unread_values
@@ -279,10 +279,9 @@ class Change:
         parts = [part.strip() for part in key.split(".")]
         if not sign or not all(parts):
             raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
-        try:
-            return cls(".".join(parts), yaml.safe_load(value), f"--set {text}")
-        except yaml.YAMLError:
-            raise InputError(f"--set {text}: the value is not YAML; quote it") from None
+        return cls(
+            ".".join(parts), value_of(value, f"--set {text}", "the value is not YAML; quote it"), f"--set {text}"
+        )
 
 
 @checked

@@ -11,8 +11,9 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefr.documents import MAX_BYTES, MAX_DEPTH, Document
+from edgefr.documents import MAX_BYTES, Document
 from edgefr.faults import describe
+from edgefr.plain_yaml import MAX_DEPTH
 from privacy.errors import InputError
 
 
@@ -79,6 +80,16 @@ def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory: pytest.Temp
         ("a: 1\nb: 2\na: 3\n", ":3: 'a' is given twice"),
         ("a: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), ":1: nested too deeply"),
         ("a: !!python/name:os.system\n", ":1:"),
+        ("b: 1\na: 0x" + "f" * 200_000, ":2: a number has more than 40 characters"),
+        ("a: 0b" + "1" * 200_000, ":1: a number has more than 40 characters"),
+        ("a: " + "9" * 5000, ":1: a number has more than 40 characters"),
+        ("a: !!int " + "9" * 5000, ":1: a number has more than 40 characters"),
+        ("a: 1:2:3", ":1: 1:2:3 is a number to base 60; quote it, or write it out"),
+        ("a: 1:30.5", ":1: 1:30.5 is a number to base 60"),
+        ("a: 1" + ":59" * 60_000, ":1: a number has more than 40 characters"),
+        ("a: !!int [1]", ":1: a number is expected here"),
+        ("a: !!timestamp x", "cannot be read as YAML"),
+        ("a: 2020-13-45", "cannot be read as YAML"),
         ("a: 1\n---\nb: 2\n", ":2:"),
         (b"a: \xff\n", "byte 3 is not UTF-8"),
         (b"a: \x00\n", "control characters"),

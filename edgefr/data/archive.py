@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import re
 import zipfile
 import zlib
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.data.files.opened import Bounded
 from privacy.errors import InputError
 from privacy.files import sha256_of
 
@@ -68,7 +70,13 @@ class Archive:
                 self._check_size(member, found)
                 raw = self._open_zipped(member, found)
             with raw:
-                yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if member.endswith(".gz") else raw
+                yield self._unpacked(member, found, raw) if member.endswith(".gz") else raw
+
+    def _unpacked(self, member: str, found: zipfile.ZipInfo | Path, raw: BinaryIO) -> BinaryIO:
+        """Return a `.gz` member as a stream of what it unpacks to, which ends where no honest copy does."""
+        size = found.stat().st_size if isinstance(found, Path) else found.file_size
+        unpacked = cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+        return cast(BinaryIO, io.BufferedReader(Bounded(unpacked, size, f"{self.path}: {member}")))
 
     def _open_zipped(self, member: str, info: zipfile.ZipInfo) -> BinaryIO:
         assert self.zipped is not None

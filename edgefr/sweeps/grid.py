@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from edgefr.plain_yaml import value_of
 from privacy.errors import InputError
 
 MOST_POINTS = 10_000
@@ -42,10 +41,7 @@ class Axis:
         Axis(field='privacy.epsilon', values=(1, 8, inf))
         """
         field, given = split(text, "--grid", "'privacy.epsilon=[1,8,inf]'")
-        try:
-            values = yaml.safe_load(given)
-        except (yaml.YAMLError, RecursionError):
-            raise InputError(f"--grid {text}: the values are not a YAML list; write {field}=[a, b]") from None
+        values = value_of(given, f"--grid {text}", f"the values are not a YAML list; write {field}=[a, b]")
         if not isinstance(values, list):
             raise InputError(f"--grid {text}: the values have to be a list; write {field}=[{given.strip() or 'a, b'}]")
         return cls.of(field, [_number(value) for value in values], f"--grid {text}")

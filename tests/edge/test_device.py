@@ -20,7 +20,7 @@ from edge.bundle import open_bundle
 from edge.delta import Delta
 from edge.device import Device, Withheld
 from edge.policy import NAME, Policy
-from edge.state import STATE, Store
+from edge.state import LEDGER, STATE, Store
 from edge.update import ClientUpdate, read_update
 from privacy import keyed
 from privacy.clip import joint_norms
@@ -354,6 +354,39 @@ def test_a_damaged_state_is_refused(tmp_path: Path, harm: str) -> None:
     path.write_bytes({"cut": content[:-9], "flip": content, "empty": b"", "other": b"{}" * 40}[harm])
     with pytest.raises(InputError, match=r"is not a device's state.*previous.safetensors"):
         made(tmp_path).learn()
+
+
+@pytest.mark.parametrize("harm", [b"", b"{}" * 40, None])
+def test_a_damaged_state_is_undone_without_forgetting_a_release(tmp_path: Path, harm: bytes | None) -> None:
+    device = made(tmp_path)
+    device.learn(interactions()[CLIENT])
+    device.apply(delta(device, bundles.ROUND))
+    device.learn(["i1", "i2"])
+    path = tmp_path / STATE
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content if harm is None else harm)
+    again = made(tmp_path)
+    with pytest.raises(InputError, match="is not a device's state"):
+        again.status()
+    again.undo()
+    status = again.status()
+    assert (status["round"], status["releases"]) == (bundles.ROUND - 1, 2)
+    again.apply(delta(again, bundles.ROUND))
+    with pytest.raises(InputError, match="no round is released twice"):
+        again.learn(["i3"])
+
+
+def test_a_state_whose_ledger_is_damaged_too_releases_nothing_more(tmp_path: Path) -> None:
+    device = made(tmp_path)
+    device.learn(interactions()[CLIENT])
+    device.apply(delta(device, bundles.ROUND))
+    for name in (STATE, LEDGER):
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(InputError, match="can no longer be counted, so nothing more may be; give a new --state"):
+        made(tmp_path).undo()
+    with pytest.raises(InputError, match="is not a device's state"):
+        made(tmp_path).learn(["i1"])
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""A .npy file is mapped here, of the few kinds that a bundle has.
+
+numpy's own reader evaluates the header as Python's literals, of a length and a depth that the file chooses, and maps
+what it says without asking whether the file is that long. A bundle's headers have one form, so they are read as that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+START = b"\x93NUMPY\x01\x00"  # format 1.0
+HEADER = re.compile(
+    rb"\{'descr': '(\|i1|<f2|<f4|<f8|<i4|<i8)', 'fortran_order': False, "
+    rb"'shape': \((\d{1,12}),(?: (\d{1,12}))?\), \} {0,256}\n"
+)
+HEADER_LIMIT = 512  # bytes
+
+
+def mapped(path: Path) -> npt.NDArray[Any]:
+    """Return the array of a .npy file of one or two dimensions, read as it is used.
+
+    Raises ValueError for any other header than numpy writes for plain numbers, and for a file that
+    does not have exactly the bytes its header says; OSError.
+    """
+    with path.open("rb") as file:
+        head = file.read(len(START) + 2)
+        length = int.from_bytes(head[len(START) :], "little")
+        if len(head) < len(START) + 2 or not head.startswith(START) or length > HEADER_LIMIT:
+            raise ValueError("it does not begin as a .npy file of format 1.0")
+        found = HEADER.fullmatch(file.read(length))
+        size = file.seek(0, 2)
+    if found is None:
+        raise ValueError("its header is not that of plain numbers in one or two dimensions")
+    dtype = np.dtype(found[1].decode())
+    shape = tuple(int(n) for n in found.groups()[1:] if n is not None)
+    offset = len(START) + 2 + length
+    if size != offset + math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"it has {size:,} bytes, not those of {dtype} {list(shape)}")
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape)
