@@ -335,10 +335,11 @@ class Device:
         """
         with self.store.locked():
             before = self.store.read(PREVIOUS)
+            kept = ["items", "session", "memory", "ledger"]
             try:
-                now, kept = self.state, ("items", "session", "memory", "ledger")
+                now = self.state
             except Damaged:
-                now, kept = self._ledger(), ("ledger",)
+                now, kept = self._ledger(), ["ledger"]
             for part in kept:
                 before.drop(part)
                 before.put(part, now.part(part))
@@ -355,8 +356,8 @@ class Device:
         except InputError:
             pass
         raise InputError(
-            f"{self.store.folder}: the state is damaged, and so is its ledger: what was released can no longer be counted, "
-            "so nothing more may be; give a new --state"
+            f"{self.store.folder}: the state is damaged, and so is its ledger: what was released can no longer be "
+            "counted, so nothing more may be; give a new --state"
         )
 
     def next_block(self) -> None:

@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 
 
 class Damaged(InputError):
-    """A file of the state is there, but is not what was written."""
+    """A file of the state cannot be read, or is not what was written."""
 
 
 @dataclass
@@ -82,8 +82,8 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """Say whether a state is there."""
-        return (self.folder / STATE).exists()
+        """Say whether a state is there, or was: its ledger is left."""
+        return any((self.folder / name).exists() for name in (STATE, LEDGER))
 
     def read(self, name: str = STATE) -> State:
         """Return the state; `InputError` when it is not one, or has been damaged."""
@@ -98,7 +98,7 @@ class Store:
             if found.digest() != header["sha256"]:
                 raise ValueError("its digest does not match")
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            raise Damaged(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             other = f"; {PREVIOUS} beside it is the state before the last update" if name == STATE else ""
             raise Damaged(f"{path} is not a device's state: {reason(error)}{other}") from error
@@ -111,9 +111,9 @@ class Store:
         """
         content, ledger = _packed(state), State({"bundle": state.facts.get("bundle")})
         ledger.put("ledger", state.part("ledger"))
-        if ledger.tensors and not self._has(ledger):
+        if any(len(column) for column in ledger.tensors.values()) and not self._has(ledger):
             write_atomic(self.folder / LEDGER, _packed(ledger), mode=0o600)
-        if keep_previous and self.exists:
+        if keep_previous and (self.folder / STATE).exists():
             write_atomic(self.folder / PREVIOUS, (self.folder / STATE).read_bytes(), mode=0o600)
         write_atomic(self.folder / STATE, content, mode=0o600)
 

@@ -18,13 +18,15 @@ MAX_VALUE = 100_000  # characters of a value on the command line
 
 
 class PlainLoader(yaml.SafeLoader):
-    """This is the safe loader, refusing aliases, deep nesting, keys given twice and numbers that nobody writes."""
+    """This is the safe loader, refusing aliases, tags, depth, keys given twice and numbers nobody writes."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise problem("aliases (*name) are not read; write the values out", self.peek_event().start_mark)
+        if getattr(self.peek_event(), "tag", None) is not None:
+            raise problem("tags (!name) are not read; write the value alone", self.peek_event().start_mark)
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise problem("nested too deeply", self.peek_event().start_mark)
