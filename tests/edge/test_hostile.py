@@ -14,6 +14,7 @@ import pytest
 from edge import npy, tensors
 from edge.archive import unpack
 from edge.device import Device
+from edge.policy import OPEN
 from edge.recommender import Recommender
 from edge.records import inside
 from export.archive import pack
@@ -33,7 +34,7 @@ def refused(bundle: Path, match: str) -> None:
     """Both ways to use the bundle end in one line."""
     resign(bundle)
     with pytest.raises(InputError, match=match) as error:
-        Device(bundle, bundle.parent / "state", user="u7").learn(interactions()[7])
+        Device(bundle, bundle.parent / "state", user="u7", policy=OPEN).learn(interactions()[7])
     assert "\n" not in str(error.value)
 
 

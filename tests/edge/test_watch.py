@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from edge import graph as graphs
 from edge import watch
 from edge.graph import Graph
+from edge.policy import OPEN
 from edge.watch import WATCH, Stopped, Watch
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -88,7 +89,7 @@ def test_training_hears_its_limit_within_a_step(tmp_path: Path) -> None:
     made.graph.node.append(helper.make_node("Add", ["own loss", "total"], ["loss"]))
     step.write_bytes(made.SerializeToString())
     resign(bundle)
-    device = open_device(bundle, tmp_path / "state", user=bundles.user(CLIENT), max_seconds=0.3)
+    device = open_device(bundle, tmp_path / "state", user=bundles.user(CLIENT), max_seconds=0.3, policy=OPEN)
     began = time.monotonic()
     release = device.learn(interactions()[CLIENT])
     assert time.monotonic() - began < 5
