@@ -192,9 +192,12 @@ class Device:
         return self._refuses(self.state)
 
     def _refuses(self, state: State) -> str | None:
-        learning, manifest = self.learning, self.bundle.manifest
-        why = self.policy.refuses(learning.release, manifest.privacy, self.bundle.signed_by, learning.released)
-        return why or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
+        return self._unfit() or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
+
+    def _unfit(self) -> str | None:
+        """Return why nothing of this bundle may leave, whatever has left before, by the policy alone; None: it may."""
+        learning, bundle = self.learning, self.bundle
+        return self.policy.refuses(learning.release, bundle.manifest.privacy, bundle.signed_by, learning.leaving)
 
     @property
     def _event(self) -> Event:
@@ -312,12 +315,15 @@ class Device:
     def prototype(self, before: streams.Before = "recommending") -> Floats:
         """Return what is told the server of the session by the encoder as received, to have a reply.
 
-        Before recommending that is of all of the session, before learning of what will be trained on. Raises
-        `InputError` for methods that send none.
+        Before recommending that is of all of the session, before learning of what will be trained on. It has no noise,
+        so it is no release that the ledger could count. Raises `InputError` for methods that send none, and where the
+        device's policy does not let unprotected things leave.
         """
         how = self.learning.sessions
         if how is None or how.publish is None:
             raise InputError(f"bundle {self.bundle.root} sends no prototypes")
+        if (why := self._unfit()) is not None:
+            raise Withheld(f"nothing leaves this device: {why}")
         return self._model.told(self.learning, how.publish, self.state, before)
 
     def take(self, reply: Floats) -> None:

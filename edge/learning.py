@@ -18,6 +18,8 @@ from privacy.mechanism import Noise, law_of
 Name = Annotated[Plain, Field(min_length=1, max_length=128)]
 Extent = Annotated[int, Field(ge=1, lt=1 << 31)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PROTOTYPE = "prototype"
+"""What a method that reads sessions tells the server of one, among the names of what leaves."""
 LONGEST = 2**30  # steps of a clip: what is added to it still fits in 32 bits
 
 
@@ -184,6 +186,12 @@ class Learning(Record):
     def released(self) -> dict[str, int]:
         """Return the numbers of values of the shared tensors that rounds change, in the program's order."""
         return {name: math.prod(self.tensor(name).shape) for name in self.trained("round", "shared")}
+
+    @property
+    def leaving(self) -> list[str]:
+        """Name all that leaves a device: the tensors of its updates, and the prototype of its session."""
+        told = self.sessions is not None and self.sessions.publish is not None
+        return [*self.released, *([PROTOTYPE] if told else [])]
 
     @property
     def uploaded(self) -> int:

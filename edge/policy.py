@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge.admission import reason
-from edge.learning import ReleaseRecord
+from edge.learning import PROTOTYPE, ReleaseRecord
 from edge.manifest import Promise
 from privacy.errors import InputError, unknown
 from privacy.guarantee import Event
@@ -33,8 +33,6 @@ MOST_BYTES = 1 << 16
 DEEPEST = 8
 NEAR = 1 + 1e-9
 """Numbers that two programs computed from the same settings may differ by this factor."""
-PROTOTYPE = "prototype"
-"""What a method that reads sessions tells the server of one, among the names of what leaves."""
 REACH = {"replace-one": 2.0, "zero-out": 1.0}
 """How far one client can move what is noised, in clips."""
 NOISED = {"local": "here", "central": "server"}

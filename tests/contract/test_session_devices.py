@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from edge.delta import Delta
-from edge.device import Device
+from edge.device import Device, Withheld
+from edge.policy import Policy
 from edge.recommender import Recommender
 from edge.sessions import window_of, windows
 from edge.update import read_update
@@ -113,6 +114,28 @@ def test_prototypes_and_replies(variant: str) -> None:
     for wrong in (reply[:-1], reply.astype(np.float64), np.full_like(reply, np.nan)):
         with pytest.raises(InputError, match="finite float32"):
             one.take(wrong)  # type: ignore[arg-type]
+
+
+def test_a_session_is_told_to_nobody_whom_the_devices_policy_does_not_allow() -> None:
+    """A prototype has no noise: only a policy that lets unprotected things leave lets it, and no promise covers it."""
+    variant = next(name for name in bundles.SHIPPED if program(name).publishes != "none")
+    one = open_device(bundles.bundle(variant), fresh(), user=user(7), policy=Policy(signed=False))
+    for before in ("recommending", "learning"):
+        with pytest.raises(Withheld, match="policy unprotected"):
+            one.prototype(before)  # type: ignore[arg-type]
+    named = Policy(signed=False, unprotected=True, tensors=tuple(one.learning.released))
+    with pytest.raises(Withheld, match="policy tensors: prototype would leave"):
+        open_device(bundles.bundle(variant), one.store.folder, policy=named).prototype()
+    assert one.status()["withheld"] is not None
+
+    path = fresh() / "bundle"
+    shutil.copytree(bundles.bundle(variant), path)
+    says = {"trust": "local", "mechanism": "discrete-gaussian", "adjacency": "replace-one", "norm": "l2", "clip": 1.0}
+    says |= {"multiplier": 4.0, "steps": 0, "epsilon": 5.0, "delta": 1e-5, "rounds": 20, "cohort": 1}
+    resign(path, lambda record: record.update(privacy=says))
+    promised = open_device(path, fresh(), user=user(7))
+    with pytest.raises(Withheld, match="promises more than it does"):
+        promised.prototype()
 
 
 def test_a_reply_comes_with_an_update() -> None:

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from edge.learning import ReleaseRecord
+from edge.learning import PROTOTYPE, ReleaseRecord
 from edge.manifest import Promise
-from edge.policy import PROTOTYPE, Policy, event_of
+from edge.policy import Policy, event_of
 from edge.spending import Spending
 from edgefr.shipping import NOISED, promise_of
 from privacy.errors import InputError
