@@ -32,6 +32,7 @@ from edgefr.protocol import PROTOCOLS, ProtocolSettings
 from edgefr.sections import EncoderSection, EngineSection, EvaluationSection, ExportSection, Section, SessionsSection
 from privacy.belongs import unread_values
 from privacy.errors import InputError
+from privacy.mechanism import law_of
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from privacy.table import Choice
@@ -243,7 +244,7 @@ class Experiment(Section, PublicModel):
 
 
 def check_shippable(experiment: Experiment) -> None:
-    """Raises `InputError` for a method whose model no bundle can hold."""
+    """Raises `InputError` for a method whose model no bundle can hold, and for a run whose devices could not learn."""
     if experiment.row.own_rows:
         raise InputError(
             f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
@@ -255,6 +256,30 @@ def check_shippable(experiment: Experiment) -> None:
             "a device's scores know neither its user's history nor popularity: set sessions.history_bonus and "
             "sessions.popularity_weight to 0, or leave bundles out (simulate --no-bundles)"
         )
+    why = cannot_learn(experiment) if experiment.export.learning else None
+    if why is not None:
+        raise InputError(
+            f"devices could not learn from bundles of this run: {why}; set export.learning=false for bundles that only "
+            "recommend, or leave bundles out (simulate --no-bundles)"
+        )
+
+
+def cannot_learn(experiment: Experiment) -> str | None:
+    """Say why real devices cannot do what clients of this experiment do, where that is seen before training."""
+    from edge.replay import PICKS
+    from edgefr.methods.f3crec.keeping import BestItems, Keeping
+    from edgefr.methods.f3crec.strategies import strategy
+
+    e, how = experiment, strategy(experiment.strategy)
+    if e.privacy.examples is not None:
+        return "no device adds the noise of DP-SGD (privacy.examples)"
+    if e.prototypes is not None and e.privacy.clip is not None:
+        return "no device clips and noises prototypes (privacy.clip)"
+    if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
+        return f"no bundle carries what strategy {e.strategy} remembers or pulls to"
+    if e.privacy.law is not None and (e.privacy.step is None or not law_of(e.privacy.law).on_device):
+        return "its noise is not drawn on a grid, and no other is exact (set privacy.clip, and no privacy.sampler)"
+    return None
 
 
 @dataclass(frozen=True)

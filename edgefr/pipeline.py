@@ -64,7 +64,7 @@ def simulate(
     check_installed()
     torch_device(experiment.engine.device)
     experiment = _given(experiment, data)
-    if bundles and experiment.row.reads != "sessions":  # they do without, and their summary says so
+    if bundles:
         check_shippable(experiment)
     key = noise_key if noise_key is None or isinstance(noise_key, NoiseKey) else NoiseKey.read(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:

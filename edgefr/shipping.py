@@ -12,13 +12,12 @@ import numpy.typing as npt
 from edge.manifest import Promise
 from edgefr.data import bare_name
 from edgefr.engine.aggregate import released_values
-from edgefr.experiment import Experiment, check_shippable
+from edgefr.experiment import Experiment, cannot_learn, check_shippable
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Progress
 from edgefr.run import Run
 from edgefr.sections import ExportSection
-from privacy.mechanism import law_of
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
 from privacy.trust import TRUSTS
@@ -41,7 +40,7 @@ NOISED: Mapping[str, Literal["here", "server", "nowhere"]] = {
 }
 """Who adds a plan's noise, as a bundle says it."""
 
-ONLY_RECOMMENDS = "none: the run trained with DP-SGD (privacy.examples), whose noise a device cannot add"
+ONLY_RECOMMENDS = "none: export.learning is false"
 
 
 def export_run(
@@ -72,7 +71,7 @@ def export_run(
     fleet = fleet_of(run, saved)
     facts: dict[str, Any] = {"experiment": experiment.name, "data": bare_name(experiment.data)}
     facts["pool"] = len(model.offered)
-    if experiment.privacy.examples is not None:
+    if not experiment.export.learning:
         facts["learning"] = ONLY_RECOMMENDS
     promise = promise_of(plan_of(experiment, model.program, len(users)), experiment.privacy)
     learning, why = learning_of(experiment, len(users)), unlearnable(model.program)
@@ -190,32 +189,20 @@ def rules_of(section: ExportSection) -> Rules:
 
 
 def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
-    """Say how the devices of a run learn; None where they cannot.
-
-    They cannot for want of what the strategy remembers or pulls to, or since they would train without the noise of
-    DP-SGD.
-    """
+    """Say how the devices of a run learn; None where they cannot, or are not to."""
     from edge.learning import ReleaseRecord, ReplayRecord
-    from edge.replay import PICKS
     from edgefr.engine.optimisers import RULES
-    from edgefr.methods.f3crec.keeping import BestItems, Keeping
+    from edgefr.methods.f3crec.keeping import BestItems
     from edgefr.methods.f3crec.memory import rule_of
     from export.learning import LearningSpec
 
     how, e = strategy(experiment.strategy), experiment
-    if e.privacy.examples is not None:
-        return None
-    if e.prototypes is not None and e.privacy.clip is not None:  # a device does not clip what it tells of a session
+    if not e.export.learning or cannot_learn(e) is not None:
         return None
     if e.row.reads == "sessions" and e.protocol.pause_s is None:  # a device could not tell where one ends
         return None
-    if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
-        return None
     resolved = plan(e.privacy, max(e.total_rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
-    noise = resolved.noise
-    if noise is not None and (noise.step is None or not law_of(noise.kind).on_device):
-        return None  # noise in floating point protects nobody's real update
-    replay = None
+    noise, replay = resolved.noise, None
     if how.keeping() is BestItems:
         rule = rule_of(e.continual, how.replays, e.seed)
         replay = ReplayRecord(

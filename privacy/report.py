@@ -324,6 +324,7 @@ def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[st
     out = [
         "participation that depends on a client's data (a long history can miss the deadline)",
         "metrics of the run, early stopping and settings chosen by them",
+        "which items the catalogue offers, and from which block on",
     ]
     if plan.noise is not None:
         key = "who has the run's noise key (private/noise.key): simulated noise protects nobody from them"

@@ -282,7 +282,7 @@ def warnings(summary: dict[str, Any]) -> list[str]:
     if summary.get("no_bundles"):
         out.append(f"warning: no bundles were written: {summary['no_bundles']}")
     if summary["bundles"] and summary.get("privacy", {}).get("examples"):
-        out.append("warning: bundles of this run only recommend: a device cannot add the noise of privacy.examples")
+        out.append("warning: bundles of this run only recommend: export.learning is false")
     for row in summary["bundles"]:
         if row["lacks"]:
             out.append(f"warning: the smallest bundle for {row['class']} {row['lacks']}; use a smaller catalogue")

@@ -102,13 +102,15 @@ class Learned(Stage):
         before = run.prepared.blocks[self.task.number - 1]
         known = torch.zeros(len(run.prepared.dataset.catalogue), dtype=torch.bool, device=f.device)
         known[torch.from_numpy(before.pool.astype(np.int64)).to(f.device)] = True
+        if f.plan.guarantees:  # which rows nobody has moved yet is what the noise on all rows hides
+            known[:] = True
         tables = [name for name, spec in plain.specs.items() if spec.kind == "rows" and name in best.shared]
         f.previous = {name: (best.shared[name], known) for name in tables}
         if {"best": True, "last": False}[e.carry]:
             f.shared = {name: value.clone() for name, value in best.shared.items()}
             f.private.update({name: value.clone() for name, value in best.private.items()})
         first = plain.init_shared(e.seed)
-        for name, (_, old) in f.previous.items():  # rows of new items have only ever seen noise
+        for name, (_, old) in f.previous.items():  # rows of new items were moved by nobody
             f.shared[name] = torch.where(old.unsqueeze(1), f.shared[name], first[name].to(f.device))
         if e.resets_private:
             f.private.update(plain.init_private(e.seed, torch.arange(len(run.prepared.dataset.users))))

@@ -15,6 +15,7 @@ from edgefr.experiment import load_experiment
 from edgefr.run import Run
 from privacy.errors import InputError
 from tests.closeness import assert_same
+from tests.noises import KEY
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -38,7 +39,11 @@ def edgefr_simulate(out: Path, *overrides: str, options: tuple[str, ...] = ()) -
 
 
 def test_a_run_prints_and_keeps_what_an_interaction_is_guaranteed(tmp_path: Path) -> None:
-    process = edgefr_simulate(tmp_path / "run", *NOISY)
+    refused = edgefr_simulate(tmp_path / "refused", *NOISY)
+    assert refused.returncode == 2
+    assert "no device adds the noise of DP-SGD (privacy.examples); set export.learning=false" in refused.stderr
+    assert not (tmp_path / "refused").exists(), "it is said before anything is trained"
+    process = edgefr_simulate(tmp_path / "run", *NOISY, "export.learning=false")
     assert process.returncode == 0, process.stderr
     run = Run.open(tmp_path / "run")
     found = run.summary["privacy"]
@@ -50,7 +55,7 @@ def test_a_run_prints_and_keeps_what_an_interaction_is_guaranteed(tmp_path: Path
     for bundle in (run.path / "bundles").iterdir():
         config = json.loads((bundle / "config.json").read_text())
         assert config["learning"] is None, "a device would train without the noise"
-        assert "whose noise a device cannot add" in (bundle / "MODEL_CARD.md").read_text()
+        assert "export.learning is false" in (bundle / "MODEL_CARD.md").read_text()
 
 
 def test_the_same_seed_gives_the_same_model_whatever_the_shards(tmp_path: Path) -> None:
@@ -61,6 +66,7 @@ def test_the_same_seed_gives_the_same_model_whatever_the_shards(tmp_path: Path) 
             out=tmp_path / name,
             bundles=False,
             figures=False,
+            noise_key=KEY,
         )
         for name, size in (("a", 8), ("b", 8), ("c", 5))
     ]

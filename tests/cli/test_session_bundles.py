@@ -15,19 +15,24 @@ from tests.visits import USERS, write_visits
 TINY = ("data=retailrocket", "rounds=2", "model.dim=8", "model.length=5", "model.lr=0.01", "engine.shard_size=8")
 
 
-def simulate(cli: Cli, folder: Path, method: str, *more: str) -> tuple[int, str, str]:
+def simulate(cli: Cli, folder: Path, method: str, *more: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
     chosen = [word for value in (f"method={method}", *TINY, *more) for word in ("--set", value)]
-    data = write_visits(folder / "data")
-    return cli("simulate", "--data-dir", data, *chosen, "--out", folder / "run")
+    data = folder / "data"
+    if not data.exists():
+        write_visits(data)
+    return cli("simulate", "--data-dir", data, *chosen, "--out", folder / "run", *options)
 
 
-def test_a_run_over_sessions_says_that_it_wrote_no_bundles(cli: Cli, tmp_path: Path) -> None:
-    code, out, err = simulate(cli, tmp_path, "gru4rec", "sessions.history_bonus=2")
+def test_a_run_over_sessions_whose_scores_no_device_has_is_refused_before_training(cli: Cli, tmp_path: Path) -> None:
+    code, _, err = simulate(cli, tmp_path, "gru4rec", "sessions.history_bonus=2")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "history_bonus" in err
+    assert "--no-bundles" in err
+    assert not (tmp_path / "run").exists()
+    code, _, err = simulate(cli, tmp_path, "gru4rec", "sessions.history_bonus=2", options=("--no-bundles",))
     assert (code, err) == (0, "")
-    assert "no bundles were written" in " ".join(out.split())
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["bundles"] == []
-    assert "history_bonus" in summary["no_bundles"]
     assert not (tmp_path / "run" / "bundles").exists()
     code, _, err = cli("export", "--run", tmp_path / "run", "--out", tmp_path / "out")
     assert (code, err.count("\n")) == (2, 1)

@@ -95,6 +95,18 @@ def test_new_items_and_reset_private_tensors_start_from_their_first_values() -> 
     assert torch.equal(run.federation.private["user"], users)
 
 
+def test_where_something_is_promised_a_block_does_not_tell_which_items_anybody_has() -> None:
+    """Every row of every table carries noise into the next block; none is back at its public first value."""
+    noise = ["privacy.mechanism=gaussian", "privacy.clip=0.5", "privacy.sigma=1", "aggregation.weights=uniform"]
+    run = begun("strategy=f3crec", *noise, "data_options.items=1000", "data_options.users=40")
+    first = run.plain_program().init_shared(run.experiment.seed)["item"]
+    run.train_stage()
+    run.engage()
+    assert bool((run.federation.shared["item"] != first).any(1).all())
+    _, known = run.federation.previous["item"]
+    assert bool(known.all()), "rows that are not pulled back would tell too"
+
+
 def test_released_and_paper_fidelity_resolve() -> None:
     assert (experiment("fidelity=paper").carry, experiment("fidelity=paper").resets_private) == ("best", False)
     assert experiment("fidelity=released").carry == "last"
