@@ -12,6 +12,7 @@ from privacy.errors import InputError
 
 NOISE = ("method=fedmf", "privacy.mechanism=gaussian", "privacy.scale=0.5", "privacy.trust=local")
 CLIPPED = ("privacy.clip=1", "aggregation.weights=uniform")
+LOCAL = ("privacy.clip=1", "privacy.trust=local", "aggregation.weights=uniform")
 REFUSED = {
     "Reg": (("method=f3crec", "strategy=reg"), "strategy reg remembers or pulls to"),
     "RLP2": (("method=f3crec", "strategy=rlp2"), "strategy rlp2 remembers or pulls to"),
@@ -23,7 +24,7 @@ REFUSED = {
     "noise without a clip": (NOISE, "its noise is not drawn on a grid"),
     "noise in floating point": ((*NOISE, *CLIPPED, "privacy.sampler=float"), "its noise is not drawn on a grid"),
     "clipped prototypes": (
-        ("method=fcucr", "data=xing", "privacy.clip=1", "privacy.trust=local", "aggregation.weights=uniform"),
+        ("method=fcucr", "data=xing", *LOCAL, "model.asks_when_recommending=false"),
         "clips and noises prototypes",
     ),
 }
