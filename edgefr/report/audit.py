@@ -64,7 +64,5 @@ def _caption(report: dict[str, Any]) -> str:
             f"the strongest finding of every audit of the run; of {looks} bounds the largest may be claimed as"
         )
         lines.append(f"{report['eps_lb95']:.3g}, each taken at a confidence of 1 - 0.05 / {looks} (Bonferroni)")
-    lines.append(
-        f"{report['adjacency']}, delta={report['delta']:g}; the run's seed is known: this is about the algorithm"
-    )
+    lines.append(f"{report['adjacency']}, delta={report['delta']:g}; attackers know the seed, and no key of noise")
     return "\n".join(lines)

@@ -2,9 +2,9 @@
 
 python experiments/privacy/id_or_adapter.py OUT [--users 100]
 
-Generated data, seed 0, no clip and no noise. TransFR (adapter over known texts) after its rounds; FedMF (item table)
-after so many rounds that its NDCG@10 is nearest TransFR's. Membership is the same attack on either; which items a client
-had is asked of each upload in the way that suits it: signs of table rows, texts against the adapter's first layer.
+Generated data, seed 0, no clip and no noise. TransFR (an adapter over known texts) and FedMF (an item table) after
+those of a few numbers of rounds at which their NDCG@10 are nearest. Membership is the same attack on either; which
+items a client had is asked in the way that suits: signs of table rows, texts against the adapter's first layer.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def main() -> None:
     pairs = [(adapter, table) for adapter in runs["transfr"] for table in runs["fedmf"]]
     adapter, nearest = min(pairs, key=lambda pair: abs(worth(pair[0]) - worth(pair[1])))
     effort = Effort(users=given.users)
-    print(
-        "| uploads | values | NDCG@10 | attack | of | AUC | best sign | TPR at 1 % FPR |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| uploads | values | NDCG@10 | attack | of | AUC | best sign | TPR at 1 % FPR |\n" + 8 * "|---" + "|")
     for row in [*shown("adapter (TransFR)", adapter, effort), *shown("item table (FedMF)", nearest, effort)]:
         print(row)
 
