@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from edge.manifest import MANIFEST, SCHEMA, Manifest, canonical, identify
 from edge.runtime import check_runtime
-from edge.signature import Trusted, check
+from edge.signature import KeyId, Trusted, check
 from privacy.errors import InputError
 
 MANIFEST_LIMIT = 4 << 20  # bytes
@@ -26,7 +26,7 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)  # before every expiry: for looking at
 class Terms:
     """These are the terms on which a device accepts a bundle.
 
-    `trusted`: public key files, one of which must have signed it (None: not asked). `now`: for its expiry (None: the
+    `trusted`: public keys, one of which must have signed it (None: whichever did). `now`: for its expiry (None: the
     clock's; without an offset: UTC). `newest`: the highest serial seen so far; an older bundle is refused.
     """
 
@@ -35,8 +35,8 @@ class Terms:
     newest: int | None = None
 
 
-def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tuple[Manifest, str | None]:
-    """Return the manifest of these bytes, and the id of the trusted key that signed it.
+def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tuple[Manifest, KeyId | None]:
+    """Return the manifest of these bytes, and the id of the key that signed it, if one did.
 
     Checked, in order: signature, schema, form and own digest, names and total size, serial, expiry, onnxruntime.
     `where` names the bundle in errors. Raises `InputError`.

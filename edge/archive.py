@@ -11,13 +11,14 @@ Owns: reading the zip. Does not own: what a bundle must be (`edge.admission`, `e
 
 from __future__ import annotations
 
+import shutil
 import stat
 import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -30,8 +31,9 @@ from edge.records import inside
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted
 from privacy.errors import InputError
-from privacy.files import beside, settle, write_atomic
+from privacy.files import beside, settle, sha256_of, write_atomic
 
+UNPACKED = "bundle"  # folder beside a device's state, for the bundle of a zip
 ENTRIES_LIMIT = 10_000
 DIRECTORY_LIMIT = 8 << 20  # bytes of the list of entries
 BLOCK = 1 << 20  # bytes inflated at a time
@@ -62,6 +64,30 @@ def opened(
         return
     with tempfile.TemporaryDirectory(prefix="edgefr-bundle-") as scratch:
         yield _into(Path(path), Path(scratch), terms)
+
+
+def kept(path: str | Path, folder: Path, *, trusted: Trusted = None, now: datetime | None = None) -> Bundle:
+    """Open and check a bundle, folder or zip; a zip is unpacked once, to a folder of its own in `folder`.
+
+    What lies there is checked again whenever it is opened, and what another zip left there goes away. Arguments as
+    `open_bundle`.
+    """
+    if not is_archive(path):
+        return open_bundle(path, trusted=trusted, now=now)
+    unpacked = folder / UNPACKED
+    try:
+        place = unpacked / sha256_of(Path(path))[:32]
+        if not place.is_dir():
+            shutil.rmtree(unpacked, ignore_errors=True)
+            unpacked.mkdir(mode=0o700, parents=True)
+            unpack(path, place, trusted=trusted, now=now)
+        return open_bundle(place, trusted=trusted, now=now)
+    except OSError as error:
+        raise InputError(f"bundle {path}: cannot unpack: {error.strerror or error}; nothing was changed") from error
+    finally:
+        for empty in (unpacked, folder):  # it was refused, and nothing else is there
+            with suppress(OSError):
+                empty.rmdir()
 
 
 def unpack(

@@ -14,7 +14,7 @@ from pathlib import Path
 from edge.admission import MANIFEST_LIMIT, Terms, admit, reason
 from edge.manifest import MANIFEST, SIGNATURE, Config, File, Manifest
 from edge.signature import LIMIT as SIGNATURE_LIMIT
-from edge.signature import Trusted
+from edge.signature import KeyId, Trusted
 from privacy.errors import InputError
 from privacy.files import sha256_of
 
@@ -23,13 +23,13 @@ from privacy.files import sha256_of
 class Bundle:
     """A bundle that was checked has a folder, a manifest and a config.
 
-    `signed_by`: id of the trusted key that signed it; None when no trusted keys were given, signed or not.
+    `signed_by`: id of the key whose signature holds, a trusted one where any were given; None: it is not signed.
     """
 
     root: Path
     manifest: Manifest
     config: Config
-    signed_by: str | None = None
+    signed_by: KeyId | None = None
 
     def file(self, path: str) -> Path:
         """Return where a listed file lies; `InputError` when the bundle does not have it."""
@@ -43,8 +43,9 @@ def open_bundle(
 ) -> Bundle:
     """Check a bundle folder and read its manifest and config.
 
-    `trusted`: public key files, one of which must have signed the bundle; with None a signature need only be
-    well-formed. `now`: decides on expiry (None: the clock's). `newest`: highest serial the device has seen.
+    `trusted`: public keys, one of which must have signed the bundle; with None a signature must be right where there is
+    one, by the key that it brings. `now`: decides on expiry (None: the clock's). `newest`: highest serial the device
+    has seen.
 
     Checked, in order: the manifest's size, signature, schema, own digest, listed names and total size, serial, expiry
     and needed onnxruntime; no links, special or unlisted files; every listed file's size and sha256. Raises

@@ -59,7 +59,7 @@ class Delta:
     """A delta brings new values of shared tensors, from one round to another.
 
     `dense`: by tensor. `rows`: by table its changed items, int64 [n] ascending, and their rows, float32 [n, width].
-    `signed_by`: id of the trusted key that signed the file; None when no trusted keys were given.
+    `signed_by`: id of the key that signed the file; None: it is not signed.
     """
 
     base_digest: str

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge import streams
+from edge import publisher, streams
 from edge import update as outgoing
 from edge.agreement import check_work
-from edge.bundle import open_bundle
+from edge.archive import kept
 from edge.catalogue import Catalogue, top
 from edge.clients import read_tensors
 from edge.delta import Delta, check_fits
@@ -40,7 +40,7 @@ from edge.policy import Policy, event_of
 from edge.ragged import Ragged
 from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.sampling import Sampler
-from edge.signature import Trusted
+from edge.signature import KeyId, Trusted
 from edge.spending import Spending
 from edge.state import LEDGER, PREVIOUS, Damaged, State, Store
 from edge.training import Material, Trained, Work, train
@@ -59,12 +59,12 @@ class Withheld(InputError):
 class Device:
     """This is one device.
 
-    `bundle`: a bundle folder; `state_dir`: where its private state lives, made when it is not there.
+    `bundle`: a bundle, folder or zip; `state_dir`: where its private state lives, made when it is not there.
 
     `user`: the name that a server knows the device by (first use only), of a bundle with users one of these; None: no
     name. `max_ram_mb` and `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of
-    which must have signed the bundle. `policy`: what may leave (None: policy.yaml in the state's folder, and strict
-    defaults where there is none).
+    which must have signed the bundle; None: whichever key signed the first one is trusted, and from then on no other.
+    `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is none).
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 
@@ -86,9 +86,10 @@ class Device:
         now: datetime | None = None,
         policy: Policy | None = None,
     ):
-        self.bundle = open_bundle(bundle, trusted=trusted, now=now)
+        self.bundle = kept(bundle, Path(state_dir), trusted=trusted, now=now)
         self.store = Store(state_dir)
         self.policy = Policy.of(self.store.folder) if policy is None else policy
+        publisher.check(self.bundle, self.store, self.policy)  # before anything of it is given to a runtime
         self._limits = Limits(max_ram_mb, max_seconds)
         self.catalogue = Catalogue(self.bundle)
         self._model = Model(self.bundle, self.store.folder)
@@ -100,6 +101,12 @@ class Device:
         if self.bundle.config.learning is None:
             raise InputError(f"bundle {self.bundle.root} only recommends: it was exported without step graphs")
         return self.bundle.config.learning
+
+    @property
+    def publisher(self) -> list[KeyId] | None:
+        """Return the key that signs what this device takes; None where it was let to take what nobody signed."""
+        key = self.bundle.signed_by
+        return None if key is None else [key]
 
     @property
     def state(self) -> State:
@@ -450,12 +457,21 @@ class Device:
                 return
             if user is not None and user != facts["user"]:
                 raise InputError(f"{self.store.folder} is the state of user {facts['user']!r}, not {user!r}")
+            if facts.get(publisher.FACT) != self.bundle.signed_by:
+                self._remember_publisher()
             return
         learning = self.bundle.config.learning
         state = first_state(self.bundle, {} if learning is None else self._model.tables(learning), user)
         with self.store.locked():
             if not self.store.exists:
                 self.store.write(state)
+
+    def _remember_publisher(self) -> None:
+        """Note the key of a bundle that nobody had signed until now."""
+        with self.store.locked():
+            state = self.state
+            state.facts[publisher.FACT] = self.bundle.signed_by
+            self.store.write(state)
 
     def _add(self, state: State, interactions: Iterable[str | int], times: Iterable[int] | None) -> None:
         """Add new interactions to those of the block, where what is there changes nothing, and to the session."""

@@ -37,6 +37,7 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
         check_tensors(bundle, learning, shared, first)
     facts = {
         "bundle": bundle.manifest.bundle_id,
+        "publisher": bundle.signed_by,
         "user": None if user is None else named(user),
         "number": secrets.randbits(NUMBER_BITS) if number is None else clients.client(number),
         "round": learning.round if learning else 0,

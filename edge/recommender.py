@@ -13,6 +13,7 @@ from edge.encoder import TextEncoder, open_encoder
 from edge.graph import Graph
 from edge.scorer import Scorer
 from edge.sessions import Windows, window_of
+from edge.signature import Trusted
 from edge.tables import open_table
 from privacy.errors import InputError
 
@@ -21,14 +22,16 @@ Ints = npt.NDArray[np.int64]
 
 
 class Recommender:
-    """A recommender scores and encodes with one bundle. Raises `InputError` for one that is damaged or inconsistent.
+    """A recommender scores and encodes with one bundle, which one of the keys `trusted` must have signed (None: any).
+
+    Raises `InputError` for one that is damaged or inconsistent.
 
     >>> Recommender("bundles/rpi_5_8gb").recommend(10)  # doctest: +SKIP
     [('318', "Schindler's List (1993)", 4.81), ...]
     """
 
-    def __init__(self, bundle: str | Path) -> None:
-        self.bundle = open_bundle(bundle)
+    def __init__(self, bundle: str | Path, *, trusted: Trusted = None) -> None:
+        self.bundle = open_bundle(bundle, trusted=trusted)
         manifest, config = self.bundle.manifest, self.bundle.config
         self.catalogue = Catalogue(self.bundle)
         self._clients = Clients(self.bundle)

@@ -5,7 +5,8 @@
     POST /release?device=D&round=N   200 taken (also when sent again), 409 the round has closed, other: refused
 
 `Edgefr-Round` is the number of the round. A task's body is a delta from the bundle to the tensors that the round starts
-from, empty where those are the bundle's own; that of 410 is the server's last word. One request per connection, no
+from, with the publisher's signature behind it, empty where those are the bundle's own; that of 410 is the server's
+last word. One request per connection, no
 redirects, no proxies.
 
 Owns: what a device asks a server, and how often. Does not own: learning (`edge.device`), what a server answers.
@@ -25,6 +26,7 @@ from urllib.parse import quote, urlsplit
 from edge.delta import read_delta
 from edge.device import Device, Withheld
 from edge.learning import Learning
+from edge.signature import opened_seal, place
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -270,8 +272,13 @@ def join(
 def _catch_up(device: Device, task: Task, url: str) -> None:
     """Take a task's update unless the device has it; `InputError` when it then is not where the task starts."""
     if task.content:
-        path = write_atomic(device.store.folder / UPDATE, task.content, mode=0o600)
-        delta = read_delta(path, device.learning, limit=update_limit(device.learning))
+        content, signature = opened_seal(task.content)
+        path = write_atomic(device.store.folder / UPDATE, content, mode=0o600)
+        place(path).unlink(missing_ok=True)
+        if signature is not None:
+            write_atomic(place(path), signature, mode=0o600)
+        limit = update_limit(device.learning)
+        delta = read_delta(path, device.learning, limit=limit, trusted=device.publisher)
         if delta.to_round > device.state.facts["round"]:
             device.apply(delta)
     reached, starts = device.state.facts["round"], task.round if task.done else task.round - 1

@@ -1,5 +1,11 @@
 """An Ed25519 signature (RFC 8032) of exact bytes is a JSON file of its own beside what it signs. Verifying only.
 
+It brings its public key along, so that it can be checked by whoever sees the key for the first time. What is wrongly
+signed is refused always; whether the key is to be trusted is another question, which the one who opens answers.
+
+    <file>.sig.json                            beside a file
+    content, signature, its length, TRAILER    behind the content, where both travel as one (`sealed`)
+
 Owns the signature's schema, public keys and verification. Does not own signing (`export.sign`): a device has no
 private key.
 """
@@ -7,6 +13,7 @@ private key.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,17 +26,30 @@ from privacy.errors import InputError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-SCHEMA: Literal["edgefr.signature/1"] = "edgefr.signature/1"
+SCHEMA: Literal["edgefr.signature/2"] = "edgefr.signature/2"
 LIMIT = 4096  # bytes of a signature file or a key file
-Trusted = Sequence[str | Path] | None  # public key files; None: signatures are not asked for
+TRAILER = b"edgefr.signature"
+END = struct.Struct(f"<I{len(TRAILER)}s")
+
+
+class KeyId(str):
+    """This is the id of a public key: a device remembers it, and asks for it in place of a key file."""
+
+
+Trusted = Sequence[str | Path | KeyId] | None  # public key files and ids; None: any key will do, and none
 
 
 class Signature(Record):
     """`<file>.sig.json` says which key signed, and has the signature of all of the file's bytes."""
 
-    schema_: Literal["edgefr.signature/1"] = Field(alias="schema", description="format of this file")
-    key: str = Field(pattern="^[0-9a-f]{64}$", description="key id: sha256 of the raw public key")
+    schema_: Literal["edgefr.signature/2"] = Field(alias="schema", description="format of this file")
+    public: str = Field(pattern="^[0-9a-f]{64}$", description="raw public key, hex")
     signature: str = Field(pattern="^[0-9a-f]{128}$", description="Ed25519 signature, hex")
+
+    @property
+    def key(self) -> KeyId:
+        """Return the key's id: the sha256 of the raw public key."""
+        return KeyId(hashlib.sha256(bytes.fromhex(self.public)).hexdigest())
 
 
 def place(path: Path) -> Path:
@@ -51,27 +71,50 @@ def parse(where: str, raw: bytes) -> Signature:
         raise InputError(f"{where}: its signature is not an {SCHEMA} file; sign it again") from error
 
 
-def check(where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> str | None:
-    """Return the id of the trusted key that signed `content`; None when no trust is asked for.
+def check(where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> KeyId | None:
+    """Return the id of the key that signed `content`; None for what is not signed.
 
-    `raw` is the signature file (None: there is none), `trusted` the public key files. Raises `InputError` for a
-    malformed signature, and, with `trusted`, for one that is missing, wrong, or of another key.
+    `raw` is the signature file (None: there is none), `trusted` the keys of which one must have signed (None: whichever
+    did). Raises `InputError` for a signature that is malformed or wrong, and, with `trusted`, for one that is missing
+    or of another key.
     """
     signature = None if raw is None else parse(where, raw)
+    if signature is not None:
+        _verify(where, content, signature)
     if trusted is None:
-        return None
-    from cryptography.exceptions import InvalidSignature
-
-    keys = {key_id(key): key for key in map(load_public, trusted)}
+        return None if signature is None else signature.key
+    keys = {entry if isinstance(entry, KeyId) else key_id(load_public(entry)) for entry in trusted}
     if signature is None:
         raise InputError(f"{where} is not signed; get a signed one, or sign it with `edgefr bundle sign`")
     if signature.key not in keys:
         raise InputError(f"{where} is signed by key {signature.key[:16]}..., which is not trusted; give its public key")
-    try:
-        keys[signature.key].verify(bytes.fromhex(signature.signature), content)
-    except InvalidSignature:
-        raise InputError(f"{where}: the signature is wrong, it was changed after it was signed; get it again") from None
     return signature.key
+
+
+def opened_seal(content: bytes) -> tuple[bytes, bytes | None]:
+    """Return what was sealed and its signature; bytes that nobody sealed come back as they are, with None.
+
+    >>> opened_seal(b"plain")
+    (b'plain', None)
+    """
+    if not content.endswith(TRAILER):
+        return content, None
+    length = END.unpack(content[-END.size :])[0] if len(content) >= END.size else LIMIT + 1
+    start = len(content) - END.size - length
+    if length > LIMIT or start < 0:
+        raise InputError("what came is cut off, or its signature is too long; fetch it again")
+    return content[:start], content[start : start + length]
+
+
+def _verify(where: str, content: bytes, signature: Signature) -> None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.public))
+        public.verify(bytes.fromhex(signature.signature), content)
+    except (InvalidSignature, ValueError):
+        raise InputError(f"{where}: the signature is wrong, it was changed after it was signed; get it again") from None
 
 
 def load_public(path: str | Path) -> Ed25519PublicKey:
@@ -104,6 +147,6 @@ def read_pem(path: str | Path) -> bytes:
     return raw
 
 
-def key_id(key: Ed25519PublicKey) -> str:
+def key_id(key: Ed25519PublicKey) -> KeyId:
     """Return the hex sha256 of the raw public key."""
-    return hashlib.sha256(key.public_bytes_raw()).hexdigest()
+    return KeyId(hashlib.sha256(key.public_bytes_raw()).hexdigest())

@@ -41,25 +41,22 @@ def export(
     """Write a bundle for every device class of a run's fleet to `out` (default: in the run).
 
     Devices refuse the bundles `expires_days` after the run was made (None: never). `key`: a private key (PEM) to sign
-    them with. `zipped`: each also as one file. `with_users`: they carry the simulated users of their class, private
-    state and names, for tests that compare devices with the simulator; else nobody's. Raises `InputError` for a run
-    that is not whole or whose model no bundle can hold, and a folder in the way.
+    them with (None: the run's own). `zipped`: each also as one file. `with_users`: they carry the simulated users of
+    their class, private state and names, for tests that compare devices with the simulator; else nobody's. Raises
+    `InputError` for a run that is not whole or whose model no bundle can hold, and a folder in the way.
 
     Example: ``edgefr.export("runs/demo", "shipped").classes[["class", "variant", "files_mb"]]``
     """
     from edgefr.shipping import export_run
     from export.archive import pack
-    from export.sign import load_private, sign_bundle
 
-    if key is not None:
-        load_private(Path(key))  # before the work, not after it
     found = _run(run)
     place = found.path / "bundles" if out is None else Path(out)
-    rows = export_run(found, place, progress, expires_days, with_users=with_users)
-    for folder in (Path(row["path"]) for row in rows):
-        if key is not None:
-            sign_bundle(folder, Path(key))
-        if zipped:
+    rows = export_run(
+        found, place, progress, expires_days, with_users=with_users, key=None if key is None else Path(key)
+    )
+    if zipped:
+        for folder in (Path(row["path"]) for row in rows):
             pack(folder, folder.with_name(f"{folder.name}.zip"))
     return Bundles(place, rows)
 

@@ -16,8 +16,9 @@ from edgefr.experiment import Experiment, cannot_learn, check_shippable
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Progress
-from edgefr.run import Run
+from edgefr.run import PRIVATE, Run
 from edgefr.sections import ExportSection
+from privacy.files import write_atomic
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
 from privacy.trust import TRUSTS
@@ -25,6 +26,8 @@ from privacy.trust import TRUSTS
 Ints = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     from edgefr.trained import Saved
     from export.encoders import TextEncoders
     from export.learning import LearningSpec
@@ -40,6 +43,9 @@ NOISED: Mapping[str, Literal["here", "server", "nowhere"]] = {
 }
 """Who adds a plan's noise, as a bundle says it."""
 
+SIGNING_KEY, PUBLISHER = "signing.pem", "publisher.pem"
+"""A run's own key: the private half in its private part, and the public one beside it."""
+
 ONLY_RECOMMENDS = "none: export.learning is false"
 
 
@@ -50,12 +56,14 @@ def export_run(
     expires_days: int | None = None,
     *,
     with_users: bool = False,
+    key: Path | None = None,
 ) -> list[dict[str, Any]]:
     """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class.
 
     A class that lies there already with the same content is kept. Devices refuse the bundles `expires_days` after the
-    run was made (None: never). `with_users`: bundles carry the simulated users of their class, for tests. Raises
-    `InputError` for a run that is not whole, a folder in the way, and a full disk.
+    run was made (None: never). `with_users`: bundles carry the simulated users of their class, for tests. `key`: a
+    private key that signs them (None: the run's own). Raises `InputError` for a run that is not whole, a folder in the
+    way, and a full disk.
 
     Example: ``export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
@@ -63,8 +71,10 @@ def export_run(
     from export.bundle import Provenance, Targets, export_bundles
     from export.footprint import Footprints
     from export.learning import unlearnable
+    from export.sign import load_private
 
     check_shippable(run.experiment)
+    signer = signing_key(run) if key is None else load_private(key)  # before the work, not after it
     experiment, saved = run.experiment, open_model(run)
     users = saved.learners
     model = of_users(saved.model, users)
@@ -90,8 +100,24 @@ def export_run(
         learning=learning,
         rules=rules_of(experiment.export),
         footprints=Footprints(run.path / "footprints.json"),
+        key=signer,
         progress=progress,
     )
+
+
+def signing_key(run: Run) -> Ed25519PrivateKey:
+    """Return the key that a run signs with: made when it is first asked for, kept in the run's private part.
+
+    Its public half lies in the run as `publisher.pem`, for devices that are told whom to trust. Raises
+    `InputError` for a key that is damaged.
+    """
+    from export.sign import own_key, public_pem
+
+    key = own_key(run.path / PRIVATE / SIGNING_KEY)
+    public = run.path / PUBLISHER
+    if not public.exists() or public.read_bytes() != public_pem(key):
+        write_atomic(public, public_pem(key))
+    return key
 
 
 def fleet_of(run: Run, saved: Saved) -> Fleet:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import torch
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edge.admission import ALWAYS
 from edge.bundle import open_bundle
-from edge.manifest import Promise
+from edge.manifest import SIGNATURE, Promise, canonical
 from edge.recommender import Recommender
 from export.candidates import candidates
 from export.clients import Users, check
@@ -30,10 +30,14 @@ from export.parity import Reference, compare
 from export.parts import item_tables, stage_catalogue, stage_scoring, stage_tables
 from export.program import LocalProgram
 from export.quality import Judge
+from export.sign import signature_of
 from export.staging import Staging
 from export.variants import Choice, ClassLimits, Rules, choose, energy_j, latency_s, memory_mb
 from privacy.errors import InputError, unknown
-from privacy.files import beside
+from privacy.files import beside, write_atomic
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 Progress = Callable[[str, int, int, str], None] | None
 LONGEST = 36_500  # days: nobody means more
@@ -89,13 +93,15 @@ def export_bundles(
     learning: LearningSpec | None = None,
     rules: Rules | None = None,
     footprints: Footprints | None = None,
+    key: Ed25519PrivateKey | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
 
     `text`: the encoder whose vectors the program's frozen tables hold (ignored when it holds none). `learning`: how
     devices learn (None: they only recommend). `rules` say what a variant may lose and take; the model's held-out items
-    measure quality (None: not measured), `footprints` measure memory (None: estimated).
+    measure quality (None: not measured), `footprints` measure memory (None: estimated). `key` signs them (None: nobody
+    does, and devices refuse them by default).
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "f16", "i8", "i4", a student's after its name, or
     None), memory_mb, memory_from ("measured" or "estimate"), latency_ms and energy_mj (of a recommendation and reading
@@ -121,7 +127,7 @@ def export_bundles(
         reference, rows = Reference(model.program, model.shared, everyone, read), []
         for done, (plan, choice) in enumerate(_plans(choices, targets)):
             tell("export", done, len(classes), plan.device_class)
-            row = _one(kit, plan, out / plan.device_class, reference)
+            row = _one(kit, plan, out / plan.device_class, reference, key)
             rows.append(row | _figures(choice, classes[plan.device_class]))
         tell("export", len(classes), len(classes), "")
     return rows
@@ -210,11 +216,13 @@ def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
     }
 
 
-def _one(kit: Kit, plan: Plan, target: Path, reference: Reference) -> dict[str, Any]:
-    """Write one bundle, open and compare it as a device would, put it into place; its row."""
+def _one(kit: Kit, plan: Plan, target: Path, reference: Reference, key: Ed25519PrivateKey | None) -> dict[str, Any]:
+    """Write and sign one bundle, open and compare it as a device would, put it into place; its row."""
     form = kit.form(plan.variant)
     with beside(target) as folder:
         manifest = fill(folder, kit, plan)
+        if key is not None:
+            write_atomic(folder / SIGNATURE, signature_of(canonical(manifest), key))
         parity = compare(Recommender(folder), reference, kit.users, plan.users)
         written = place(folder, target, manifest.bundle_id)
     return {

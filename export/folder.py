@@ -15,6 +15,7 @@ from edge.learning import Learning
 from edge.manifest import (
     MANIFEST,
     SCHEMA,
+    SIGNATURE,
     Config,
     File,
     Manifest,
@@ -135,16 +136,27 @@ def _add_users(own: Staging, users: Users, chosen: list[int]) -> None:
 
 
 def place(folder: Path, target: Path, bundle_id: str) -> bool:
-    """Rename a finished bundle into place. False if it was there already; `InputError` if another was."""
+    """Rename a finished bundle into place. False if it was there already; `InputError` if another was.
+
+    What was there already is signed by the new one's signature, if it has one.
+    """
     if target.exists():
         there = open_bundle(target, now=ALWAYS).manifest.bundle_id
         if there != bundle_id:
             raise InputError(
                 f"{target} holds another bundle ({there[:12]}, not {bundle_id[:12]}); choose another folder"
             )
+        _sign_again(folder, target)
         return False
     settle(folder, target)
     return True
+
+
+def _sign_again(folder: Path, target: Path) -> None:
+    """Put a bundle's signature in place of that of the same bundle, unless it is the same too."""
+    new, old = folder / SIGNATURE, target / SIGNATURE
+    if new.exists() and not (old.exists() and old.read_bytes() == new.read_bytes()):
+        write_atomic(old, new.read_bytes())
 
 
 def _draft(kit: Kit, plan: Plan) -> Manifest:

@@ -5,12 +5,15 @@ Owns private keys and signing. Does not own verification (`edge.signature`).
 
 from __future__ import annotations
 
+import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge.archive import is_archive, opened
 from edge.manifest import SIGNATURE, canonical
-from edge.signature import SCHEMA, Signature, key_id, place, read_pem
+from edge.signature import END, SCHEMA, TRAILER, KeyId, Signature, key_id, place, read_pem
 from export.archive import pack
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 PRIVATE, PUBLIC = "private.pem", "public.pem"
 
 
-def generate(folder: str | Path) -> str:
+def generate(folder: str | Path) -> KeyId:
     """Make a key pair in `folder`: private.pem (PKCS #8, for its owner alone) and public.pem; the key's id.
 
     Raises `InputError` when either is there already.
@@ -31,7 +34,6 @@ def generate(folder: str | Path) -> str:
     ...     len(generate(folder))
     64
     """
-    from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     folder = Path(folder)
@@ -39,14 +41,59 @@ def generate(folder: str | Path) -> str:
         if (folder / name).exists() or (folder / name).is_symlink():
             raise InputError(f"{folder / name} exists; choose another folder, keys are never written over")
     key = Ed25519PrivateKey.generate()
-    secret = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-    public = key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
-    write_atomic(folder / PRIVATE, secret, mode=0o600)
-    write_atomic(folder / PUBLIC, public)
+    write_atomic(folder / PRIVATE, _secret(key), mode=0o600)
+    write_atomic(folder / PUBLIC, public_pem(key))
     return key_id(key.public_key())
 
 
-def sign_bundle(bundle: str | Path, key: str | Path) -> str:
+def own_key(path: Path) -> Ed25519PrivateKey:
+    """Load the private key at `path`, for its owner alone; it is made when it is not there, and never written over.
+
+    Raises `InputError` for a file that is no private key, and a folder that cannot be written.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".key-") as scratch:
+            made = write_atomic(Path(scratch) / path.name, _secret(Ed25519PrivateKey.generate()), mode=0o600)
+            with suppress(FileExistsError):  # somebody was quicker: that key it is
+                os.link(made, path)
+    return load_private(path)
+
+
+def public_pem(key: Ed25519PrivateKey) -> bytes:
+    """Return the public key of a private one, as PEM."""
+    from cryptography.hazmat.primitives import serialization as form
+
+    return key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _secret(key: Ed25519PrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization as form
+
+    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+
+
+def signature_of(content: bytes, key: Ed25519PrivateKey) -> bytes:
+    """Return the signature file of `content`.
+
+    >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    >>> len(signature_of(b"x", Ed25519PrivateKey.generate())) < 400
+    True
+    """
+    public = key.public_key().public_bytes_raw().hex()
+    record = Signature(schema_=SCHEMA, public=public, signature=key.sign(content).hex())
+    return (record.model_dump_json(by_alias=True, indent=2) + "\n").encode()
+
+
+def sealed(content: bytes, key: Ed25519PrivateKey) -> bytes:
+    """Return `content` with its signature behind it, as `edge.signature.opened_seal` takes them apart."""
+    signature = signature_of(content, key)
+    return content + signature + END.pack(len(signature), TRAILER)
+
+
+def sign_bundle(bundle: str | Path, key: str | Path) -> KeyId:
     """Check a bundle, folder or zip, and sign its manifest, replacing a signature it has; the key's id.
 
     Raises `InputError` for a bundle that a device would refuse, and for a file that is not a private key.
@@ -59,7 +106,7 @@ def sign_bundle(bundle: str | Path, key: str | Path) -> str:
     return name
 
 
-def sign_file(path: str | Path, key: str | Path) -> str:
+def sign_file(path: str | Path, key: str | Path) -> KeyId:
     """Sign all bytes of a file, such as a delta, in <path>.sig.json; the key's id. Raises `InputError`."""
     path, private = Path(path), load_private(key)
     try:
@@ -89,8 +136,6 @@ def load_private(path: str | Path) -> Ed25519PrivateKey:
     return key
 
 
-def _sign(content: bytes, target: Path, key: Ed25519PrivateKey) -> str:
-    name = key_id(key.public_key())
-    record = Signature(schema_=SCHEMA, key=name, signature=key.sign(content).hex())
-    write_atomic(target, record.model_dump_json(by_alias=True, indent=2) + "\n")
-    return name
+def _sign(content: bytes, target: Path, key: Ed25519PrivateKey) -> KeyId:
+    write_atomic(target, signature_of(content, key))
+    return key_id(key.public_key())

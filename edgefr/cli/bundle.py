@@ -36,7 +36,7 @@ def verify(
     with opened(path, trusted=key, newest=newest) as found:
         m = found.manifest
         line = f"{path} is good: {m.device_class}, {m.method}, {m.variant}, serial {m.serial}, {size_of(found)}"
-        _say(f"{line}; signature: {signature_of(found)}")
+        _say(f"{line}; signature: {signature_of(found, key is not None)}")
 
 
 @bundle.command()
@@ -50,7 +50,7 @@ def inspect(
     from edgefr.report.bundles import sheets
 
     with opened(path, trusted=key, now=ALWAYS) as found:
-        for sheet in sheets(found):
+        for sheet in sheets(found, key is not None):
             Console().print(sheet)
 
 

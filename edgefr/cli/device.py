@@ -16,14 +16,19 @@ if TYPE_CHECKING:
 
 device = typer.Typer(name="device", help="One device: learn on it, recommend from it, look at its state. No torch.")
 
-BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle folder written by simulate or export.")]
+BundleFolder = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="A bundle of simulate or export: a folder or a zip.")
+]
 StateFolder = Annotated[Path, typer.Option("--state", help="Folder of the device's private state; made when missing.")]
 AsUser = Annotated[
     str | None,
     typer.Option("--user", help="Name that a server knows the device by; of a bundle with users, one of them."),
 ]
 TrustedKeys = Annotated[
-    list[Path] | None, typer.Option("--key", help="Public key; the bundle must be signed by one. May be repeated.")
+    list[Path] | None,
+    typer.Option(
+        "--key", help="Public key that must have signed the bundle; none: that of first use. May be repeated."
+    ),
 ]
 
 PolicyFile = Annotated[
@@ -72,7 +77,7 @@ def learn(
     one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key)
     found = [*(item or []), *(read_interactions(interactions) if interactions else [])]
     if update is not None:
-        one.apply(read_delta(update, one.learning, trusted=key))
+        one.apply(read_delta(update, one.learning, trusted=one.publisher))
     if new_block:
         one.next_block()
     if personalise:

@@ -17,7 +17,7 @@ def export(
     expires_days: Annotated[
         int | None, typer.Option(min=1, help="Devices refuse the bundles so many days after the run was made.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="Private key (PEM) to sign them with; see edgefr bundle.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key (PEM) to sign them with; none: the run's own.")] = None,
     zipped: Annotated[
         bool, typer.Option("--zip", help="Write each bundle as one zip file too, beside its folder.")
     ] = False,

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,11 @@ from edgefr.remote.broker import RoundBroker
 from edgefr.remote.ledger import ServingLedger
 from edgefr.training import Training
 from export.program import Tensors
+from export.sign import sealed
 from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 Floats = npt.NDArray[np.float32]
 
@@ -39,7 +44,8 @@ GRACE_S = 30.0  # how long devices are given to fetch the last word
 class Origin:
     """This says where the devices of a bundle start.
 
-    Their learning, `users` by client number, and the shared tensors that the bundle brings them.
+    Their learning, `users` by client number, and the shared tensors that the bundle brings them. `key` signs what they
+    are sent (None: nobody does).
     """
 
     bundle: str
@@ -48,9 +54,10 @@ class Origin:
     items: int
     dense: dict[str, Floats]
     tables: dict[str, Floats]
+    key: Ed25519PrivateKey | None = None
 
     @classmethod
-    def of(cls, bundle: Bundle, users: dict[int, str]) -> Origin:
+    def of(cls, bundle: Bundle, users: dict[int, str], key: Ed25519PrivateKey | None = None) -> Origin:
         """Read it from a bundle, for these users of its run. Raises `InputError` for one that only recommends."""
         learning = bundle.config.learning
         if learning is None:
@@ -58,7 +65,7 @@ class Origin:
         trained = {t.name for t in learning.tensors if t.place == "shared" and t.kind == "rows"}
         tables = {t.name: open_table(bundle, t).rows(slice(None)) for t in bundle.config.tables if t.name in trained}
         shared, items = read_tensors(bundle, bundle.config.shared), bundle.manifest.item_count
-        return cls(bundle.manifest.bundle_id, learning, users, items, shared, dict(tables))
+        return cls(bundle.manifest.bundle_id, learning, users, items, shared, dict(tables), key)
 
     def check(self, shared: Mapping[str, torch.Tensor]) -> None:
         """Check that a run's shared tensors are those of the bundle, value for value.
@@ -87,7 +94,8 @@ class Origin:
             rows[name] = (items.astype(np.int64), now[items])
         delta = Delta(self.bundle, self.learning.round, number, dense, rows)
         with tempfile.TemporaryDirectory() as folder:
-            return write_delta(Path(folder) / "update.safetensors", delta).read_bytes()
+            content = write_delta(Path(folder) / "update.safetensors", delta).read_bytes()
+        return content if self.key is None else sealed(content, self.key)
 
 
 @dataclass

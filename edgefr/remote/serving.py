@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from edge.bundle import open_bundle
+from edge.signature import key_id
 from edgefr.lineage import Journal
 from edgefr.prepare import Progress
 from edgefr.remote.broker import RoundBroker
@@ -23,8 +24,8 @@ from edgefr.remote.devices import Devices, Origin
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.remote.training import plan_of, training_of
-from edgefr.run import Run, free_folder
-from edgefr.shipping import users_of_class
+from edgefr.run import PRIVATE, Run, free_folder
+from edgefr.shipping import SIGNING_KEY, signing_key, users_of_class
 from edgefr.trained import open_model
 from edgefr.training import Training
 from privacy.errors import InputError, unknown
@@ -130,7 +131,13 @@ def origin_of(run: Run, bundle_class: str) -> Origin:
         raise InputError(f"{run.path} has no bundles; make some with `edgefr export --run {run.path} --out {folder}`")
     if bundle_class not in classes:
         raise unknown("device class", bundle_class, classes)
-    origin = Origin.of(open_bundle(folder / bundle_class), users_of_class(run, bundle_class))
+    bundle, key = open_bundle(folder / bundle_class), signing_key(run)
+    if bundle.signed_by not in (None, key_id(key.public_key())):
+        raise InputError(
+            f"{bundle.root} is signed by another key than the run's own, so its devices would take nothing from here; "
+            f"sign it with `edgefr bundle sign {bundle.root} --key {run.path}/{PRIVATE}/{SIGNING_KEY}`"
+        )
+    origin = Origin.of(bundle, users_of_class(run, bundle_class), key)
     if not origin.users:
         raise InputError(f"no user of {run.path} has a device of class {bundle_class}; choose another --bundle-class")
     return origin

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edge.bundle import Bundle
-from edge.manifest import SIGNATURE, File, Promise
-from edge.signature import parse
+from edge.manifest import File, Promise
 from edgefr.report.layout import Sheet
 
 
-def sheets(bundle: Bundle) -> list[Sheet]:
-    """Show what it is, its files, and its learning phases if it learns."""
-    out = [Sheet("bundle", _facts(bundle), words=["field", "value"]), _files(bundle)]
+def sheets(bundle: Bundle, asked: bool = False) -> list[Sheet]:
+    """Show what it is, its files, and its learning phases if it learns; `asked`: a trusted key had to sign it."""
+    out = [Sheet("bundle", _facts(bundle, asked), words=["field", "value"]), _files(bundle)]
     return [*out, _phases(bundle)] if bundle.config.learning else out
 
 
@@ -34,12 +33,13 @@ def differences(one: Bundle, two: Bundle) -> list[Sheet]:
     return [*out, Sheet("files that differ", changed, words=["file", "role", "change"])] if changed else out
 
 
-def signature_of(bundle: Bundle) -> str:
-    """Say who signed, and whether that was checked."""
-    if bundle.signed_by is not None:
-        return f"by {bundle.signed_by}, a trusted key"
-    claimed = _claimed(bundle)
-    return "none" if claimed is None else f"says it is by {claimed}; not checked, give --key"
+def signature_of(bundle: Bundle, asked: bool) -> str:
+    """Say which key signed, and whether it is one that was `asked` for."""
+    if bundle.signed_by is None:
+        return "none"
+    return f"by {bundle.signed_by}, " + (
+        "a trusted key" if asked else "the key it brings; give --key for one you trust"
+    )
 
 
 def promise_of(promise: Promise | None) -> str:
@@ -64,12 +64,7 @@ def size_of(bundle: Bundle) -> str:
     return f"{len(files)} files, {sum(entry.size for entry in files) / 1e6:,.2f} MB"
 
 
-def _claimed(bundle: Bundle) -> str | None:
-    path = bundle.root / SIGNATURE
-    return parse(f"bundle {bundle.root}", path.read_bytes()).key if path.is_file() else None
-
-
-def _facts(bundle: Bundle) -> list[dict[str, str]]:
+def _facts(bundle: Bundle, asked: bool) -> list[dict[str, str]]:
     m = bundle.manifest
     sizes = m.model
     expiry = "never" if m.expires is None else m.expires + (" (EXPIRED)" if m.expired(datetime.now(UTC)) else "")
@@ -79,7 +74,7 @@ def _facts(bundle: Bundle) -> list[dict[str, str]]:
         "variant": m.variant,
         "made": f"{m.created}, serial {m.serial}",
         "expires": expiry,
-        "signature": signature_of(bundle),
+        "signature": signature_of(bundle, asked),
         "bundle id": m.bundle_id,
         "files": size_of(bundle),
         "memory": f"{sizes.memory_mb:,.0f} MB (estimate)",
@@ -136,7 +131,7 @@ def _change(name: str, one: File | None, two: File | None) -> dict[str, str]:
 
 def _signed(bundle: Bundle) -> dict[str, Any]:
     record = bundle.manifest.model_dump(mode="json", by_alias=True, exclude={"files"})
-    return record | {"signed by": _claimed(bundle) or "nobody"}
+    return record | {"signed by": bundle.signed_by or "nobody"}
 
 
 def _plain(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

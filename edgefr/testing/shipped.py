@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edge.device import Device
 from edge.learning import ReleaseRecord
@@ -41,8 +42,9 @@ class Shipment:
         self.model = model_of(case)
         learning = None if unlearnable(case.program) else learning_of()
         targets = Targets({CLASS: ClassLimits(8000, 20)}, {CLASS: case.clients.tolist()}, with_users=True)
+        key = Ed25519PrivateKey.generate()
         made = Provenance("2026-01-01T00:00:00+00:00")
-        export_bundles(Path(self.folder.name) / "bundles", self.model, targets, made, learning=learning)
+        export_bundles(Path(self.folder.name) / "bundles", self.model, targets, made, learning=learning, key=key)
 
     @property
     def bundle(self) -> Path:

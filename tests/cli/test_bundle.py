@@ -76,7 +76,7 @@ def test_keygen_sign_verify(bundle: Path, cli: Cli, tmp_path: Path) -> None:
     assert "laptop is not signed" in refused(*cli("bundle", "verify", bundle, "--key", public))
     assert cli("bundle", "sign", bundle, "--key", private) == (0, f"signed {bundle} with key {key}\n", "")
     assert cli("bundle", "verify", bundle, "--key", public) == (0, f"{what} by {key}, a trusted key\n", "")
-    unchecked = f"{what} says it is by {key}; not checked, give --key\n"
+    unchecked = f"{what} by {key}, the key it brings; give --key for one you trust\n"
     assert cli("bundle", "verify", bundle) == (0, unchecked, "")
     assert open_bundle(bundle, trusted=[public]).signed_by == key
 

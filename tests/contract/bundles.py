@@ -88,5 +88,6 @@ def bundle(variant: str, replay: bool = False, promise: Promise | None = None, *
         provenance={},
         learning=learning,
         promise=promise,
+        key=worlds.KEY,
     )
     return out / CLASS

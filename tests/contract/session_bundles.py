@@ -47,5 +47,6 @@ def bundle(variant: str, **changes: object) -> Path:
         created="2026-11-21T10:00:00+00:00",
         provenance={},
         learning=replace(LEARNING, negatives=NEGATIVES, **changes),  # type: ignore[arg-type]
+        key=worlds.KEY,
     )
     return out / CLASS

@@ -74,6 +74,7 @@ def exported(variant: str, out: Path, learning: LearningSpec | None = None, with
         provenance={},
         learning=learning,
         with_users=with_users,
+        key=worlds.KEY,
     )
     return out / bundles.CLASS
 

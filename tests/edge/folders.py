@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from edge.manifest import Manifest, canonical, identify
+from edge.manifest import SIGNATURE, Manifest, canonical, identify
+from export.sign import signature_of
 from privacy.files import sha256_of
+from tests.export import worlds
 
 
 def resign(bundle: Path, change: Callable[[dict[str, Any]], object] = lambda record: None) -> None:
@@ -22,10 +24,19 @@ def resign(bundle: Path, change: Callable[[dict[str, Any]], object] = lambda rec
     try:
         manifest = Manifest.model_validate(record)
     except ValueError:  # what the schema refuses is written as it is
-        (bundle / "manifest.json").write_text(json.dumps(record, indent=2) + "\n")
+        content = json.dumps(record, indent=2) + "\n"
+        (bundle / "manifest.json").write_text(content)
+        _sign(bundle, content.encode())
         return
     manifest = manifest.model_copy(update={"bundle_id": identify(manifest)})
     (bundle / "manifest.json").write_bytes(canonical(manifest))
+    _sign(bundle, canonical(manifest))
+
+
+def _sign(bundle: Path, content: bytes) -> None:
+    """Sign a manifest that was signed before."""
+    if (bundle / SIGNATURE).exists():
+        (bundle / SIGNATURE).write_bytes(signature_of(content, worlds.KEY))
 
 
 def edit_json(path: Path, change: Callable[[Any], object]) -> None:

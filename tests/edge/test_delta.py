@@ -305,7 +305,7 @@ def test_signatures(tmp_path: Path) -> None:
     assert sign_file(path, tmp_path / "mine" / "private.pem") == key
     assert path.with_name("update.safetensors.sig.json").is_file()
     assert read_delta(path, trusted=mine).signed_by == key
-    assert read_delta(path).signed_by is None
+    assert read_delta(path).signed_by == key, "whoever it was"
     assert other != key
     with pytest.raises(InputError, match=f"signed by key {key[:16]}.*not trusted"):
         read_delta(path, trusted=[tmp_path / "other" / "public.pem"])
@@ -315,5 +315,5 @@ def test_signatures(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the signature is wrong"):
         read_delta(path, trusted=mine)
     path.with_name("update.safetensors.sig.json").write_text("{}")
-    with pytest.raises(InputError, match=r"its signature is not an edgefr\.signature/1 file"):
+    with pytest.raises(InputError, match=r"its signature is not an edgefr\.signature/2 file"):
         read_delta(path)

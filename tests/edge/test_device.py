@@ -167,16 +167,13 @@ def test_by_default_nothing_leaves_that_nothing_is_promised_for(tmp_path: Path) 
     device = Device(bundles.bundle("fedmf"), tmp_path)
     device.note(np.arange(5))
     before = device.state.part("private")["user"]
-    with pytest.raises(Withheld, match=r"nothing leaves this device: policy signed: .*signed: false"):
+    with pytest.raises(Withheld, match=r"nothing leaves this device: policy unprotected: .*unprotected: true"):
         device.learn()
     assert device.status()["releases"] == 0
     device.practise()
     assert not np.array_equal(device.state.part("private")["user"], before)
     assert (device.status()["releases"], device.status()["waiting_release"]) == (0, None)
-    (tmp_path / NAME).write_text("signed: false\n")
-    with pytest.raises(Withheld, match="policy unprotected: the bundle promises nothing"):
-        Device(bundles.bundle("fedmf"), tmp_path).learn()
-    (tmp_path / NAME).write_text("signed: false\nunprotected: true\n")
+    (tmp_path / NAME).write_text("unprotected: true\n")
     assert Device(bundles.bundle("fedmf"), tmp_path).learn().round == bundles.ROUND
 
 

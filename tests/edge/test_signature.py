@@ -11,8 +11,8 @@ import pytest
 
 import edge.signature
 from edge import Recommender, open_bundle
-from edge.signature import check, load_public
-from export.sign import generate, load_private, sign_bundle
+from edge.signature import END, TRAILER, KeyId, check, load_public, opened_seal
+from export.sign import generate, load_private, sealed, sign_bundle
 from privacy.errors import InputError
 from tests.edge.folders import resign
 from tests.export import worlds
@@ -62,15 +62,15 @@ def test_published_signatures_are_right_and_others_are_not(
 ) -> None:
     raw, name = bytes.fromhex(public), hashlib.sha256(bytes.fromhex(public)).hexdigest()
     (tmp_path / "key.pem").write_text(pem(raw))
-    record = {"schema": "edgefr.signature/1", "key": name, "signature": signature}
-    trusted = [tmp_path / "key.pem"]
-    assert check("x", bytes.fromhex(message), json.dumps(record).encode(), trusted) == name
-    for content in (bytes.fromhex(message) + b"\0", b"other"):
-        with pytest.raises(InputError, match="x: the signature is wrong, it was changed after it was signed"):
-            check("x", content, json.dumps(record).encode(), trusted)
-    record["signature"] = signature[:-2] + ("0a" if signature.endswith("0b") else "0b")
-    with pytest.raises(InputError, match="the signature is wrong"):
-        check("x", bytes.fromhex(message), json.dumps(record).encode(), trusted)
+    record = {"schema": "edgefr.signature/2", "public": public, "signature": signature}
+    for trusted in ([tmp_path / "key.pem"], [KeyId(name)], None):
+        assert check("x", bytes.fromhex(message), json.dumps(record).encode(), trusted) == name
+        for content in (bytes.fromhex(message) + b"\0", b"other"):
+            with pytest.raises(InputError, match="x: the signature is wrong, it was changed after it was signed"):
+                check("x", content, json.dumps(record).encode(), trusted)
+        wrong = record | {"signature": signature[:-2] + ("0a" if signature.endswith("0b") else "0b")}
+        with pytest.raises(InputError, match="the signature is wrong"):
+            check("x", bytes.fromhex(message), json.dumps(wrong).encode(), trusted)
 
 
 def test_a_key_pair(tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ def test_a_signed_bundle_opens_with_its_key_only(bundle: Path, keys: Path) -> No
         open_bundle(bundle, trusted=[mine])
     name = sign_bundle(bundle, keys / "mine" / "private.pem")
     record = json.loads((bundle / "manifest.sig.json").read_text())
-    assert {key: len(value) for key, value in record.items()} == {"schema": 18, "key": 64, "signature": 128}
-    assert record["key"] == name
+    assert {key: len(value) for key, value in record.items()} == {"schema": 18, "public": 64, "signature": 128}
+    assert hashlib.sha256(bytes.fromhex(record["public"])).hexdigest() == name
     assert open_bundle(bundle, trusted=[mine]).signed_by == name
     assert open_bundle(bundle, trusted=[other, mine]).signed_by == name
-    assert open_bundle(bundle).signed_by is None, "nobody was trusted, so nobody was checked"
+    assert open_bundle(bundle).signed_by == name, "whoever it was"
     assert Recommender(bundle).recommend(1)
     for trusted in ([], [other]):
         with pytest.raises(InputError, match=rf"is signed by key {name[:16]}\.\.\., which is not trusted"):
@@ -139,10 +139,37 @@ def test_a_rewritten_bundle_with_true_digests_is_refused(bundle: Path, keys: Pat
     """What digests cannot find: everything is consistent, but not what was signed."""
     sign_bundle(bundle, keys / "mine" / "private.pem")
     (bundle / "MODEL_CARD.md").write_text("rewritten")
+    signature = (bundle / "manifest.sig.json").read_bytes()
     resign(bundle)
-    assert open_bundle(bundle).signed_by is None
-    with pytest.raises(InputError, match="the signature is wrong, it was changed after it was signed"):
-        open_bundle(bundle, trusted=[keys / "mine" / "public.pem"])
+    (bundle / "manifest.sig.json").write_bytes(signature)
+    for trusted in (None, [keys / "mine" / "public.pem"]):
+        with pytest.raises(InputError, match="the signature is wrong, it was changed after it was signed"):
+            open_bundle(bundle, trusted=trusted)
+
+
+def test_a_signature_with_somebody_elses_key_in_it_is_refused(bundle: Path, keys: Path) -> None:
+    sign_bundle(bundle, keys / "mine" / "private.pem")
+    path = bundle / "manifest.sig.json"
+    other = load_public(keys / "other" / "public.pem").public_bytes_raw().hex()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"public": other}))
+    for trusted in (None, [keys / "mine" / "public.pem"], [keys / "other" / "public.pem"]):
+        with pytest.raises(InputError, match="the signature is wrong"):
+            open_bundle(bundle, trusted=trusted)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"content" * 1000])
+def test_what_is_sealed_comes_apart_again(content: bytes, keys: Path) -> None:
+    whole = sealed(content, load_private(keys / "mine" / "private.pem"))
+    found, signature = opened_seal(whole)
+    assert found == content
+    assert check("x", found, signature, [keys / "mine" / "public.pem"])
+    assert opened_seal(content) == (content, None)
+    cut, _ = opened_seal(b"more" + whole)
+    with pytest.raises(InputError, match="the signature is wrong"):
+        check("x", cut, signature, None)
+    for damaged in (TRAILER, b"\xff" * 4 + TRAILER, whole[-END.size :], b"\xff\xff\0\0" + TRAILER):
+        with pytest.raises(InputError, match="cut off, or its signature is too long"):
+            opened_seal(damaged)
 
 
 def test_a_signature_of_another_bundle_is_refused(keys: Path, tmp_path: Path) -> None:
@@ -161,7 +188,7 @@ def test_the_signature_is_checked_before_the_manifest_is_parsed(bundle: Path, ke
         open_bundle(bundle, trusted=[keys / "mine" / "public.pem"])
 
 
-GOOD = {"schema": "edgefr.signature/1", "key": "0" * 64, "signature": "0" * 128}
+GOOD = {"schema": "edgefr.signature/2", "public": "0" * 64, "signature": "0" * 128}
 
 
 @pytest.mark.parametrize(
@@ -171,9 +198,9 @@ GOOD = {"schema": "edgefr.signature/1", "key": "0" * 64, "signature": "0" * 128}
         b"\x00\xff",
         b"[]",
         b"[" * 4000,
-        json.dumps(GOOD | {"schema": "edgefr.signature/2"}).encode(),
-        json.dumps(GOOD | {"key": "0" * 63}).encode(),
-        json.dumps(GOOD | {"key": "G" * 64}).encode(),
+        json.dumps(GOOD | {"schema": "edgefr.signature/1"}).encode(),
+        json.dumps(GOOD | {"public": "0" * 63}).encode(),
+        json.dumps(GOOD | {"public": "G" * 64}).encode(),
         json.dumps(GOOD | {"signature": "0" * 126}).encode(),
         json.dumps(GOOD | {"signature": None}).encode(),
         json.dumps(GOOD | {"more": 1}).encode(),
@@ -182,7 +209,7 @@ GOOD = {"schema": "edgefr.signature/1", "key": "0" * 64, "signature": "0" * 128}
 def test_a_malformed_signature_is_refused_with_and_without_trust(content: bytes, bundle: Path, keys: Path) -> None:
     (bundle / "manifest.sig.json").write_bytes(content)
     for trusted in (None, [keys / "mine" / "public.pem"]):
-        with pytest.raises(InputError, match=r"speaker: its signature is not an edgefr\.signature/1 file"):
+        with pytest.raises(InputError, match=r"speaker: its signature is not an edgefr\.signature/2 file"):
             open_bundle(bundle, trusted=trusted)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud.pooling import POOLINGS
 from edge.manifest import Promise
@@ -27,6 +28,8 @@ from privacy import keyed
 
 ITEMS, USERS, WIDTH = 60, 12, 48
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ka", "le", "mi") for b in ("r", "n", "st", "l")]
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+"""Signs the bundles that tests give to devices."""
 CREATED = "2026-11-21T10:00:00+00:00"
 # limits that reach every variant: an encoder needs 20 MB more, and storage tells the file sizes apart
 CLASSES = {
@@ -179,7 +182,9 @@ def export(
     **others: Any,
 ) -> list[dict[str, Any]]:
     """`export_bundles` of plain values by name, so that a test changes one of them; tests of parity carry users."""
-    asked = {name: others.pop(name) for name in ("learning", "rules", "footprints", "progress") if name in others}
+    asked = {
+        name: others.pop(name) for name in ("learning", "rules", "footprints", "progress", "key") if name in others
+    }
     model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
     text = None if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
     origin = Provenance(created, provenance, seed, expires_days, promise)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edge.bundle import open_bundle
 from edge.delta import Delta, read_delta, write_delta
@@ -28,14 +29,18 @@ from edgefr.remote import server as counter
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Origin
 from edgefr.remote.server import Access, Server, listening
+from export.sign import sealed
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import interactions, program
 from tests.devices import open_device
+from tests.export import worlds
 
 CLIENT, TOKEN = 7, "a-token-of-some-length"
 USER, NUMBER = bundles.user(CLIENT), bundles.ROUND
 QUICK = Patience(tries=2, pause_s=0.01)
+NO_DELTA = sealed(b"not a delta", worlds.KEY)
+ANOTHERS = sealed(b"not a delta", Ed25519PrivateKey.from_private_bytes(bytes(32)))
 
 
 @dataclass
@@ -280,7 +285,10 @@ class Odd:
     [
         (b"HTTP/1.0 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", r"refuses this device \(302\)", 1),
         (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\n" + b"x" * (3 << 20), "more than", 1),
-        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\nnot a delta", "is not a edgefr.delta/1 file", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\n" + NO_DELTA, "is not a edgefr.delta/1 file", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\nunsigned", "is not signed", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\n" + NO_DELTA[1:], "the signature is wrong", 1),
+        (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\n\r\n" + ANOTHERS, "which is not trusted", 1),
         (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 2\r\nContent-Length: 99\r\n\r\nshort", "cannot reach", 2),
         (b"HTTP/1.0 200 OK\r\n\r\n", r"refuses this device \(200\)", 1),
         (b"HTTP/1.0 200 OK\r\nEdgefr-Round: 9\r\n\r\n", "at round 8, this device's state at 1", 1),
@@ -305,7 +313,7 @@ def test_a_device_is_not_fooled_by_a_server(answer: bytes, words: str, asked: in
 def test_an_update_of_another_bundle_changes_nothing(tmp_path: Path) -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     path = write_delta(tmp_path / "other.safetensors", Delta("0" * 64, 1, 3))
-    odd = Odd(b"HTTP/1.0 200 OK\r\nEdgefr-Round: 4\r\n\r\n" + path.read_bytes())
+    odd = Odd(b"HTTP/1.0 200 OK\r\nEdgefr-Round: 4\r\n\r\n" + sealed(path.read_bytes(), worlds.KEY))
     device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
     before = device.state.digest()
     try:

@@ -28,7 +28,7 @@ from edgefr.prepare import prepare
 from edgefr.remote.serving import Served, serve
 from edgefr.reproductions.runs import IDEAL_FLEET
 from edgefr.run import Run
-from edgefr.shipping import learning_of
+from edgefr.shipping import learning_of, signing_key
 from edgefr.trained import open_model
 from export.program import read_by
 from export.variants import ClassLimits
@@ -193,6 +193,7 @@ def ship(run: Run) -> None:
         provenance={},
         seed=experiment.seed,
         learning=learning_of(experiment, len(everyone)),
+        key=signing_key(run),
     )
 
 
