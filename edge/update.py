@@ -10,8 +10,9 @@ Owns: what an upload contains and how it is written. Does not own: training, cli
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,7 +103,7 @@ class WorkRecord:
     """This is how a round's work went, which the device keeps to itself.
 
     `steps` of `planned` were taken; `stopped` says what ended them early ("time", "memory"). `clipped`: the update was
-    longer than the clip; `dropped`: it had diverged, and zeros took its place.
+    longer than the clip; `dropped`: it had diverged, and zeros took its place. `noise_ms`: what the noise took.
     """
 
     steps: int
@@ -110,6 +111,7 @@ class WorkRecord:
     stopped: str | None
     clipped: bool
     dropped: bool
+    noise_ms: float = 0.0
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -205,8 +207,10 @@ def make(
     change = change if factor == 1.0 else change.times(factor)
     record = WorkRecord(work.steps, work.planned, work.stopped, factor != 1.0, not sound)
     if terms.promises:
-        vector = change.dense if terms.project is not None else change.whole(learning)
-        return ClientUpdate(bundle, number, _noised(terms, vector), {}), record
+        vector, began = change.dense if terms.project is not None else change.whole(learning), time.perf_counter()
+        update = _noised(terms, vector)
+        took = 0.0 if terms.own_noise is None else 1e3 * (time.perf_counter() - began)
+        return ClientUpdate(bundle, number, update, {}), replace(record, noise_ms=took)
     told = {"uniform": None, "size": examples}[terms.weights]
     sent = prototype if sound and prototype is not None and np.isfinite(prototype).all() else None
     return ClientUpdate(bundle, number, change.dense, change.rows, told, not sound, sent), record

@@ -100,8 +100,9 @@ def learn(
         "round": str(release.round),
         "optimiser steps": f"{work['steps']} of {work['planned']}",
         "values of the update": f"{release.update.size:,}",
-        "rows sent": ", ".join(f"{count:,} of {name}" for name, count in rows.items()) or "none",
+        **({"rows sent": ", ".join(f"{count:,} of {name}" for name, count in rows.items())} if rows else {}),
         "clipped": "yes" if work["clipped"] else "no",
+        **({"exact noise": f"{work['noise_ms']:.1f} ms"} if work["noise_ms"] else {}),
         "bytes": f"{len(content):,}",
         "written to": str(out) if out is not None else f"{state} (give --out for a file)",
     }
@@ -149,6 +150,8 @@ def adopt(policy: Path | None, state: Path) -> None:
     from privacy.files import write_atomic
 
     if policy is not None:
+        if not policy.is_file():
+            raise InputError(f"{policy} is not a policy file; give a YAML file with keys such as epsilon")
         Policy.read(policy)
         write_atomic(state / NAME, policy.read_bytes(), mode=0o600)
 
