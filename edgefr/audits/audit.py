@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgefr.audits.attacks import ATTACKS
+from edgefr.audits.books import check_books
 from edgefr.audits.checks import FALSE_ALARM, check
 from edgefr.audits.finding import Effort
 from edgefr.audits.keeping import bound, strongest, verdict
@@ -45,7 +46,7 @@ def audit(
     with one_thread():
         target = AttackTarget.open(run)
         progress("checks", 0, 1, "")
-        checks = check(target.ways(effort.seed), effort.seed)
+        checks = [*check(target.ways(effort.seed), effort.seed), *check_books(run)]
         progress("checks", 1, 1, "")
         names = [name for name in ATTACKS if not attacks or name in attacks]
         found = [ATTACKS[name](target, effort, progress).row() for name in names]

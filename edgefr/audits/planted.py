@@ -20,7 +20,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.backend import InProcess
 from edgefr.engine.federation import Federation
-from edgefr.engine.noise import SimulatedNoise
+from edgefr.engine.noise import NoiseSource, RealNoise, SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -227,8 +227,20 @@ class Sum(Way):
             plan=replace(self.plan, at_least=1) if noise else quiet(self.plan),
             device=torch.device("cpu"),
             backend=Planted(program, clients),
-            noise=SimulatedNoise(self.key, self.seed),
+            noise=self._source(),
         )
+
+    def _source(self) -> NoiseSource:
+        return SimulatedNoise(self.key, self.seed)
+
+
+class RealSum(Sum):
+    """This is the same sum with the exact noise that real updates are summed with."""
+
+    name = "real sum"
+
+    def _source(self) -> NoiseSource:
+        return RealNoise()
 
 
 def quiet(plan: Plan) -> Plan:

@@ -18,7 +18,7 @@ from edge.learning import ReleaseRecord
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr import purposes
-from edgefr.audits.planted import PLAIN, PUBLIC, Sum, Way
+from edgefr.audits.planted import PLAIN, PUBLIC, RealSum, Sum, Way
 from edgefr.audits.ways import Steps, Upload
 from edgefr.engine import inline
 from edgefr.engine.aggregate import released_values
@@ -121,6 +121,8 @@ class AttackTarget:
         """Return the ways by which something leaves this run's devices, for its checks."""
         specs = {name: self.program.specs[name] for name in self.sent}
         found: list[Way] = [Sum(self.plan, specs, seed)]
+        if self.release is not None and self.plan.noise is not None:
+            found.append(RealSum(self.plan, specs, seed))
         if self.release is not None:
             found.append(Upload(self.plan, self.release, specs, seed))
         if self.examples is not None:

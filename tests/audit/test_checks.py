@@ -16,7 +16,7 @@ from edge.update import Change
 from edgefr import purposes
 from edgefr.audits import checks, played, ways
 from edgefr.audits.checks import FALSE_ALARM, Outcome, check
-from edgefr.audits.planted import PUBLIC, Sum, Way
+from edgefr.audits.planted import PUBLIC, RealSum, Sum, Way
 from edgefr.audits.ways import Steps, Upload
 from edgefr.engine import aggregate
 from edgefr.engine.examples import PrivateSteps
@@ -78,9 +78,9 @@ def violated(*some: Way) -> dict[str, Outcome]:
 )
 def test_right_mechanisms_pass(trust: str, settings: dict[str, Any]) -> None:
     resolved = planned(trust, **settings)
-    found = check([Sum(resolved, SPECS), upload(resolved)])
+    found = check([Sum(resolved, SPECS), RealSum(resolved, SPECS), upload(resolved)])
     assert {one.check for one in found} >= {"claim", "noise", "law", "rounds", "clients", "clip", "diverged", "counted"}
-    assert not violated(Sum(resolved, SPECS), upload(resolved))
+    assert all(one.ok for one in found), [one for one in found if not one.ok]
 
 
 def test_right_steps_pass() -> None:
@@ -266,6 +266,21 @@ def test_faults_of_the_sum_are_found(
     assert found[name].chance < FALSE_ALARM / len(checks.CHECKS)
 
 
+def noise_drawn_anew(patch: Patch) -> None:
+    """Noise of devices from a generator that is made anew for every update."""
+
+    def exact(self: Noise, size: int) -> Any:
+        return np.rint(np.random.default_rng(1).standard_normal(size) * self.steps).astype(np.int64)
+
+    patch.setattr(Noise, "exact", exact)
+
+
+@pytest.mark.parametrize(("plant", "name"), [(scaled(0.7), "noise"), (noise_drawn_anew, "secret")])
+def test_faults_of_real_noise_on_a_sum_are_found(plant: Callable[[Patch], None], name: str, monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    assert name in violated(RealSum(planned("central"), SPECS))
+
+
 def upload_clips_without_tables(patch: Patch) -> None:
     right = Change.norm
     patch.setattr(Change, "norm", lambda self, order: right(replace(self, rows={}), order))
@@ -283,15 +298,6 @@ def upload_noises_what_changed(patch: Patch) -> None:
 def diverged_upload_is_bare(patch: Patch) -> None:
     right = outgoing._noised
     patch.setattr(outgoing, "_noised", lambda terms, v: right(terms, v) if v.any() else np.zeros(len(v), np.int32))
-
-
-def noise_drawn_anew(patch: Patch) -> None:
-    """Noise of devices from a generator that is made anew for every update."""
-
-    def exact(self: Noise, size: int) -> Any:
-        return np.rint(np.random.default_rng(1).standard_normal(size) * self.steps).astype(np.int64)
-
-    patch.setattr(Noise, "exact", exact)
 
 
 def upload_says_how_it_went(patch: Patch) -> None:
