@@ -207,6 +207,8 @@ class NoiseSettings(PrivacySettings):
             raise ValueError("sampler grid needs a clip: without one the noise protects nothing")
         drawn, law = "grid" if self.on_grid else "float", self.law
         assert law is not None
+        if self.sampler not in (None, drawn):
+            raise ValueError(f"sampler {self.sampler} draws noise of no mechanism here: set sampler to grid or float")
         if drawn not in (samplers := law_of(law).samplers):
             fit = f"set sampler to {' or '.join(samplers)}" + (", and a clip" if drawn == "float" else "")
             raise ValueError(f"sampler {drawn} draws no {law} noise: {fit}")

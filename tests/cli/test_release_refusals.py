@@ -35,16 +35,16 @@ def simulated(out: Path, *changes: str) -> Run:
         (["privacy.at_least=2", "aggregation.rule=median"], "rule median sees every upload"),
         (["privacy.project=50", "aggregation.rule=median"], "which rule median does not take; use mean"),
         (["privacy.project=50", *ASYNC], "privacy.project needs rounds whose updates all weigh alike"),
-        ([*NOISE, "privacy.sampler=grid", "privacy.grid_exponent=-8", *ASYNC], "privacy.sampler needs rounds whose"),
-        ([*NOISE, "privacy.sampler=grid", "privacy.grid_exponent=-40", "privacy.clip=1000"], "too many steps"),
+        ([*NOISE, "privacy.grid_exponent=-40", "privacy.clip=1000"], r"steps of 2 \*\* -40, and an upload of 32-bit"),
+        ([*NOISE, "privacy.grid_exponent=-50", "privacy.sigma=1e-9"], "too many steps of 2 .* -50 to be exact"),
         ([*NOISE, "privacy.mechanism=privunit"], "privacy.mechanism"),
         (
             ["method=fcucr", "model={}", "protocol.name=sessions", "model.prototypes=trained", "privacy.at_least=2"],
             "the server sees every prototype, so a sealed sum hides nobody",
         ),
         (
-            [*NOISE, "privacy.mechanism=discrete-laplace", "privacy.sampler=opendp", "privacy.grid_exponent=-8"],
-            r"so a run could not be repeated; here use grid|pip install 'edgefr\[opendp\]'",
+            [*NOISE, "privacy.mechanism=discrete-laplace", "privacy.sampler=opendp"],
+            r"unknown sampler 'opendp' \(known: float, grid\)",
         ),
     ],
 )
@@ -61,6 +61,12 @@ def test_a_run_on_a_grid_of_some_projected_values_says_so(trust: str, tmp_path: 
     found = simulated(tmp_path / "run", *NOISE, *grid, *held).summary["privacy"]
     assert found["values"] == 40
     assert found["noise"]["mechanism"] == "discrete-laplace"
-    assert found["clip"]["sensitivity"] == (2.0 if trust == "local" else 1.0) + 40 / 256
+    assert found["clip"]["sensitivity"] == (2.0 if trust == "local" else 1.0)
     assert found["closed_rounds"] == 0
     assert found["release"].startswith("40 values, a public random projection of the update of all shared")
+
+
+def test_rounds_that_wait_for_nobody_draw_on_a_grid_too(tmp_path: Path) -> None:
+    """A late update's weight multiplies what its device drew, so the noise of every upload is weighted with it."""
+    found = simulated(tmp_path / "run", *NOISE, "privacy.trust=local", *ASYNC).summary["privacy"]
+    assert (found["noise"]["mechanism"], found["noise"]["where"]) == ("discrete-laplace", "each upload")

@@ -54,11 +54,12 @@ from export.program import LocalProgram, Phase
 from export.weights import stored_as
 from privacy.clip import joint_norms
 from privacy.errors import InputError
-from privacy.mechanism import MECHANISMS, SAMPLERS, Draws, Sampler
+from privacy.mechanism import MECHANISMS, SAMPLERS, Sampler, Simulated
 from privacy.mechanisms.gaussian import Gaussian
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from privacy.trust import TRUSTS, Trust
+from tests.noises import KEY
 
 SMALL = ["rounds=2", "local_epochs=1", "protocol.negatives=20", "evaluation.k=[5]"]
 SIZE = ["data_options={users: 30, items: 100, interactions: 14}"]
@@ -267,24 +268,44 @@ def test_a_trust_of_ones_own_decides_what_is_compared() -> None:
     assert (found.where, found.adjacency, found.sensitivity) == ("the sum", "replace-one", 3.0)
 
 
-def test_a_sampler_of_ones_own_draws_for_mechanisms_that_list_it() -> None:
+def test_a_sampler_of_ones_own_is_refused_and_no_other_takes_its_place() -> None:
     class Threes(Gaussian):
-        samplers: ClassVar = {**Gaussian.samplers, "threes": Draws(lambda noise, counts, generator: 3.0 * counts, None)}
+        samplers: ClassVar = {
+            **Gaussian.samplers,
+            "threes": Simulated(lambda noise, counts, generator: 3.0 * counts, None),
+        }
 
-    asked = {"clip": 1.0, "sigma": 1.0, "sampler": "threes"}
-    with SAMPLERS.having(Sampler("threes", "not at all", on_grid=False, keyed=True)):
-        with pytest.raises(ValidationError, match="sampler threes draws no laplace noise"):
-            PrivacySettings.model_validate({"mechanism": "laplace", **asked})
-        MECHANISMS.unregister("gaussian")
-        try:
-            with MECHANISMS.having(Threes()):
-                noise = PrivacySettings.model_validate({"mechanism": "gaussian", **asked}).noise(1.0)
-                assert noise is not None
-                assert noise.of_sum(2, (2,), np.random.default_rng(0)).tolist() == [6.0, 6.0]
-                with pytest.raises(InputError, match="sampler threes has no keyed noise"):
-                    noise.of_clients(0, [1], 2)
-        finally:
-            MECHANISMS.register(Gaussian())
+    asked = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0, "sampler": "threes"}
+    MECHANISMS.unregister("gaussian")
+    try:
+        with MECHANISMS.having(Threes()):
+            with pytest.raises(ValidationError, match="unknown sampler 'threes'"):
+                PrivacySettings.model_validate(asked)
+            for on_grid in (False, True):
+                with (
+                    SAMPLERS.having(Sampler("threes", "not at all", on_grid=on_grid)),
+                    pytest.raises(ValidationError, match="sampler threes draws noise of no mechanism here"),
+                ):
+                    PrivacySettings.model_validate(asked)
+    finally:
+        MECHANISMS.register(Gaussian())
+
+
+def test_a_laws_own_way_of_drawing_is_the_one_that_is_used() -> None:
+    class Threes(Gaussian):
+        samplers: ClassVar = {"float": Simulated(lambda noise, counts, generator: 3.0 * counts, None)}
+
+    MECHANISMS.unregister("gaussian")
+    try:
+        with MECHANISMS.having(Threes()):
+            asked = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0, "sampler": "float"}
+            noise = PrivacySettings.model_validate(asked).noise(1.0)
+            assert noise is not None
+            assert noise.of_sum(2, (2,), KEY.stream(0, "test")).tolist() == [6.0, 6.0]
+            with pytest.raises(InputError, match="gaussian noise has no keyed draws of single clients"):
+                noise.of_clients(KEY.base(0, "test"), [1], 2)
+    finally:
+        MECHANISMS.register(Gaussian())
 
 
 NAMED: list[tuple[type[BaseModel], str, str]] = [

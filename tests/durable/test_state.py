@@ -16,6 +16,7 @@ from edgefr.prepare import Prepared, prepare
 from edgefr.training import Training
 from tests.cli.commands import ROOT
 from tests.durable.test_checkpoint import OWNER, same
+from tests.noises import KEY
 
 BLOCKS = (
     "data_options={users: 40, items: 100, interactions: 25}",
@@ -41,7 +42,7 @@ def untimed(state: Any) -> Any:
 
 def begun(experiment: Experiment, prepared: Prepared, log: list[Any]) -> Training:
     fleet = load_fleet(ROOT / "devices.yaml", fleet_overrides(experiment))
-    return Training.start(experiment, prepared, fleet, torch.device("cpu"), log.extend)
+    return Training.start(experiment, prepared, fleet, torch.device("cpu"), log.extend, KEY)
 
 
 def kept(simulation: Any, folder: Path) -> dict[str, Any]:

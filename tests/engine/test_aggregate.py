@@ -165,14 +165,14 @@ def test_a_release_on_the_grid_is_the_exact_sum_of_rounded_updates(clip: float, 
     norms = each.norms if projected else found.norms(6, 2).numpy()
     factor = np.minimum(1, clip / norms)[:, None]
     if joint is not None:
-        literal = np.rint(literal_projections(found, 6, joint) * factor / 0.25) * 0.25
+        literal = np.trunc(literal_projections(found, 6, joint) * factor / 0.25) * 0.25
         np.testing.assert_array_equal(out.dense[SHORT].numpy(), literal.sum(0))
         return
-    literal = np.rint(found.dense["w"].numpy().reshape(6, 6) * factor / 0.25) * 0.25
+    literal = np.trunc(found.dense["w"].numpy().reshape(6, 6) * factor / 0.25) * 0.25
     np.testing.assert_array_equal(out.dense["w"].numpy().ravel(), literal.sum(0))
     rows, sums = out.rows["item"]
     table = np.zeros((9, 4))
-    rounded = np.rint(found.rows["item"].values.numpy() * factor[found.rows["item"].client] / 0.25) * 0.25
+    rounded = np.trunc(found.rows["item"].values.numpy() * factor[found.rows["item"].client] / 0.25) * 0.25
     np.add.at(table, found.rows["item"].rows.numpy(), rounded)
     np.testing.assert_array_equal(sums.numpy(), table[rows.numpy()])
     assert np.abs(table).sum() > 0

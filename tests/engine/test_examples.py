@@ -35,6 +35,7 @@ from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
+from tests.noises import KEY
 
 CPU = torch.device("cpu")
 PLAIN = [
@@ -231,14 +232,16 @@ def test_a_gradient_that_is_not_finite_counts_as_zero() -> None:
 @pytest.mark.parametrize("variant", ["fedmf", "pfedrec", "transfr vector"])
 def test_a_clients_noise_is_its_own_and_the_same_again_whoever_is_in_the_call(variant: str) -> None:
     local = program(variant, local_epochs=1)
-    everyone = trained(DPSGD(0.5, 1.0), local, np.array([1, 3, 4]))
-    again, alone = (trained(DPSGD(0.5, 1.0), local, np.array(c)) for c in ([1, 3, 4], [3]))
+    everyone = trained(DPSGD(0.5, 1.0, KEY), local, np.array([1, 3, 4]))
+    again, alone = (trained(DPSGD(0.5, 1.0, KEY), local, np.array(c)) for c in ([1, 3, 4], [3]))
     for name, value in of(everyone, 1).items():
         assert torch.equal(value, of(again, 1)[name])
         assert torch.equal(value, of(alone, 0)[name])
         assert not torch.equal(value, of(everyone, 0)[name])
-    other = DPSGD(0.5, 1.0)(replace(work(local), round=3), *start(local, np.array([3])), np.array([3]))
+    other = DPSGD(0.5, 1.0, KEY)(replace(work(local), round=3), *start(local, np.array([3])), np.array([3]))
     assert not all(torch.equal(v, of(other, 0)[n]) for n, v in of(alone, 0).items())
+    of_nobodys_key = trained(DPSGD(0.5, 1.0), local, np.array([3]))
+    assert not any(torch.equal(v, of(of_nobodys_key, 0)[n]) for n, v in of(alone, 0).items()), "the seed is not enough"
 
 
 def test_every_row_of_a_table_has_changed_and_the_broadcast_has_not() -> None:

@@ -18,13 +18,16 @@ from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.backend import BLOCK
 from edgefr.engine.federation import Federation, Group
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from export.program import Phase, Tensors, TensorSpec
+from privacy.noise_key import NoiseKey
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
+from tests.noises import KEY
 
 CLIENTS, ITEMS, DIM = 12, 30, 4
 EVERYONE = np.arange(CLIENTS)
@@ -85,6 +88,7 @@ def federation(
         aggregation=AggregationSettings(weights=weights, server_lr=server_lr),  # type: ignore[arg-type]
         plan=plan(settings, 5, CLIENTS, CLIENTS, "uniform"),
         device=torch.device("cpu"),
+        noise=SimulatedNoise(KEY, seed),
     )
 
 
@@ -185,7 +189,7 @@ def test_under_a_guarantee_a_dropped_client_still_counts() -> None:
     """Who failed must not show in the divisor: the sum of the others is divided by the whole cohort."""
     dense, row = UPLOADS.dense.numpy().copy(), UPLOADS.row.numpy().copy()
     dense[4] = np.nan
-    tiny = {"mechanism": "gaussian", "clip": 2.0, "sigma": 1e-9}
+    tiny = {"mechanism": "gaussian", "clip": 2.0, "sigma": 1e-9, "sampler": "float"}
     found = moved(federation(Sent(dense, row), **tiny))
     rest = np.delete(EVERYONE, 4)
     for name, mean in literal_mean(UPLOADS, rest, np.ones(CLIENTS), 2.0).items():
@@ -240,12 +244,15 @@ def test_everybody_diverging_changes_nothing() -> None:
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize(("trust", "draws"), [("central", 1), ("local", CLIENTS)])
-def test_the_noise_on_the_mean_has_its_law(mechanism: str, trust: str, draws: int) -> None:
+@pytest.mark.parametrize("clip", [None, 8.0], ids=["in floating point", "on a grid"])
+def test_the_noise_on_the_mean_has_its_law(mechanism: str, trust: str, draws: int, clip: float | None) -> None:
     """Central: one draw over the cohort's size. Local: one draw per upload, so sqrt(n) / n of one."""
     still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
-    made = federation(still, mechanism=mechanism, trust=trust, scale=0.6)
+    made = federation(still, mechanism=mechanism, trust=trust, scale=0.625, clip=clip)
+    assert made.plan.noise is not None
+    assert made.plan.noise.step == (None if clip is None else 2.0**-12)
     noise = torch.cat([torch.cat([v.flatten() for v in moved(made, number).values()]) for number in range(1, 40)])
-    one = 0.6 if mechanism == "gaussian" else 0.6 * np.sqrt(2)
+    one = 0.625 if mechanism == "gaussian" else 0.625 * np.sqrt(2)
     expected = one * np.sqrt(draws) / CLIENTS
     assert float(noise.std()) == pytest.approx(
         expected, rel=5 / np.sqrt(len(noise)) * (1 if mechanism == "gaussian" else 2)
@@ -265,6 +272,14 @@ def test_noise_is_keyed_by_round_and_reaches_every_coordinate() -> None:
         assert torch.equal(first[name], second[name])
         assert not torch.equal(first[name], other[name])
         assert bool((first[name] != 0).all())
+
+
+def test_the_seed_without_the_key_draws_other_noise() -> None:
+    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
+    mine, other = (federation(still, mechanism="gaussian", clip=1.0, sigma=1.0) for _ in range(2))
+    other.noise = SimulatedNoise(NoiseKey.new(), 0)
+    first, second = moved(mine, 3), moved(other, 3)
+    assert all(not bool((first[name] == second[name]).all()) for name in first)
 
 
 def test_a_real_round_does_not_depend_on_shards_beyond_rounding_and_repeats_to_the_bit() -> None:

@@ -16,7 +16,7 @@ from edgefr.experiment import load_experiment
 from edgefr.fleet.devices import REFUSALS
 from edgefr.prepare import prepare
 from edgefr.report.summary import summarise
-from privacy.accounting import gaussian_epsilon
+from privacy.accounting import composed
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from tests.cli.commands import refused
@@ -34,9 +34,10 @@ SMALL = (
     "clients_per_round=0.5",
     "engine.shard_size=16",
 )
-ONE, TWO, THREE = (gaussian_epsilon(4.0, releases, DELTA) for releases in (1, 2, 3))  # 0.926, 1.356, 1.698
+NOISED = Event("discrete-gaussian", multiplier=4.0)
+ONE, TWO, THREE, SIX = (composed([(NOISED, count)], DELTA).epsilon for count in (1, 2, 3, 6))  # 1.013, 1.478, 1.848
 NOISE = "privacy={mechanism: gaussian, clip: 0.5, sigma: 4%s}"
-BUDGET = NOISE % ", budget: 1.4"  # two releases
+BUDGET = NOISE % ", budget: 1.6"  # two releases
 CALM = "fleet={dropout: 0, availability: null, battery: null, share: {laptop_x86: 1.0}, rounds: {over_select: 1.0}}"
 RESTLESS = "fleet={dropout: 0.3, share: {laptop_x86: 0.4, phone_sd680: 0.3, speaker_512: 0.3}, rounds: %s}"
 SYNC, ASYNC = RESTLESS % "{over_select: 1.3}", RESTLESS % "{policy: async, concurrency: 20, max_staleness: 1}"
@@ -96,7 +97,7 @@ def test_all_that_start_are_charged_and_those_who_refuse_are_not(trust: str, mon
     assert refusals > 0
 
 
-@pytest.mark.parametrize("budget", [math.inf, 1.4])
+@pytest.mark.parametrize("budget", [math.inf, 1.6])
 def test_rounds_that_wait_for_no_one_charge_whoever_is_invited(budget: float) -> None:
     """The log says who was invited, whatever became of it and in whichever round."""
     simulation, log = ran(*SMALL, NOISE % ("" if budget == math.inf else f", budget: {budget}"), ASYNC)
@@ -160,7 +161,7 @@ def test_a_release_is_charged_before_anything_is_trained(fleet: str, monkeypatch
 def test_who_is_still_at_work_when_all_others_have_spent_their_budget_is_waited_for() -> None:
     """Rounds of 25 with 35 at work: after two of them ten are at work, nobody else may be asked, and ten are enough."""
     fleet = CALM.replace("over_select: 1.0", "policy: async, concurrency: 35, max_staleness: 9")
-    simulation, log = ran(*SMALL, "rounds=3", "clients_per_round=25", NOISE % ", budget: 1.0", fleet)  # one release
+    simulation, log = ran(*SMALL, "rounds=3", "clients_per_round=25", NOISE % ", budget: 1.1", fleet)  # one release
     assert simulation.participation.ledger.releases().tolist() == [1] * 60
     assert [e["outcomes"] for e in log if e["kind"] == "closed"] == [{"ok": 25}, {"ok": 25}, {"ok": 10}]
     assert simulation.federation.counters.participation.tolist() == [1] * 60
@@ -169,7 +170,7 @@ def test_who_is_still_at_work_when_all_others_have_spent_their_budget_is_waited_
 @pytest.mark.parametrize("policy", ["deadline", "async"])
 def test_when_all_have_spent_their_budget_the_model_stays_as_it_is(policy: str) -> None:
     fleet = CALM.replace("over_select: 1.0", f"over_select: 1.0, policy: {policy}")
-    once = NOISE % ", budget: 1.0"  # one release
+    once = NOISE % ", budget: 1.1"  # one release
     simulation, _ = ran(*SMALL, "clients_per_round=1.0", once, fleet)
     ledger = simulation.participation.ledger
     assert ledger.releases().tolist() == [1] * 60
@@ -182,7 +183,7 @@ def test_when_all_have_spent_their_budget_the_model_stays_as_it_is(policy: str) 
 def test_blocks_have_one_budget() -> None:
     """Three blocks of three rounds: a client that is in the first has nothing left for the others."""
     blocks = [*BLOCKS, "method=f3crec", "strategy=f3crec", "clients_per_round=1.0", "continual.patience=3", CALM]
-    simulation, _ = ran(*blocks, NOISE % ", budget: 1.8")  # three releases
+    simulation, _ = ran(*blocks, NOISE % ", budget: 1.9")  # three releases
     asked = np.zeros(40, int)
     for block in simulation.prepared.blocks:
         asked[block.users("train")] += 3
@@ -215,8 +216,8 @@ def test_summary_file_and_command_tell_of_the_same_releases(tmp_path: Path, cli:
     run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
     found = run.summary["privacy"]
     assert found["eps_guaranteed"] == pytest.approx(TWO, rel=1e-9)
-    assert found["eps_planned"] == pytest.approx(gaussian_epsilon(4.0, 6, DELTA), rel=1e-9)
-    assert (found["budget"], found["sat_out"]) == (1.4, {"clients": 60, "times": 240})
+    assert found["eps_planned"] == pytest.approx(SIX, rel=1e-9)
+    assert (found["budget"], found["sat_out"]) == (1.6, {"clients": 60, "times": 240})
     assert found["releases_per_client"] == {"max": 2, "median": 2.0}
     assert (found["amplification"], found["composed"][0]["releases"]) == ("none", 2)
     code, out, err = cli("privacy", run.path, "--json")
@@ -224,7 +225,7 @@ def test_summary_file_and_command_tell_of_the_same_releases(tmp_path: Path, cli:
     ledger = json.loads(out)["ledger"]
     assert ledger["eps_guaranteed"] == found["eps_guaranteed"]
     assert (ledger["clients_refused"], ledger["refusals"]) == (60, 240)
-    assert "60 of 60 clients, 240 times; budget 1.4" in " ".join(cli("privacy", run.path)[1].replace("│", " ").split())
+    assert "60 of 60 clients, 240 times; budget 1.6" in " ".join(cli("privacy", run.path)[1].replace("│", " ").split())
 
 
 @pytest.mark.usefixtures("inside")
@@ -240,7 +241,7 @@ def test_a_run_without_rounds_has_an_empty_ledger(tmp_path: Path, cli: Cli) -> N
 
 def test_two_recipients_are_two_entries_and_their_epsilons_are_composed() -> None:
     simulation, _ = ran(*SMALL, "clients_per_round=1.0", "rounds=2", NOISE % "", CALM)
-    simulation.participation.ledger.spend([7], Event("gaussian", multiplier=4.0, recipient="another client"))
+    simulation.participation.ledger.spend([7], Event("discrete-gaussian", multiplier=4.0, recipient="another client"))
     found = summarise(simulation, 1.0, 1.0, [])["privacy"]
     assert [(row["recipient"], row["releases"]) for row in found["composed"]] == [("server", 2), ("another client", 1)]
     assert found["recipients"] == "another client, server"
@@ -283,5 +284,5 @@ def test_budgets_that_cannot_be_kept_are_refused_in_one_line(
 def test_a_ledger_of_other_settings_is_refused() -> None:
     simulation, _ = ran(*SMALL, "rounds=1", BUDGET, CALM)
     other, _ = ran(*SMALL, "rounds=1", NOISE % ", budget: 1.5", CALM)
-    with pytest.raises(InputError, match=r"its budget is '1\.4', here '1\.5'"):
+    with pytest.raises(InputError, match=r"its budget is '1\.6', here '1\.5'"):
         other.participation.restore(simulation.participation.state())

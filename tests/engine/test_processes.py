@@ -29,6 +29,7 @@ from edgefr.engine import inline, processes, shared_memory
 from edgefr.engine.aggregate import Terms
 from edgefr.engine.backend import Backend, InProcess
 from edgefr.engine.federation import Federation, one_thread
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.processes import Workers
 from edgefr.engine.shared_memory import Reader, Shelf, sealed
 from edgefr.engine.work import LocalWork
@@ -44,6 +45,7 @@ from privacy.settings import PrivacySettings
 from privacy.table import Table
 from tests.contract.programs import CLIENTS, ITEMS, program, work
 from tests.contract.test_executors import Remembered
+from tests.noises import KEY
 
 EVERYONE = np.arange(CLIENTS)
 PLAIN = Terms(None, "l2", False, False)
@@ -136,6 +138,7 @@ def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, to
         plan=plan(PrivacySettings.model_validate(privacy), 3, CLIENTS, CLIENTS, aggregation.get("weights", "uniform")),
         device=torch.device("cpu"),
         backend=backend,
+        noise=SimulatedNoise(KEY, 1),
     )
     if case == "replay":
         made.memory = Remembered()

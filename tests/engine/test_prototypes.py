@@ -16,11 +16,13 @@ from cloud.settings import AggregationSettings, KnowledgeSettings
 from edge.ragged import Ragged
 from edgefr.engine import inline
 from edgefr.engine.federation import Federation
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.transfer import Transfer
 from privacy.plan import plan
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from tests.contract.sessions import CLIENTS, program, sampler
+from tests.noises import KEY
 
 EVERYONE = np.arange(CLIENTS)
 CLIP = 0.5
@@ -53,10 +55,11 @@ def federation(order: str, interval: int = 1, seed: int = 7, **privacy: Any) -> 
         plan=resolved,
         device=torch.device("cpu"),
         executor=inline.run,
+        noise=SimulatedNoise(KEY, seed),
     )
     base = Spy(made.settings.reply, how)
     assert resolved.prototypes is not None
-    found.transfer = Transfer(base, order, resolved.prototypes, seed)  # type: ignore[arg-type]
+    found.transfer = Transfer(base, order, resolved.prototypes, seed, KEY)  # type: ignore[arg-type]
     return found, base
 
 
@@ -93,7 +96,9 @@ def test_what_is_added_to_a_prototype_has_the_law_that_is_accounted(order: str, 
     terms = found.plan.prototypes
     assert terms is not None
     assert terms.noise is not None
-    assert (terms.noise.std, 2 * 2.0 * terms.event.multiplier) == pytest.approx((6.0, terms.noise.scale))
+    assert terms.noise.step == 2.0**-14
+    assert 0 <= terms.noise.std - 6.0 < 1.5 * terms.noise.step
+    assert 2 * 2.0 * terms.event.multiplier == pytest.approx(terms.noise.scale, rel=1e-12)
     quiet: Any = {"norm": norm, "prototype_clip": 2.0}  # no noise comes before the first round's prototypes
     draws = np.concatenate([(ran(order, seed=s, **noise) - ran(order, seed=s, **quiet)).ravel() for s in range(6)])
     law = stats.norm(scale=6.0) if mechanism == "gaussian" else stats.laplace(scale=6.0 / 2**0.5)
@@ -104,7 +109,7 @@ def test_what_is_added_to_a_prototype_has_the_law_that_is_accounted(order: str, 
 
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_noise_is_new_every_round(order: str) -> None:
-    quiet: Any = {"mechanism": "gaussian", "sigma": 1e4, "prototype_clip": 1e-3}  # what is sent is nearly all noise
+    quiet: Any = {"mechanism": "gaussian", "sigma": 500.0, "prototype_clip": 1e-3}  # what is sent is nearly all noise
     first, second, third = ran(order, rounds=3, **quiet)
     for one, other in ((first, second), (second, third), (first, third)):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ import edgefr.purposes
 import export.purposes
 import privacy.compress
 from privacy import keyed
+from privacy.noise_key import NoiseKey
 from tests.export.worlds import student
 from tests.golden.cases import cases, ready
 from tests.golden.values import run
@@ -111,6 +113,8 @@ RUNS = (
 )
 ASKED = Path(__file__).parent / "purposes.txt"
 """Everything that keyed a draw in `RUNS`, a line each."""
+NOISED = Path(__file__).parent / "noises.txt"
+"""Everything that simulated noise was drawn for in `RUNS`, with the secret of the run, a line each."""
 
 
 @pytest.mark.parametrize("module", CONSTANTS, ids=lambda module: module.__name__)
@@ -126,13 +130,27 @@ def test_names_make_them_as_they_did() -> None:
 
 
 def test_runs_ask_for_what_they_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked_in_runs(tmp_path, monkeypatch) == ASKED.read_text().splitlines()
+    draws, noises = asked_in_runs(tmp_path, monkeypatch)
+    assert draws == ASKED.read_text().splitlines()
+    assert noises == NOISED.read_text().splitlines()
+    assert not set(draws) & set(noises), "noise is never keyed by the public seed alone"
 
 
-def asked_in_runs(folder: Path, patch: pytest.MonkeyPatch) -> list[str]:
-    """What keys the draws of small runs, sorted."""
+def asked_in_runs(folder: Path, patch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """What keys the draws of small runs, and what their noise is for: each sorted."""
     asked: set[str] = set()
+    noised: set[str] = set()
     real = keyed.key
+
+    def noting(made: Any) -> Any:
+        def drawn(secret: NoiseKey, seed: int, purpose: str, *path: int) -> Any:
+            noised.add(purpose)
+            return made(secret, seed, purpose, *path)
+
+        return drawn
+
+    for name in ("stream", "base"):
+        patch.setattr(NoiseKey, name, noting(getattr(NoiseKey, name)))
 
     def key(seed: int, purpose: str, *path: int) -> int:
         asked.add(purpose)
@@ -143,11 +161,12 @@ def asked_in_runs(folder: Path, patch: pytest.MonkeyPatch) -> list[str]:
     patch.setattr(keyed, "key", key)
     for number, case in enumerate(RUNS):
         run([*ready(cases()[case], texts), "seed=7"], folder / str(number))
-    return sorted(asked)
+    return sorted(asked), sorted(noised)
 
 
 if __name__ == "__main__":  # python -m tests.golden.test_purposes writes them down
     import tempfile
 
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        ASKED.write_text("".join(f"{line}\n" for line in asked_in_runs(Path(place), patch)))
+        for kept, lines in zip((ASKED, NOISED), asked_in_runs(Path(place), patch), strict=True):
+            kept.write_text("".join(f"{line}\n" for line in lines))

@@ -14,7 +14,7 @@ from edgefr.methods import Method
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.metrics.cutoffs import Metric
-from privacy.mechanism import ORDERS, Additive, Draws
+from privacy.mechanism import ORDERS, Additive, Simulated
 from privacy.settings import NoiseSettings
 
 
@@ -52,7 +52,7 @@ class Coin(Additive):
     trusts, guarantees, unknown = ("local",), True, "all but its pure epsilon"
     on_device, symbol, without_clip = False, "c", "unclipped"
     samplers: ClassVar = {
-        "float": Draws(lambda noise, counts, draw: noise.scale * counts * draw.choice([-1, 1], counts.shape), None)
+        "float": Simulated(lambda noise, counts, draw: noise.scale * counts * draw.choice([-1, 1], counts.shape), None)
     }
 
     def std(self, noise):
