@@ -70,16 +70,16 @@ def _fields(raw: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, in
     """Fields with bytes in them of the message at raw[start:end]: number, and where the bytes begin and end."""
     at = start
     while at < end:
-        key, at = _varint(raw, at)
+        key, at = varint(raw, at)
         kind = key & 7
         if key >> 32:  # parsers differ on what such a field is
             raise ValueError("a field's number is too large")
         if kind == 0:
-            _, at = _varint(raw, at)
+            _, at = varint(raw, at)
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         elif kind == 2:
-            size, at = _varint(raw, at)
+            size, at = varint(raw, at)
             if at + size > end:
                 raise ValueError("a field is longer than the file")
             yield key >> 3, at, at + size
@@ -90,7 +90,7 @@ def _fields(raw: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, in
         raise ValueError("a field is longer than its message")
 
 
-def _varint(raw: mmap.mmap, at: int) -> tuple[int, int]:
+def varint(raw: mmap.mmap, at: int) -> tuple[int, int]:
     """Return a whole number and where the next field starts."""
     value = shift = 0
     while shift < 70:

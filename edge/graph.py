@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.external import check_external
+from edge.graph_check import check_graph
 from edge.limits import memory_bytes
 from edge.watch import LONGEST_S, WATCH, Stop, Stopped
 from privacy.errors import InputError
@@ -29,14 +30,15 @@ KINDS = {
 class Graph:
     """This is a loaded graph. `inputs` maps each input's name to its shape, where a text stands for any size.
 
-    `data`: the one file beside it that its tensors may lie in. Raises `InputError` for a graph that refers to another,
-    before onnxruntime sees it, and for one that does not load.
+    `data`: the one file beside it that its tensors may lie in. Raises `InputError`, before onnxruntime sees it, for a
+    graph that refers to another file or has what no graph of ours has, and for one that does not load.
     """
 
     def __init__(self, path: Path, data: Path | None = None) -> None:
         import onnxruntime as ort
 
         check_external(path, data)
+        known = check_graph(path)  # else what depends on no input is computed in every run, and not while it loads
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = THREADS
         options.log_severity_level = 4  # what it complains of is in the one error that is raised
@@ -44,7 +46,12 @@ class Graph:
             options.add_session_config_entry("session.use_env_allocators", "1")
         options.enable_mem_pattern = False  # from the second call on, onnxruntime 1.17 lets tensors overlap with it
         try:
-            self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(
+                str(path),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=None if known else ["ConstantFolding"],
+            )
         except Exception as error:  # onnxruntime's errors have no common class of their own
             raise InputError(f"{path} does not load in onnxruntime {ort.__version__}: {_line(error)}") from error
         self.path, self._options = path, ort.RunOptions
@@ -53,7 +60,9 @@ class Graph:
         self.outputs = [o.name for o in self._session.get_outputs()]
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """Return the graph's first output for these inputs; `InputError` as `run_all`."""
+        """Return the graph's one output for these inputs; `InputError` as `run_all`, and for a graph of several."""
+        if len(self.outputs) != 1:
+            raise InputError(f"{self.path} has {len(self.outputs)} outputs instead of one; export again")
         output: npt.NDArray[np.float32] = self.run_all(feeds)[self.outputs[0]]
         return output
 

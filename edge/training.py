@@ -183,6 +183,7 @@ class _Phase:
         for name, shape in [("theta", self.state["theta"].shape)] if phase.dense else []:
             self.state |= self._moments(name, shape)
         self.moments = {t: self._moments(f"items.{t}", rows[t].shape) for t in phase.tables}
+        self._check_outputs()
 
     def _moments(self, name: str, shape: tuple[int, ...]) -> dict[str, Floats]:
         if not {"sgd": False, "adam": True}[self.phase.optimiser]:
@@ -202,8 +203,7 @@ class _Phase:
         for moments in self.moments.values():
             feeds |= {name: moment[place] for name, moment in moments.items()}
         out = self.graph.run_all(feeds, stop)
-        moved = [*self.state, *(n for t, moments in self.moments.items() for n in (f"items.{t}", *moments))]
-        after = {name: self._after(out, f"{name}.next", feeds[name].shape) for name in moved}
+        after = {name: self._after(out, f"{name}.next", feeds[name].shape) for name in self._moving()}
         loss = float(self._after(out, "loss", (1,))[0])
         for name in self.state:
             self.state[name] = after[name]
@@ -212,6 +212,17 @@ class _Phase:
             for name, moment in moments.items():
                 moment[place] = after[name]
         return loss
+
+    def _moving(self) -> list[str]:
+        """Name the inputs that a step changes."""
+        return [*self.state, *(n for t, moments in self.moments.items() for n in (f"items.{t}", *moments))]
+
+    def _check_outputs(self) -> None:
+        """Check that the graph gives the loss and what it changes, and nothing else; `InputError`."""
+        wanted = {"loss", *(f"{name}.next" for name in self._moving())}
+        if set(self.graph.outputs) != wanted:
+            odd = min(set(self.graph.outputs) ^ wanted)
+            raise InputError(f"{self.graph.path} does not give what its phase changes: {odd}; export again")
 
     def _after(self, out: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
         """Return an output of the step; `InputError` when it is not there, or not as what it takes the place of."""
