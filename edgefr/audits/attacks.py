@@ -41,8 +41,9 @@ def sign_split(target: AttackTarget, effort: Effort, progress: Progress) -> Find
 
     The rows' main direction stands for that vector; of its two sides the one with fewer rows is called the positives'.
     """
-    if target.table is None:
-        return Finding("sign-split", "item of a client", note="no table of items leaves the device")
+    if target.unasked or target.table is None:
+        note = target.unasked or "no table of items leaves the device"
+        return Finding("sign-split", "item of a client", note=note)
     groups = []
     for client in _each(target.chosen(effort.users), "sign-split", progress):
         groups.append(_split(target.upload(client, target.own[client], 0)[target.table], target.own[client]))
@@ -65,6 +66,8 @@ def membership(target: AttackTarget, effort: Effort, progress: Progress) -> Find
     It trains the client itself with and without the interaction, with draws of its own, and looks where between the two
     an upload lies: the likelihood ratio under Gaussian noise.
     """
+    if target.unasked:
+        return Finding("membership", "interaction", note=target.unasked)
     scores, member = [], []
     for client in _each(target.chosen(effort.users), "membership", progress):
         own = target.own[client].astype(np.int64)
@@ -95,6 +98,8 @@ def matching(target: AttackTarget, effort: Effort, progress: Progress) -> Findin
     that line, texts taken off their mean. Which end is the positives' shows in the skew: they are few and alike.
     """
     unit = "item of a client"
+    if target.unasked:
+        return Finding("gradient-matching", unit, note=target.unasked)
     if target.table is not None:
         return Finding("gradient-matching", unit, note="a table of items leaves the device: see sign-split")
     if FIRST not in target.sent or "text" not in target.program.frozen:

@@ -29,7 +29,7 @@ import numpy as np
 
 from edgefr.audits.planted import Floats, Known, Sum, Way
 from edgefr.audits.played import Played, Seen, planted
-from edgefr.audits.ways import Steps, Upload
+from edgefr.audits.ways import Message, Steps, Upload
 from privacy.accounting import composed
 from privacy.errors import InputError
 from privacy.ledger import Ledger
@@ -301,7 +301,12 @@ for _check in (
     Check("noise", "is every value of every tensor noised as promised?", (Way,), STD, True, noise),
     Check("law", "does the noise have the law it is named by?", (Way,), "distance", True, law),
     Check(
-        "secret", "does the noise follow from a key, and not from what is public?", (Sum, Steps), ALIKE, True, secret
+        "secret",
+        "does the noise follow from a key, and not from what is public?",
+        (Sum, Steps, Message),
+        ALIKE,
+        True,
+        secret,
     ),
     Check("rounds", "has every round noise of its own?", (Way,), ALIKE, True, rounds),
     Check("clients", "has every client noise of its own?", (Way,), f"{STD}, or {ALIKE}", True, clients),
@@ -329,7 +334,7 @@ def check(ways: Sequence[Way], seed: int = 0) -> list[Outcome]:
 def _outcomes(asked: Check, played: Played, level: float) -> list[Outcome]:
     try:
         seen = asked.look(played)
-    except InputError as error:  # what a device sent is not what a device may send
+    except (InputError, ValueError) as error:  # what was sent is not what may be sent
         seen = [Seen(str(error), math.inf, 0.0)]
     if not seen:
         return []

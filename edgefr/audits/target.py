@@ -19,7 +19,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr import purposes
 from edgefr.audits.planted import PLAIN, PUBLIC, RealSum, Sum, Way
-from edgefr.audits.ways import Steps, Upload
+from edgefr.audits.ways import Message, Steps, Upload
 from edgefr.engine import inline
 from edgefr.engine.aggregate import released_values
 from edgefr.engine.examples import DPSGD, plan_for
@@ -33,7 +33,6 @@ from edgefr.trained import open_model
 from export.model import TrainedModel
 from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
-from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan
 from privacy.plan import Plan, plan
 
@@ -60,10 +59,8 @@ class AttackTarget:
 
     @classmethod
     def open(cls, run: Run) -> AttackTarget:
-        """Read a finished run back. Raises `InputError` for one that is not whole or reads sessions."""
+        """Read a finished run back. Raises `InputError` for one that is not whole."""
         experiment = run.experiment
-        if experiment.row.reads == "sessions":
-            raise InputError(f"audits know sets of items, and {experiment.row.name} reads sessions: audit another run")
         model = open_model(run).model
         program, used = model.program, read_by(model.program.phases, "round")
         first = program.init_private(experiment.seed, torch.arange(len(model.names.users)))
@@ -83,7 +80,14 @@ class AttackTarget:
         return cls(
             experiment=experiment,
             model=model,
-            plan=plan(settings, rounds, experiment.cohort_size(population), population, values=values),
+            plan=plan(
+                settings,
+                rounds,
+                experiment.cohort_size(population),
+                population,
+                values=values,
+                prototypes=experiment.prototypes,
+            ),
             rounds=rounds,
             p90=norm if isinstance(norm, float) and norm > 0 else None,
             release=None if learning is None else learning.release,
@@ -113,6 +117,12 @@ class AttackTarget:
         return [n for n, spec in self.program.specs.items() if spec.place == "shared" and n in trained]
 
     @property
+    def unasked(self) -> str:
+        """Say why attacks on sets of items are not made; nothing where they are."""
+        row = self.experiment.row
+        return f"it is about sets of items, and {row.name} reads sessions" if row.reads == "sessions" else ""
+
+    @property
     def promises(self) -> bool:
         """Say whether anything is promised of the run's updates, or of single interactions."""
         return self.plan.guarantees or (self.examples is not None and bool(self.examples.sigma))
@@ -125,6 +135,8 @@ class AttackTarget:
             found.append(RealSum(self.plan, specs, seed))
         if self.release is not None:
             found.append(Upload(self.plan, self.release, specs, seed))
+        if self.plan.prototypes is not None and self.plan.prototypes.clip is not None:
+            found.append(Message(self.plan.prototypes, seed))
         if self.examples is not None:
             found.append(Steps(self.examples, specs, seed))
         return found

@@ -1,26 +1,33 @@
-"""A single device is looked at in two ways: the bytes of its upload, and the steps of DP-SGD."""
+"""A single device is looked at in three ways: its upload's bytes, the steps of DP-SGD, the prototype of a session."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import torch
 
+from cloud.prototypes import KnowledgeBase
 from edge.learning import Learning, PhaseRecord, ReleaseRecord, TensorRecord
 from edge.ragged import Ragged
 from edge.sampling import Sampler
+from edge.sessions import SessionSampler
 from edge.training import Trained
 from edge.update import Change, make, read_update
 from edgefr.audits.planted import PROJECTED, Floats, Known, Still, Way
 from edgefr.engine.examples import DPSGD
-from edgefr.engine.work import LocalWork
+from edgefr.engine.transfer import REPLY, Transfer
+from edgefr.engine.work import Clients, LocalWork
 from export.program import TensorSpec
 from privacy.compress import Projection
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
 from privacy.plan import Plan
+from privacy.prototypes import Prototypes
 
 BUNDLE = "0" * 64
 RECORDS = 4
@@ -148,3 +155,47 @@ class Steps(Way):
     def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
         (known,) = clients
         return {name: known.whole(name, spec.shape) for name, spec in self.specs.items()}
+
+
+class Heard:
+    """This stands where the server keeps prototypes, and keeps what reaches it."""
+
+    def __init__(self, values: int) -> None:
+        self.settings, self.sent = self, torch.zeros(0, values)
+
+    def transfers(self, number: int) -> bool:
+        """Say that prototypes are sent in every round."""
+        return True
+
+    def add(self, number: int, clients: Clients, sent: torch.Tensor, sessions: Clients) -> None:
+        """Keep what was sent."""
+        self.sent = sent
+
+    def answer(self, clients: Clients, sent: torch.Tensor) -> torch.Tensor:
+        """Answer nothing."""
+        return torch.zeros_like(sent)
+
+
+class Message(Way):
+    """This is the prototype of a client's session, as it reaches the server's knowledge base."""
+
+    name = "prototype"
+
+    def __init__(self, terms: Prototypes, seed: int = 0):
+        self.terms, self.seed, self.clip, self.norm = terms, seed, terms.clip, terms.norm
+        self.specs = {"prototype": TensorSpec((terms.values,), "shared")}
+        self.law = None if terms.noise is None else Law(terms.noise.kind, terms.noise.scale, terms.noise.step)
+
+    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+        (known,) = clients
+        heard = Heard(self.terms.values)
+        terms = self.terms if noise else replace(self.terms, noise=None)
+        transfer = Transfer(cast(KnowledgeBase, heard), "trained", terms, self.seed, self.key)
+        value = known.whole("prototype", (self.terms.values,)).astype(np.float32)
+        transfer.take(np.array([who]), torch.from_numpy(value[None]))
+        sampler = cast(SessionSampler, SimpleNamespace(current=np.zeros(who + 1, np.int64)))
+        transfer.after(number, {REPLY: torch.zeros(who + 1, self.terms.values)}, sampler)
+        return {"prototype": heard.sent[0].double().numpy()}
+
+    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+        return {"prototype": clients[0].whole("prototype", (self.terms.values,))}

@@ -194,8 +194,9 @@ def every_round_alike(patch: Patch) -> None:
 
 
 def noise_of_the_seed(patch: Patch) -> None:
-    right = NoiseKey.stream
-    patch.setattr(NoiseKey, "stream", lambda self, *path: right(PUBLIC, *path))
+    stream, base = NoiseKey.stream, NoiseKey.base
+    patch.setattr(NoiseKey, "stream", lambda self, *path: stream(PUBLIC, *path))
+    patch.setattr(NoiseKey, "base", lambda self, *path: base(PUBLIC, *path))
 
 
 def every_tensor_alike(patch: Patch) -> None:
@@ -380,6 +381,7 @@ def steps_do_not_clip(patch: Patch) -> None:
 
 
 STEPS: list[tuple[Callable[[Patch], None], str]] = [
+    (noise_of_the_seed, "secret"),
     (every_step_alike, "steps"),
     (every_step_alike, "noise"),
     (steps_with_less_noise, "noise"),
