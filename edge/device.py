@@ -26,8 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from edge import publisher, streams
-from edge import update as outgoing
-from edge.agreement import check_work
 from edge.archive import kept
 from edge.catalogue import Catalogue, top
 from edge.clients import read_tensors
@@ -35,16 +33,13 @@ from edge.delta import Delta, check_fits
 from edge.enrol import first_state
 from edge.learning import Learning
 from edge.limits import Limits
+from edge.local_work import LocalWork
 from edge.model import Model
 from edge.policy import Policy, event_of
-from edge.ragged import Ragged
-from edge.replay import PICKS, Replay, Rule, best, ranks
-from edge.sampling import Sampler
 from edge.signature import KeyId, Trusted
 from edge.spending import Spending
 from edge.state import LEDGER, PREVIOUS, Damaged, State, Store
-from edge.training import Material, Trained, Work, train
-from edge.update import Change, ClientUpdate
+from edge.update import ClientUpdate
 from privacy.errors import InputError
 from privacy.guarantee import Event
 
@@ -90,9 +85,8 @@ class Device:
         self.store = Store(state_dir)
         self.policy = Policy.of(self.store.folder) if policy is None else policy
         publisher.check(self.bundle, self.store, self.policy)  # before anything of it is given to a runtime
-        self._limits = Limits(max_ram_mb, max_seconds)
-        self.catalogue = Catalogue(self.bundle)
-        self._model = Model(self.bundle, self.store.folder)
+        self.catalogue, self._model = Catalogue(self.bundle), Model(self.bundle, self.store.folder)
+        self._work = LocalWork(self.bundle, self.catalogue, self._model, Limits(max_ram_mb, max_seconds))
         self._start(user)
 
     @property
@@ -175,7 +169,7 @@ class Device:
             why = self._refuses(state)
             if why is not None:
                 raise Withheld(f"nothing leaves this device: {why}")
-            made = self._local_work(learning, state, number)
+            made = self._work.round(learning, state, number)
             event, clip = self._event, learning.release.clip
             spent = Spending.of(state.part("ledger")).after(number, event, clip, int(time.time()))
             state.put("ledger", spent.arrays())
@@ -191,7 +185,7 @@ class Device:
         with self.store.locked():
             state = self.state
             self._add(state, interactions, times)
-            self._local_work(learning, state, state.facts["round"] + 1)
+            self._work.round(learning, state, state.facts["round"] + 1)
             self.store.write(state)
 
     def refuses(self) -> str | None:
@@ -218,69 +212,13 @@ class Device:
             self._add(state, interactions, times)
             self.store.write(state)
 
-    def _local_work(self, learning: Learning, state: State, number: int) -> ClientUpdate:
-        """Train a round; private tensors, ledger and the work's record in `state` are those after it.
-
-        Of a run that promises something a release leaves in every case: who has nothing to learn from, and whose
-        training diverges, sends noise on zeros, since nobody may see which it was.
-        """
-        promises = learning.release.promises
-        trained, private, examples, prototype = self._trained(learning, state, number)
-        sound = all(np.isfinite(value).all() for value in private.values())
-        if not sound and not promises:
-            raise InputError("training has diverged: values are not finite; nothing was changed")
-        if sound:
-            state.put("private", private)
-            state.drop("personal")
-        change = Change.none(learning)
-        if sound and (trained.dense or trained.rows):
-            change = Change.of(learning, state.part("shared"), state.part("table"), trained)
-        made, record = outgoing.make(
-            learning, self.bundle.manifest.bundle_id, change, trained, examples, number, prototype
-        )
-        state.facts["work"] = {**record.facts(), "dropped": record.dropped or not sound}
-        return made
-
-    def _trained(
-        self, learning: Learning, state: State, number: int
-    ) -> tuple[Trained, dict[str, Floats], int, Floats | None]:
-        """Return what a round's training ends with: shared and private tensors, examples, and a prototype beside it."""
-        if learning.release.promises and not self._has_work(learning, state):
-            return Trained({}, {}, 0, 0, None, None), {}, 0, None
-        phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
-        material = self._material(learning, state, number)
-        dense = state.part("shared") | state.part("private")
-        trained = train(phases, self._model.steps(learning, "round"), learning, dense, material, self._limits.start())
-        private, prototype = {name: trained.dense[name] for name in learning.trained("round", "private")}, None
-        examples = len(state.tensors["items.own"])
-        if learning.sessions is not None and isinstance(material, streams.LearningMaterial):
-            examples = len(material.sampler.train.values)
-            kept, prototype = streams.after(learning.sessions, learning, self._model.graph, dense, trained, material)
-            private |= kept
-        return trained, private, examples, prototype
-
-    def _has_work(self, learning: Learning, state: State) -> bool:
-        """Say whether there is anything to learn from."""
-        if learning.sessions is None:
-            return len(state.tensors["items.own"]) > 0
-        return len(state.tensors["session.items"]) > 1
-
     def personalise(self, interactions: Iterable[str | int] = ()) -> None:
         """Train locally after the rounds (the program's final phases); nothing leaves the device."""
         learning = self.learning
         with self.store.locked():
             state = self.state
             self._add(state, interactions, None)
-            phases = [phase for phase in learning.phases if phase.when == "final" and phase.epochs]
-            if not phases:
-                raise InputError(f"{self.bundle.manifest.method} has no local training after the rounds")
-            material = self._material(learning, state, state.facts["round"] + 1, replays=False)
-            dense = state.part("shared") | state.part("private")
-            trained = train(
-                phases, self._model.steps(learning, "final"), learning, dense, material, self._limits.start()
-            )
-            state.drop("personal")
-            state.put("personal", state.part("private") | trained.dense)
+            self._work.personal(learning, state)
             self.store.write(state)
 
     def apply(self, delta: Delta, reply: Floats | None = None) -> None:
@@ -385,18 +323,11 @@ class Device:
         with self.store.locked():
             state = self.state
             if len(state.tensors["items.own"]):  # who had nothing in the block keeps what it remembers
-                self._remember(learning.replay.list_size, learning, state)
+                self._work.remember(learning.replay.list_size, learning, state)
             state.tensors["items.past"] = np.concatenate([state.tensors["items.past"], state.tensors["items.own"]])
             state.tensors["items.own"] = np.empty(0, np.int64)
             state.facts["block"] += 1
             self.store.write(state)
-
-    def _remember(self, size: int, learning: Learning, state: State) -> None:
-        """Remember the `size` best items and their predictions, by the model as it is, in place of those before."""
-        pool = self.catalogue.offered_items
-        columns, labels = best(self._round_scores(learning, state)[None, pool], size)
-        state.tensors["memory.items"] = pool[columns[0]].astype(np.int32)
-        state.tensors["memory.labels"] = labels[0]
 
     # --- recommending ---------------------------------------------------------------------------------------------
 
@@ -412,7 +343,7 @@ class Device:
         if "personal" in {name.partition(".")[0] for name in state.tensors} or config.learning is None:
             private = state.part("personal") or state.part("private")
             return self._model.scores(config.score, state, private)
-        return self._round_scores(config.learning, state)
+        return self._work.scores(config.learning, state)
 
     def recommend(
         self, k: int, exclude: Iterable[str | int] = (), reply: Floats | None = None
@@ -484,38 +415,3 @@ class Device:
             how = None if config.learning is None else config.learning.sessions
             moments = streams.moments(state, len(items), times, int(time.time()))
             streams.extend(state, items, moments, streams.GAP_S if how is None else how.gap_s, config.window)
-
-    def _material(self, learning: Learning, state: State, number: int, replays: bool = True) -> Work:
-        """Return what is learned from in a round."""
-        check_work(learning, max(len(state.tensors["items.own"]), self.bundle.config.window or 0))
-        pool, items = self.catalogue.offered_items, self.catalogue.items
-        if learning.sessions is not None and self.bundle.config.window is not None:
-            drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)
-            teach = learning.sessions.teach
-            taught = None if teach is None else self._model.told(learning, teach, state, "learning")
-            return streams.LearningMaterial(drawn, self._model.rows(state), number, taught)
-        own = state.tensors["items.own"]
-        if not len(own):
-            raise InputError("nothing to learn from: this device has no interactions yet; give some to learn")
-        draws = (learning.negatives, learning.batch_size, learning.seed, np.array([state.facts["number"]]))
-        sampler = Sampler(Ragged(own, np.array([0, len(own)])), pool, items, *draws)
-        replay = self._replay(learning, state, number) if replays else None
-        return Material(sampler, own, replay, self._model.rows(state), number)
-
-    def _replay(self, learning: Learning, state: State, number: int) -> Replay | None:
-        """Return what is replayed in a round, drawn by the rule that the simulator draws with."""
-        how = learning.replay
-        if how is None or "memory.items" not in state.tensors:
-            return None
-        rule = Rule(how.picks, how.list_size, how.shift_scale, how.weight, how.reduction, learning.seed)
-        lists, labels = state.tensors["memory.items"][None], state.tensors["memory.labels"][None]
-        now = None
-        if PICKS[how.picks].draw is not None:
-            pool = self.catalogue.offered_items
-            places = np.where(lists >= 0, np.searchsorted(pool, np.maximum(lists, 0)), -1)
-            now = ranks(self._round_scores(learning, state)[None, pool], places)
-        return rule.replay(lists, labels, rule.chosen(lists, now, np.array([state.facts["number"]]), number))
-
-    def _round_scores(self, learning: Learning, state: State) -> Floats:
-        """Scores by the tensors that rounds train."""
-        return self._model.scores(learning.score, state, state.part("private"))

@@ -33,7 +33,7 @@ class NoiseStream:
 
 @dataclass(frozen=True, repr=False)
 class NoiseBase:
-    """This keys the simulated noise of many clients, each of whom draws its own."""
+    """This is the key of many clients' simulated noise, of which each draws its own."""
 
     key: np.uint64
 

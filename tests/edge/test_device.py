@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import edge.device as edge_device
+from edge import local_work
 from edge.bundle import open_bundle
 from edge.delta import Delta
 from edge.device import Device, Withheld
@@ -129,13 +130,13 @@ def test_a_diverged_update_is_noise_and_nothing_but_noise(tmp_path: Path, monkey
     path = bundles.bundle("fedmf", **NOISED)
     device = open_device(path, tmp_path)
     before = device.state.part("private")
-    trained = edge_device.train
+    trained = local_work.train
 
     def diverged(*given: Any) -> Any:
         found = trained(*given)
         return replace(found, dense={name: value * np.nan for name, value in found.dense.items()})
 
-    monkeypatch.setattr(edge_device, "train", diverged)
+    monkeypatch.setattr(local_work, "train", diverged)
     release = device.learn(np.arange(6))
     assert device.work["dropped"]
     assert len(release.update) == first_values(path)
