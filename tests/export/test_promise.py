@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge.bundle import open_bundle
+from edge.device import Device
 from edge.manifest import Promise
 from edgefr.report.bundles import promise_of as in_one_line
 from edgefr.report.bundles import sheets
@@ -17,11 +18,12 @@ from privacy.guarantee import Event
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from tests.export import worlds
+from tests.remote import worlds as remote
 
 
 def promise(**settings: object) -> Promise | None:
     chosen = PrivacySettings.model_validate({"mechanism": "gaussian", "clip": 1.5, "epsilon": 8.0} | settings)
-    return promise_of(plan(chosen, rounds=40, cohort=9, clients=12, dimension=480), chosen)
+    return promise_of(plan(chosen, rounds=40, cohort=9, clients=12), chosen)
 
 
 def bundle(folder: Path, promised: Promise | None) -> Path:
@@ -66,7 +68,8 @@ def test_card_and_inspection_say_what_the_manifest_promises(trust: str, tmp_path
     opened = open_bundle(folder)
     assert opened.manifest.privacy == promised
     card = (folder / "MODEL_CARD.md").read_text()
-    figures = ("(8, 1e-05)", "all 40 rounds", "1.5 long (L2", f"{promised.multiplier:.6g}", promised.adjacency, trust)
+    figures = (f"({promised.epsilon:.6g}, 1e-05)", "all 40 rounds", "1.5 long (L2", promised.adjacency, trust)
+    figures += (f"{promised.multiplier:.6g}",)
     assert [said for said in figures if said not in card] == []
     assert {"field": "privacy", "value": in_one_line(promised)} in sheets(opened)[0].rows
     assert all(said in in_one_line(promised) for said in ("epsilon 8", "1e-05", "40 rounds", trust, promised.adjacency))
@@ -87,3 +90,19 @@ def test_no_promise_has_impossible_figures(change: dict[str, float]) -> None:
     assert promised is not None
     with pytest.raises(ValueError, match="Input should be"):
         Promise.model_validate(promised.model_dump() | change)
+
+
+def test_a_strict_device_takes_what_a_run_promises_and_counts_no_more(tmp_path: Path) -> None:
+    """From the settings of a run to its signed bundle, and by the defaults of a new device's policy."""
+    settings = {**remote.FEDMF, "privacy.mechanism": "laplace", "privacy.epsilon": 4.0}
+    run = remote.simulate(settings, 0, tmp_path / "run")
+    promised = open_bundle(run.path / "bundles" / remote.CLASS, trusted=[run.path / "publisher.pem"]).manifest.privacy
+    assert promised is not None
+    assert (promised.trust, promised.norm, promised.clip, promised.rounds) == ("local", "l1", 1.0, 1)
+    assert promised.epsilon == pytest.approx(4.0, rel=1e-3)
+    card = (run.path / "bundles" / remote.CLASS / "MODEL_CARD.md").read_text()
+    assert f"({promised.epsilon:.6g}, 1e-05)" in card
+    assert "seed" not in card
+    device = Device(run.path / "bundles" / remote.CLASS, tmp_path / "state")
+    device.learn(device.catalogue.ids[:3])
+    assert device.status()["epsilon"] <= promised.epsilon * (1 + 1e-9)
