@@ -92,7 +92,11 @@ class Server(ThreadingHTTPServer):
         return f"{'http' if self.tls is None else 'https'}://{host}:{self.server_address[1]}"
 
     def server_bind(self) -> None:
-        """Bind as the library does, without asking the network for this host's name."""
+        """Bind as the library does, without asking the network for this host's name.
+
+        A server that starts again has its port again, though connections of the one before are not all forgotten.
+        """
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         socket.socket.bind(self.socket, self.server_address)
         self.server_address = self.socket.getsockname()
 

@@ -1,0 +1,104 @@
+"""Serves a run again and again in forks of one process, each killed for good at a moment of its life.
+
+    python -m tests.remote.kills RUN CLASS PORT
+
+reads a line of JSON per fork from its input and answers with its exit code. `point` is one of `POINTS`, `call` which
+call of it, `how` before, half or after it; without a point the fork is killed `after` seconds; without that it serves
+`rounds` rounds to their end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import edgefr.trained
+from edgefr.lineage import Journal, sealed
+from edgefr.remote import ledger
+from edgefr.remote.broker import RoundBroker
+from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.server import Access
+from edgefr.remote.serving import serve
+from edgefr.run import Run
+
+POINTS: dict[str, tuple[Any, str]] = {
+    "a line": (Journal, "append"),
+    "the tensors": (ServingLedger, "keep"),
+    "a file": (ledger, "write_atomic"),
+    "a round offered": (RoundBroker, "open"),
+    "a round collected": (RoundBroker, "collect"),
+    "a round closed": (RoundBroker, "close"),
+}
+HOW = ("before", "half", "after")
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def half(name: str, given: tuple[Any, ...]) -> None:
+    """Half of what a call writes."""
+    if name == "append":
+        journal, record = given
+        line, _ = sealed(record, journal.lineage.head)
+        journal.path.parent.mkdir(exist_ok=True)
+        with open(journal.path, "ab") as file:
+            file.write(line[: len(line) // 2])
+    elif name == "write_atomic":
+        path, content = given
+        (path.parent / f".{path.name}.half.part").write_bytes(content[: len(content) // 2])
+
+
+def hooked(point: str, how: str, call: int) -> None:
+    """Kill this process at that call of a point."""
+    owner, name = POINTS[point]
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = [0]
+
+    def watched(*given: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call and how != "after":
+            if how == "half":
+                half(name, given)
+            kill()
+        result = real(*given, **named)
+        if calls[0] == call:
+            kill()
+        return result
+
+    setattr(owner, name, watched)
+
+
+def forked(job: dict[str, Any], run: Path, bundle_class: str, port: int) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            if job.get("point"):
+                hooked(job["point"], job["how"], job["call"])
+            serve(Run(run), bundle_class, job["rounds"], Access(port=port), timeout_s=20.0, ready=lambda url: None)
+            os._exit(0)
+        except BaseException as error:  # nothing of the parent's may run in the child
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+    if job.get("after") is not None:
+        time.sleep(job["after"])
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main() -> None:
+    run, bundle_class, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    edgefr.trained.open_model(Run(run))  # imports what all forks need
+    for line in sys.stdin:
+        print(forked(json.loads(line), run, bundle_class, port), flush=True)
+
+
+if __name__ == "__main__":
+    main()

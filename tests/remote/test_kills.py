@@ -1,0 +1,189 @@
+"""The serving process is killed for good, again and again: no release goes uncounted, and no noise is drawn twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import combinations
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from edge.bundle import open_bundle
+from edge.delta import read_delta
+from edge.device import Device
+from edge.learning import Learning
+from edge.remote import Patience, Server, Task, join
+from edgefr.lineage import FOLDER, SHARED, Opened
+from edgefr.run import Run
+from privacy.errors import InputError
+from tests.cli.commands import ROOT
+from tests.remote import worlds
+from tests.remote.kills import HOW, POINTS
+from tests.remote.worlds import FEDMF, NOISE, Twins
+
+MORE = 1000  # rounds that no server lives to see
+QUICK = Patience(tries=2, pause_s=0.02, idle_s=60.0)
+
+
+class Watched:
+    """What devices were offered and what they handed out, whatever became of the servers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.offered: dict[int, dict[str, bytes]] = defaultdict(dict)  # by round, the contents by their digest
+        self.asked: dict[str, set[int]] = defaultdict(set)
+        self.released: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        task, send = Server.task, Server.send
+
+        def fetched(server: Server, device: str, after: int, limit: int) -> Task | None:
+            found = task(server, device, after, limit)
+            if found is not None and not found.done and not found.rest:
+                self.offered[found.round][hashlib.sha256(found.content).hexdigest()] = found.content
+                self.asked[device].add(found.round)
+            return found
+
+        def sent(server: Server, device: str, number: int, content: bytes) -> bool:
+            self.released[device][number].add(hashlib.sha256(content).hexdigest())
+            return send(server, device, number, content)
+
+        monkeypatch.setattr(Server, "task", fetched)
+        monkeypatch.setattr(Server, "send", sent)
+
+
+def at_work(device: Device, url: str, items: list[str], over: Event) -> None:
+    """A device that comes again to whatever server there is, until the last has said that it was the last."""
+    while not over.is_set():
+        try:
+            join(device, url, items, patience=QUICK)
+            return
+        except InputError as error:
+            assert "cannot reach" in str(error), error
+            over.wait(0.02)
+
+
+def moments(kills: int) -> list[dict[str, object]]:
+    """Every point in every way, in an order drawn once, and as many at any time."""
+    draw = np.random.default_rng(14)
+    named = [{"point": point, "how": how} for point in POINTS for how in HOW]
+    draw.shuffle(named)  # type: ignore[arg-type]
+    jobs: list[dict[str, object]] = []
+    for number in range(kills):
+        if number % 3 == 2:
+            jobs.append({"after": float(draw.uniform(0.2, 1.2))})
+        else:
+            jobs.append({**named[(number - number // 3) % len(named)], "call": int(draw.integers(1, 6))})
+    return [{**job, "rounds": MORE} for job in jobs]
+
+
+@pytest.mark.parametrize("kills", [6, 30])
+def test_a_server_that_is_killed_forgets_nothing(kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = worlds.fedmf().changed(tmp_path, FEDMF | NOISE | {"privacy.sigma": 2.0})
+    watched, over = Watched(monkeypatch), Event()
+    port = free_port()
+    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), worlds.CLASS, str(port)]
+    driver = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert driver.stdin is not None
+    assert driver.stdout is not None
+    spent, url = [0.0], f"http://127.0.0.1:{port}"
+
+    def device(user: str) -> tuple[Device, str, list[str]]:
+        return Device(twins.bundle, tmp_path / "states" / user, user=user), url, twins.items(user)
+
+    try:
+        with ThreadPoolExecutor(len(twins.users)) as pool, ending(over):
+            working = [pool.submit(at_work, *device(user), over) for user in twins.users]
+            for job in [*moments(kills), {"rounds": 1}]:
+                driver.stdin.write(json.dumps(job) + "\n")
+                driver.stdin.flush()
+                code = int(driver.stdout.readline())
+                assert code == (-9 if job["rounds"] == MORE else 0), job
+                spent.append(epsilon(twins.begun))
+            for future in working:
+                future.result(60)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert spent == sorted(spent), "what was spent has become less"
+    holds(twins, watched, kills)
+
+
+@contextmanager
+def ending(over: Event) -> Iterator[None]:
+    """Whatever happens inside, devices are told in the end that it is over."""
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def free_port() -> int:
+    """A port that no outgoing connection gets: one to a port nobody listens on could be answered by itself."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
+
+
+def epsilon(run: Run) -> float:
+    ledger = run.lineage.ledger()
+    return 0.0 if ledger is None else ledger.worst()[0].epsilon
+
+
+def holds(twins: Twins, watched: Watched, kills: int) -> None:
+    """Every promise of a lineage, against what devices have seen."""
+    lineage = twins.begun.lineage
+    ledger = lineage.ledger()
+    assert ledger is not None
+    opened = [line for line in lineage.lines if isinstance(line, Opened)]
+    assert [line.round for line in opened] == list(range(1, len(opened) + 1))
+    assert lineage.open is None
+    assert kills // 3 < lineage.record()["burnt"] <= kills  # type: ignore[operator]
+    assert {number: len(contents) for number, contents in watched.offered.items()} == dict.fromkeys(watched.offered, 1)
+    for user, client in twins.users.items():
+        asked = {line.round for line in opened if client in line.clients}
+        assert watched.asked[user] <= asked
+        assert watched.released[user].keys() <= watched.asked[user]
+        assert {len(contents) for contents in watched.released[user].values()} == {1}
+        charged = int(ledger.releases()[client])
+        assert len(watched.released[user]) <= charged <= len(asked)
+    learning = open_bundle(twins.bundle).config.learning
+    assert learning is not None
+    steps = noise_of(twins, watched, learning)
+    assert len(steps) > kills // 2
+    worst = max(abs(np.corrcoef(a, b)[0, 1]) for a, b in combinations(steps, 2))
+    assert worst < 0.3, "two rounds had the same noise"
+    kept, result = (load_file(twins.begun.path / name / "shared.safetensors") for name in (FOLDER, "served"))
+    np.testing.assert_array_equal(kept["shared.item"], result["item"])
+    for user in twins.users:
+        device = Device(twins.bundle, twins.begun.path.parent / "states" / user, user=user)
+        np.testing.assert_array_equal(device.state.tensors["table.item"], result["item"])
+        assert device.state.facts["round"] == lineage.round
+    assert (twins.begun.path / FOLDER / SHARED).exists()
+
+
+def noise_of(twins: Twins, watched: Watched, learning: Learning) -> list[np.ndarray]:
+    """How far the server's table moved from one offered round to the next: noise, nearly all of it."""
+    first = twins.begun.read_tensors("model")["shared.item"].numpy()
+    tables, path = {}, twins.begun.path.parent / "offered.safetensors"
+    for number, contents in sorted(watched.offered.items()):
+        (content,) = contents.values()
+        tables[number] = first.copy()
+        if content:
+            path.write_bytes(content)
+            items, values = read_delta(path, learning).rows["item"]
+            tables[number][items] = values
+    moves = [(tables[n + 1] - tables[n]).ravel() for n in tables if n + 1 in tables]
+    return [move for move in moves if move.any()]
