@@ -31,8 +31,9 @@ from privacy.errors import InputError
 from tests.cli.commands import ROOT
 from tests.remote import worlds
 from tests.remote.kills import HOW, POINTS
-from tests.remote.worlds import FEDMF, NOISE, Twins
+from tests.remote.worlds import Twins
 
+KILLS = 30
 MORE = 1000  # rounds that no server lives to see
 QUICK = Patience(tries=2, pause_s=0.02, idle_s=60.0)
 
@@ -86,9 +87,8 @@ def moments(kills: int) -> list[dict[str, object]]:
     return [{**job, "rounds": MORE} for job in jobs]
 
 
-@pytest.mark.parametrize("kills", [6, 30])
-def test_a_server_that_is_killed_forgets_nothing(kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    twins = worlds.fedmf().changed(tmp_path, FEDMF | NOISE | {"privacy.sigma": 2.0})
+def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = worlds.noisy(tmp_path, privacy__sigma=2.0)
     watched, over = Watched(monkeypatch), Event()
     port = free_port()
     command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), worlds.CLASS, str(port)]
@@ -105,7 +105,7 @@ def test_a_server_that_is_killed_forgets_nothing(kills: int, tmp_path: Path, mon
     try:
         with ThreadPoolExecutor(len(twins.users)) as pool, ending(over):
             working = [pool.submit(at_work, *device(user), over) for user in twins.users]
-            for job in [*moments(kills), {"rounds": 1}]:
+            for job in [*moments(KILLS), {"rounds": 1}]:
                 driver.stdin.write(json.dumps(job) + "\n")
                 driver.stdin.flush()
                 code = int(driver.stdout.readline())
@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_forgets_nothing(kills: int, tmp_path: Path, mon
         driver.kill()
         driver.wait()
     assert spent == sorted(spent), "what was spent has become less"
-    holds(twins, watched, kills)
+    holds(twins, watched)
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def epsilon(run: Run) -> float:
     return 0.0 if ledger is None else ledger.worst()[0].epsilon
 
 
-def holds(twins: Twins, watched: Watched, kills: int) -> None:
+def holds(twins: Twins, watched: Watched) -> None:
     """Every promise of a lineage, against what devices have seen."""
     lineage = twins.begun.lineage
     ledger = lineage.ledger()
@@ -150,7 +150,7 @@ def holds(twins: Twins, watched: Watched, kills: int) -> None:
     opened = [line for line in lineage.lines if isinstance(line, Opened)]
     assert [line.round for line in opened] == list(range(1, len(opened) + 1))
     assert lineage.open is None
-    assert kills // 3 < lineage.record()["burnt"] <= kills  # type: ignore[operator]
+    assert KILLS // 3 < lineage.record()["burnt"] <= KILLS  # type: ignore[operator]
     assert {number: len(contents) for number, contents in watched.offered.items()} == dict.fromkeys(watched.offered, 1)
     for user, client in twins.users.items():
         asked = {line.round for line in opened if client in line.clients}
@@ -162,7 +162,7 @@ def holds(twins: Twins, watched: Watched, kills: int) -> None:
     learning = open_bundle(twins.bundle).config.learning
     assert learning is not None
     steps = noise_of(twins, watched, learning)
-    assert len(steps) > kills // 2
+    assert len(steps) > KILLS // 2
     worst = max(abs(np.corrcoef(a, b)[0, 1]) for a, b in combinations(steps, 2))
     assert worst < 0.3, "two rounds had the same noise"
     kept, result = (load_file(twins.begun.path / name / "shared.safetensors") for name in (FOLDER, "served"))

@@ -20,7 +20,7 @@ from privacy.report import ledger_report
 from tests.cli.commands import edgefr, refused
 from tests.closeness import assert_same
 from tests.remote import worlds
-from tests.remote.worlds import CLASS, FEDMF, NOISE, Twins, serving, take_part
+from tests.remote.worlds import CLASS, Twins, noisy, serving, take_part
 
 
 def again(twins: Twins, states: Path, rounds: int = 1, **options: object) -> Served:
@@ -30,19 +30,12 @@ def again(twins: Twins, states: Path, rounds: int = 1, **options: object) -> Ser
         return future.result(30)
 
 
-def of(folder: Path, **more: object) -> Twins:
-    """The shared run, of its own folder, with noise and other settings."""
-    settings = FEDMF | NOISE | {name.replace("__", "."): value for name, value in more.items()}
-    settings = {name: value for name, value in settings.items() if value is not None}
-    return worlds.fedmf().changed(folder, settings)
-
-
 def lines(run: Run) -> list[dict[str, object]]:
     return [json.loads(line) for line in (run.path / FOLDER / ROUNDS).read_bytes().splitlines()]
 
 
 def test_a_second_serve_goes_on_where_the_first_ended(tmp_path: Path) -> None:
-    twins = worlds.fedmf().changed(tmp_path, FEDMF)  # without noise: the same as in one go, value for value
+    twins = worlds.fedmf().own(tmp_path)  # without noise: the same as in one go, value for value
     first, second = again(twins, tmp_path / "states", 2), again(twins, tmp_path / "states", 1)
     assert [served.path.name for served in (first, second)] == ["served", "served-2"]
     assert (first.summary["first_round"], second.summary["first_round"]) == (1, 3)
@@ -53,7 +46,7 @@ def test_a_second_serve_goes_on_where_the_first_ended(tmp_path: Path) -> None:
 
 
 def test_three_serves_of_one_run_print_what_they_cost_together_and_keep_one_budget(tmp_path: Path) -> None:
-    twins = of(tmp_path, privacy__sigma=2.0, privacy__budget=2.0)  # epsilon of a release: .707
+    twins = noisy(tmp_path, privacy__sigma=2.0, privacy__budget=2.0)  # epsilon of a release: .707
     spent = [again(twins, tmp_path / "states").summary["privacy"] for _ in range(2)]
     assert [round(one["eps_guaranteed"], 2) for one in spent] == [0.71, 1.41]
     with pytest.raises(InputError, match="all 6 clients have spent the budget, an epsilon of 2"):
@@ -65,7 +58,7 @@ def test_three_serves_of_one_run_print_what_they_cost_together_and_keep_one_budg
 
 
 def test_the_epsilon_that_is_promised_is_that_of_the_whole_lineage(tmp_path: Path) -> None:
-    twins = of(tmp_path, privacy__sigma=None, privacy__epsilon=3.0)
+    twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=3.0)
     served = again(twins, tmp_path / "states", 2)
     assert served.summary["privacy"]["eps_guaranteed"] == pytest.approx(3.0, rel=1e-3)
     assert served.summary["privacy"]["eps_guaranteed"] <= 3.0
@@ -75,18 +68,18 @@ def test_the_epsilon_that_is_promised_is_that_of_the_whole_lineage(tmp_path: Pat
 
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
-    twins = of(tmp_path)
+    twins = noisy(tmp_path)
     with Journal.locked(twins.begun.path):
         done = edgefr("serve", twins.begun.path, "--bundle-class", CLASS, "--rounds", "1", cache=tmp_path)
     assert "is being served by another process" in refused(done.returncode, done.stdout, done.stderr)
 
 
 def test_simulated_and_served_stand_apart_and_together(tmp_path: Path) -> None:
-    twins = of(tmp_path)
+    twins = noisy(tmp_path)
     again(twins, tmp_path / "states", 2)
     done = edgefr("privacy", twins.begun.path, "--json", cache=tmp_path)
     found = json.loads(done.stdout)
-    assert found["simulated"] is None
+    assert found["simulated"]["eps_guaranteed"] == 0.0
     assert found["ledger"] == found["served"]
     assert found["served"]["releases_per_client"]["max"] == 2
     shown = edgefr("privacy", twins.begun.path, cache=tmp_path).stdout
@@ -100,7 +93,7 @@ def test_simulated_and_served_stand_apart_and_together(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     folder = tmp_path_factory.mktemp("lineage")
-    twins = of(folder)
+    twins = noisy(folder)
     again(twins, folder / "states", 2)
     return twins
 

@@ -116,17 +116,6 @@ def test_processes_of_transfr_end_where_the_simulator_does_local_training_includ
     compare_scores(twins, np.stack([device.scores() for device in own]), "personal", "localtrain")
 
 
-def test_noise_of_the_server_is_the_simulators(tmp_path: Path) -> None:
-    twins = worlds.fedmf().with_noise(tmp_path)
-    result = worlds.served(twins, tmp_path)
-    assert result.summary["clipped"] == ROUNDS * len(twins.users)
-    compare_shared(twins, load_file(tmp_path / "served" / "shared.safetensors"))
-    scores = np.stack([device.scores() for device in devices(twins, tmp_path / "states")])
-    compare_scores(twins, scores, "rounds", "federated")
-    without = worlds.fedmf().simulated.read_tensors("model")["shared.item"].numpy()
-    assert np.abs(result.shared["item"].numpy() - without).max() > 1e-2
-
-
 def test_the_interpreter_of_a_device_refuses_torch(tmp_path: Path) -> None:
     """The check of the processes above bites."""
     found = subprocess.run([sys.executable, "-c", "import torch"], env=light(tmp_path), capture_output=True, text=True)

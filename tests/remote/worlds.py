@@ -79,20 +79,9 @@ class Twins:
             ship(begun)
         return cls(simulated, begun)
 
-    def with_noise(self, folder: Path) -> Twins:
-        """The same with the server's noise. What leaves a device is the same, so its bundle serves again."""
-        settings = FEDMF | NOISE
-        return Twins(simulate(settings, ROUNDS, folder / "simulated"), self.changed(folder, settings).begun)
-
     def own(self, folder: Path) -> Twins:
         """The same with a run of its own to be served: its lineage is that of one test."""
         return Twins(self.simulated, Run(shutil.copytree(self.begun.path, folder / "begun")))
-
-    def changed(self, folder: Path, settings: dict[str, Any]) -> Twins:
-        """The same bundle under an experiment with other settings."""
-        twins = self.own(folder)
-        twins.begun.write_experiment(experiment_of(settings, 0))
-        return twins
 
     @property
     def bundle(self) -> Path:
@@ -161,9 +150,25 @@ def simulate(settings: dict[str, Any], rounds: int, out: Path) -> Run:
 @cache
 def fedmf() -> Twins:
     """The one that several tests share; its folders are only read."""
+    return Twins.of(FEDMF, _kept())
+
+
+def noisy(folder: Path, **more: float | None) -> Twins:
+    """FedMF with the server's noise and more settings (None: without one), a run of its own to be served."""
+    settings = FEDMF | NOISE | {name.replace("__", "."): value for name, value in more.items()}
+    return _noisy(frozenset((name, value) for name, value in settings.items() if value is not None)).own(folder)
+
+
+@cache
+def _noisy(settings: frozenset[tuple[str, Any]]) -> Twins:
+    return Twins.of(dict(sorted(settings)), _kept())
+
+
+def _kept() -> Path:
+    """A folder for as long as the tests run."""
     folder = Path(tempfile.mkdtemp(prefix="remote-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Twins.of(FEDMF, folder)
+    return folder
 
 
 def ship(run: Run) -> None:
