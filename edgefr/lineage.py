@@ -258,7 +258,8 @@ class Journal:
         self.lineage.add(line)
         if not isinstance(record, Opened):
             (self.run / WITNESS).parent.mkdir(mode=0o700, exist_ok=True)
-            write_json(self.run / WITNESS, {"head": self.lineage.head, "round": self.lineage.round})
+            told = {"head": self.lineage.head, "round": self.lineage.round}
+            write_json(self.run / WITNESS, told, mode=0o600)
 
 
 def digest_of(path: Path) -> str | None:

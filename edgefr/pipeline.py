@@ -174,7 +174,7 @@ def finish_run(
     """
     from edgefr.measure import UNLEARNED
     from edgefr.report.figures import draw
-    from edgefr.report.summary import summarise
+    from edgefr.report.summary import norms_of, summarise
     from edgefr.trained import save_model
 
     began = time.perf_counter() if began is None else began
@@ -191,6 +191,8 @@ def finish_run(
     final = training.measured.per_user([*training.stages, UNLEARNED])
     run.write_users(final, training.prepared.dataset.users)
     keep_ledger(run, training)
+    if training.federation.plan.guarantees:
+        run.write_norms(norms_of(training))
     shipped, why = _ship(run, progress) if bundles else ([], None)
     summary = summarise(training, time.perf_counter() - began, peak_rss_mb(), shipped)
     if why is not None:

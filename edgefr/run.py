@@ -321,6 +321,11 @@ class Run(Brief):
         table = pa.table({**columns, "user": names[columns["user"]]} if columns else {"user": names[:0]})
         write_atomic(self.path / PRIVATE / "users.parquet", lambda file: pq.write_table(table, file), mode=0o600)
 
+    def write_norms(self, norms: Mapping[str, float]) -> None:
+        """Save what a run that guarantees something may not tell: exact statistics of its clients' own updates."""
+        (self.path / PRIVATE).mkdir(mode=0o700, exist_ok=True)
+        write_json(self.path / PRIVATE / "norms.json", dict(norms), mode=0o600)
+
     def write_ledger(self, ledger: Ledger, path: Path | None = None) -> None:
         """Save what every client has released (default: `ledger.parquet`), under the digest of the run's experiment."""
         import pyarrow as pa

@@ -77,9 +77,9 @@ def settle(folder: Path, target: Path) -> None:
         raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
 
 
-def write_json(path: str | Path, value: Any) -> Path:
+def write_json(path: str | Path, value: Any, mode: int = 0o644) -> Path:
     """Write `value` as indented JSON by `write_atomic`. NaN is refused; keys keep their order."""
-    return write_atomic(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    return write_atomic(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n", mode)
 
 
 def packed(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str] | None = None) -> bytes:

@@ -52,10 +52,14 @@ class Plan:
 
     @property
     def std_on_mean(self) -> float:
-        """Return the standard deviation of the noise on each coordinate of the cohort's mean update."""
+        """Return the standard deviation of the noise on each coordinate of the mean update of a cohort as planned."""
+        return self.std_on_mean_of(self.cohort)
+
+    def std_on_mean_of(self, clients: int) -> float:
+        """Return the standard deviation of the noise on each coordinate of the mean update of so many clients."""
         if self.noise is None:
             return 0.0
-        return self.noise.std / (math.sqrt(self.cohort) if self.where == "each upload" else self.cohort)
+        return self.noise.std / (math.sqrt(clients) if self.where == "each upload" else clients)
 
 
 def plan(

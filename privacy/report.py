@@ -28,6 +28,7 @@ def report(
     values: int | None = None,
     ledger: Ledger | None = None,
     closed: int = 0,
+    smallest: int = 0,
 ) -> dict[str, Any]:
     """The privacy of a finished run, ready for JSON (an infinite epsilon is the word "inf").
 
@@ -35,7 +36,8 @@ def report(
     the worst in the `ledger` where one was kept. `eps_planned`: what a client in every round spends. `p90_norm`: 90th
     percentile over uploads of the update's norm before clipping, in `settings.norm`; None if nobody measured it.
     `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None until an audit fills it. `values`:
-    values of a release, where the plan does not know them. `closed`: rounds whose sum stayed closed.
+    values of a release, where the plan does not know them. `closed`: rounds whose sum stayed closed; `smallest`:
+    clients of the smallest sum that was opened, whose mean has most noise (0: as planned).
 
     >>> from privacy.plan import plan
     >>> settings = PrivacySettings(mechanism="laplace", trust="local", scale=0.5)
@@ -82,7 +84,8 @@ def report(
             "scale": scale,
             "std": plan.noise.std if plan.noise else 0.0,
             "sigma": plan.noise.std / plan.clip if plan.noise and plan.clip is not None else None,
-            "std_on_mean": plan.std_on_mean,
+            "std_on_mean": plan.std_on_mean_of(smallest or plan.cohort),
+            "smallest_cohort": smallest or None,
             "where": plan.where,
         },
         "sampler": SAMPLERS[plan.noise.sampler if plan.noise else "float"].trust,
@@ -204,7 +207,7 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         symbol = law_of(noise["mechanism"]).symbol
         noise_text = (
             f"{noise['mechanism']} {symbol}={noise['scale']:.4g} on {noise['where']} "
-            f"(std {noise['std_on_mean']:.3g} on the mean) | {report['sampler']}"
+            f"(std {noise['std_on_mean']:.3g} on the mean{_of_how_many(noise)}) | {report['sampler']}"
         )
     assumed = 1.0 if clip["bound"] is None else clip["bound"]
     worth = ", ".join(part for part in (report["method"], report["label"]) if part)
@@ -236,6 +239,12 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("Audit, eps lower bound 95%", "not audited" if bound is None else f">= {_shown(bound)}"),
         ("Not covered", "; ".join(report["not_covered"])),
     ]
+
+
+def _of_how_many(noise: dict[str, Any]) -> str:
+    """Say of how many clients a mean is that the noise is on; nothing where that was only planned."""
+    found = noise.get("smallest_cohort")
+    return "" if found is None else f" of the smallest cohort, {found} clients"
 
 
 def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ class Counters:
     """The engine counts what it did, for the summary.
 
     `norms` are joint norms of what was released, before clipping; `closed` counts rounds of which nothing was learned
-    for want of clients (`privacy.at_least`).
+    for want of clients (`privacy.at_least`), `smallest` the clients of the smallest sum that was opened (0: none was).
     """
 
     clients: int = 0
@@ -74,6 +74,7 @@ class Counters:
     dropped: int = 0
     clipped: int = 0
     closed: int = 0
+    smallest: int = 0
     norms: list[npt.NDArray[np.float64]] = field(default_factory=list)
     participation: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -227,6 +228,8 @@ class Federation:
         if opened is None:
             self.counters.closed += 1
         else:
+            if opened.clients:
+                self.counters.smallest = min(self.counters.smallest or opened.clients, opened.clients)
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
             self._move(list(shapes), opened, each, numbers)

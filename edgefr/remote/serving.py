@@ -114,13 +114,22 @@ def _summary(devices: Devices, training: Training) -> dict[str, Any]:
         "uploads": counts.uploads,
         "missing": devices.missing,
         "dropped": counters.dropped,
-        "clipped": counters.clipped,
+        "noise": _noise(devices, training),
         "refused_requests": counts.refused,
         "bytes_up": counts.bytes_up,
         "bytes_down": counts.bytes_down,
         "lineage": ledger.journal.lineage.record(),
         "privacy": ledger.report(),
     }
+
+
+def _noise(devices: Devices, training: Training) -> dict[str, Any] | None:
+    """Return the noise on the mean of the smallest cohort that answered; None where a release guarantees nothing."""
+    smallest, ledger = training.federation.counters.smallest, devices.ledger
+    if ledger is None or ledger.ledger is None or not smallest:
+        return None
+    planned = plan_of(ledger.run, len(devices.origin.users), ledger.round)
+    return {"where": planned.where, "std_on_mean": planned.std_on_mean_of(smallest), "smallest_cohort": smallest}
 
 
 def origin_of(run: Run, bundle_class: str) -> Origin:

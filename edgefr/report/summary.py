@@ -112,23 +112,35 @@ def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict
 def _privacy(sim: Training) -> dict[str, Any]:
     """Return the privacy report.
 
-    With a ledger, taking part is having been asked for a release; else, having released.
+    With a ledger, taking part is having been asked for a release; else, having released. Where something is guaranteed
+    nothing is said of the updates' own norms: that would be exact and without noise.
     """
     counters, ledger = sim.federation.counters, sim.participation.ledger
     took_part = (counters.participation if ledger is None else ledger.releases())[sim.clients]
-    norms = np.concatenate(counters.norms) if counters.norms else np.zeros(0)
+    norms = {} if sim.federation.plan.guarantees else norms_of(sim)
     report = privacy_report(
         sim.experiment.privacy,
         sim.federation.plan,
         int(took_part.max(initial=0)),
         float(np.median(took_part)) if len(took_part) else 0.0,
         len(sim.clients),
-        float(np.quantile(norms, 0.9)) if len(norms) else None,
-        counters.clipped / len(norms) if len(norms) and sim.experiment.privacy.clip is not None else None,
+        norms.get("p90_norm"),
+        norms.get("clipped_share"),
         ledger=ledger,
         closed=counters.closed,
+        smallest=counters.smallest,
     )
     return {**report, "examples": _examples(sim)}
+
+
+def norms_of(sim: Training) -> dict[str, float]:
+    """Return what the updates were before the clip: the 90th percentile of their norms, and how many it cut."""
+    counters = sim.federation.counters
+    norms = np.concatenate([np.zeros(0), *counters.norms])
+    if not len(norms):
+        return {}
+    clipped = {} if sim.experiment.privacy.clip is None else {"clipped_share": counters.clipped / len(norms)}
+    return {"p90_norm": float(np.quantile(norms, 0.9)), **clipped}
 
 
 def _examples(sim: Training) -> dict[str, Any] | None:

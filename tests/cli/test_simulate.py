@@ -221,13 +221,17 @@ def test_noise_with_a_clip_guarantees_something_and_without_nothing(place: Path,
     assert report["trust"] == "central"
     assert report["adjacency"] == "zero-out"
     assert report["rounds"] == 2
-    assert report["clip"]["clipped_share"] > 0
+    assert report["clip"]["clipped_share"] is report["clip"]["p90_norm"] is report["eps_hypothetical"] is None
+    kept = tmp_path / "clipped" / "private" / "norms.json"
+    assert json.loads(kept.read_text())["clipped_share"] > 0
+    assert kept.stat().st_mode & 0o777 == 0o600
     assert f"{report['eps_guaranteed']:.4g}" in out
     code, out, _ = cli(*base, "--set", "privacy.scale=0.1", "--out", tmp_path / "free")
     assert code == 0
     report = Run(tmp_path / "free").summary["privacy"]
     assert report["eps_guaranteed"] == "inf"
     assert report["eps_nominal"] > 0
+    assert report["clip"]["p90_norm"] > 0, "nothing is guaranteed, so it may be told"
     assert "without a clip the noise bounds nothing" in " ".join(out.replace("│", " ").split())
 
 

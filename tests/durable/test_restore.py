@@ -280,7 +280,7 @@ def worn(it: Federation) -> None:
         it.previous = {name: (value.clone(), torch.arange(len(value)) % 3 > 0) for name, value in it.shared.items()}
     trained(it, 2)
     trained(it, 3)
-    it.counters = Counters(7, 1.5, 2, 3, 4, [np.array([0.5, 2.0])], np.arange(1, len(it.counters.participation) + 1))
+    it.counters = Counters(7, 1.5, 2, 3, 4, 5, [np.array([0.5, 2.0])], np.arange(1, len(it.counters.participation) + 1))
 
 
 EXPERIMENT = load_experiment(

@@ -25,6 +25,7 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from export.program import Phase, Tensors, TensorSpec
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
+from privacy.report import report
 from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
 from tests.noises import KEY
@@ -261,6 +262,21 @@ def test_the_noise_on_the_mean_has_its_law(mechanism: str, trust: str, draws: in
     assert made.plan.std_on_mean == pytest.approx(expected)
     kurtosis = float((noise**4).mean() / (noise**2).mean() ** 2)
     assert kurtosis == pytest.approx(3 + (3 / draws if mechanism == "laplace" else 0), abs=0.9)
+
+
+@pytest.mark.parametrize(("trust", "draws"), [("central", 1), ("local", 8)])
+def test_the_noise_on_the_mean_is_told_for_the_smallest_cohort_there_was(trust: str, draws: int) -> None:
+    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
+    made = federation(still, mechanism="gaussian", trust=trust, scale=0.6, clip=1.0)
+    few = [moved(made, number, EVERYONE[: 8 if number % 2 else CLIENTS]) for number in range(1, 40)]
+    noise = torch.cat([torch.cat([value.flatten() for value in one.values()]) for one in few[::2]])
+    moved(made, 50, EVERYONE[:0])  # a round of nobody is none
+    assert made.counters.smallest == 8
+    settings = PrivacySettings(mechanism="gaussian", trust=trust, scale=0.6, clip=1.0)
+    told = report(settings, made.plan, 1, 1.0, CLIENTS, smallest=made.counters.smallest)["noise"]
+    assert told["std_on_mean"] == pytest.approx(0.6 * np.sqrt(draws) / 8, rel=0.02)
+    assert float(noise.std()) == pytest.approx(told["std_on_mean"], rel=0.1)
+    assert told["smallest_cohort"] == 8
 
 
 def test_noise_is_keyed_by_round_and_reaches_every_coordinate() -> None:

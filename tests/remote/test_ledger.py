@@ -76,6 +76,9 @@ def test_who_takes_up_work_is_charged_and_who_never_comes_is_not(tmp_path: Path)
         take_part(twins, url, tmp_path / "states", present)
         result = future.result(60)
     assert result.summary["missing"] == [2]
+    noise, planned = result.summary["noise"], plan_of(twins.begun, len(twins.users), 1)
+    assert noise["smallest_cohort"] == len(present)
+    assert noise["std_on_mean"] == pytest.approx(planned.std_on_mean * len(twins.users) / len(present))
     expected = {twins.users[user]: 1 for user in (leaves, *present)}
     assert releases(twins.begun) == dict(sorted(expected.items()))
     assert twins.users[absent] not in expected
