@@ -25,10 +25,12 @@ from edge.delta import read_delta
 from edge.device import Device
 from edge.learning import Learning
 from edge.remote import Patience, Server, Task, join
+from edge.signature import opened_seal
 from edgefr.lineage import FOLDER, SHARED, Opened
 from edgefr.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
+from tests.devices import open_device
 from tests.remote import worlds
 from tests.remote.kills import HOW, POINTS
 from tests.remote.worlds import Twins
@@ -101,7 +103,7 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path, monkeypatch: py
     spent, url = [0.0], f"http://127.0.0.1:{port}"
 
     def device(user: str) -> tuple[Device, str, list[str]]:
-        return Device(twins.bundle, tmp_path / "states" / user, user=user), url, twins.items(user)
+        return open_device(twins.bundle, tmp_path / "states" / user, user=user), url, twins.items(user)
 
     try:
         with ThreadPoolExecutor(len(twins.users)) as pool, ending(over):
@@ -169,7 +171,7 @@ def holds(twins: Twins, watched: Watched) -> None:
     kept, result = (load_file(twins.begun.path / name / "shared.safetensors") for name in (FOLDER, "served"))
     np.testing.assert_array_equal(kept["shared.item"], result["item"])
     for user in twins.users:
-        device = Device(twins.bundle, twins.begun.path.parent / "states" / user, user=user)
+        device = open_device(twins.bundle, twins.begun.path.parent / "states" / user, user=user)
         np.testing.assert_array_equal(device.state.tensors["table.item"], result["item"])
         assert device.state.facts["round"] == lineage.round
     assert (twins.begun.path / FOLDER / SHARED).exists()
@@ -183,7 +185,7 @@ def noise_of(twins: Twins, watched: Watched, learning: Learning) -> list[np.ndar
         (content,) = contents.values()
         tables[number] = first.copy()
         if content:
-            path.write_bytes(content)
+            path.write_bytes(opened_seal(content)[0])
             items, values = read_delta(path, learning).rows["item"]
             tables[number][items] = values
     moves = [(tables[n + 1] - tables[n]).ravel() for n in tables if n + 1 in tables]
