@@ -242,7 +242,7 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _of_how_many(noise: dict[str, Any]) -> str:
-    """Say of how many clients a mean is that the noise is on; nothing where that was only planned."""
+    """Say how many clients the mean is of that the noise is on; nothing where that was only planned."""
     found = noise.get("smallest_cohort")
     return "" if found is None else f" of the smallest cohort, {found} clients"
 
