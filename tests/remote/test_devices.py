@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -25,8 +26,10 @@ from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Devices, Origin, released, updates_of
 from edgefr.remote.serving import origin_of, serve
 from edgefr.remote.training import training_of
+from edgefr.run import Run
 from export.learning import trained_tables
 from export.parts import stage_tables
+from export.sign import generate, sign_bundle
 from export.staging import Staging
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, edgefr, refused
@@ -235,3 +238,14 @@ def test_tables_that_devices_train_are_shipped_as_they_are(tmp_path: Path) -> No
         found = {table.name: table for table in staged[dtype]}  # type: ignore[index]
         assert (found["item"].dtype, found["text"].dtype) == ("f32", dtype)
         np.testing.assert_array_equal(np.load(stage.root / found["item"].path), tables["item"])
+
+
+def test_a_bundle_that_another_key_signed_is_not_served(twins: Twins, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(twins.begun.path, tmp_path / "run"))
+    generate(tmp_path / "keys")
+    sign_bundle(run.path / "bundles" / CLASS, tmp_path / "keys" / "private.pem")
+    with pytest.raises(InputError, match=r"signed by another key than the run's own, .* --key .*signing\.pem"):
+        serve(run, CLASS, 1, out=tmp_path / "served")
+    assert not (tmp_path / "served").exists()
+    sign_bundle(run.path / "bundles" / CLASS, run.path / "private" / "signing.pem")
+    assert origin_of(run, CLASS).key is not None
