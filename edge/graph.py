@@ -51,6 +51,7 @@ class Graph:
                 options,
                 providers=["CPUExecutionProvider"],
                 disabled_optimizers=None if known else ["ConstantFolding"],
+                enable_fallback=0,  # to try again, with a line of its own, what has failed
             )
         except Exception as error:  # onnxruntime's errors have no common class of their own
             raise InputError(f"{path} does not load in onnxruntime {ort.__version__}: {_line(error)}") from error

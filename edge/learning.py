@@ -43,7 +43,7 @@ class PhaseRecord(Record):
     data: Inside | None = Field(None, description="file of the graph's large tensors; null: all in the graph")
     purpose: Name = Field(description="keys the draws of its examples")
     when: Literal["round", "final"] = Field(description="round: in every federated round; final: stays on the device")
-    epochs: int = Field(ge=0, le=10_000, description="passes over the client's examples")
+    epochs: int = Field(ge=1, le=10_000, description="passes over the client's examples")
     optimiser: Literal["sgd", "adam"] = Field(description="its state is fresh in every round")
     dense: list[Name] = Field(description="dense tensors it trains, in the order of the graph's flat vector")
     tables: list[Name] = Field(description="tables whose rows it trains")

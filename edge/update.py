@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from edge.admission import reason
 from edge.learning import Learning, ReleaseRecord
 from edge.tensors import parse
 from edge.training import Trained
@@ -243,7 +244,7 @@ def read_update(content: bytes | Path, learning: Learning, bundle: str) -> Clien
         found = ClientUpdate.of(facts, file.copied())
         _check(found, learning)
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
-        raise InputError(f"not a release of this bundle: {str(error) or type(error).__name__}") from error
+        raise InputError(f"not a release of this bundle: {reason(error)}") from error
     return found
 
 

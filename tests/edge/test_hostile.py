@@ -57,6 +57,7 @@ def phase(change: dict) -> Callable[[dict], object]:
         (lambda c: c["phases"].append(c["phases"][0]), "a phase is named twice"),
         (phase({"epochs": 2**63}), "epochs: Input should be less"),
         (phase({"epochs": 10_000, "optimiser": "sgd"}), "more than the .* of a device's round"),
+        (phase({"epochs": 0}), "epochs: Input should be greater"),
         (phase({"lr": {}}), "learning rates of other tensors"),
         (phase({"dense": ["ghost"]}), "trains ghost, which is no dense tensor"),
         (phase({"tables": ["ghost"]}), "trains ghost, which is no rows tensor"),
