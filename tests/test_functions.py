@@ -43,7 +43,14 @@ def test_export(run: edgefr.Run, place: Path) -> None:
 def test_audit(run: edgefr.Run, place: Path) -> None:
     ours = edgefr.audit(str(run.path), ["sign-split"], users=4)
     theirs = json.loads(told(place, "audit", run.path, "--attacks", "sign-split", "--users", "4", "--json"))
-    assert ours.report == theirs == json.loads(ours.path.read_text())
+    assert theirs == json.loads(ours.path.read_text())
+    measured = ("worst", "figure", "chance")  # real noise is drawn anew for every audit
+    checks = [
+        [{key: value for key, value in row.items() if key not in measured} for row in report.pop("checks")]
+        for report in (dict(ours.report), theirs)
+    ]
+    assert checks[0] == checks[1]
+    assert {**ours.report, "checks": []} == {**theirs, "checks": []}
     assert list(ours.attacks["attack"]) == ["sign-split"]
     assert ours.eps_lb95 is None
     assert answers.fits_a_screen(repr(ours)), repr(ours)

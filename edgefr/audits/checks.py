@@ -193,9 +193,11 @@ def clip(played: Played) -> list[Seen]:
         huge = planted(way, played.seed, HUGE, dense, rows)
         if not (huge.dense or huge.rows) or (what == "both" and not (huge.dense and huge.rows)):
             continue
-        left = _flat(way.seen([huge], 1, noise=False))
+        tight = way.tight()
+        assert tight.clip is not None
+        left = _flat(tight.seen([huge], 1, noise=False))
         norm = float(np.abs(left).sum() if way.norm == "l1" else np.linalg.norm(left))
-        out.append(Seen(what, norm / way.clip, 0.0 if norm > way.clip * (1.0 + 1e-5) else 1.0))
+        out.append(Seen(what, norm / tight.clip, 0.0 if norm > tight.clip * (1.0 + 1e-5) else 1.0))
         if way.law is not None:
             out.append(_beyond(what, played, huge, way.clip, way.law))
     return out

@@ -45,8 +45,12 @@ def strongest(before: Sequence[Row], found: Sequence[Row], delta: float) -> list
 
 
 def bound(rows: Sequence[Row]) -> float | None:
-    """Return the largest bound that may be claimed of a run; None without any."""
-    return max((row["eps_corrected"] for row in rows if row["eps_corrected"] is not None), default=None)
+    """Return the largest bound that may be claimed of a run's clients; None without any.
+
+    What is found of single interactions is about another guarantee, and stands in its own row.
+    """
+    found = (row["eps_corrected"] for row in rows if row["unit"] == "client")
+    return max((value for value in found if value is not None), default=None)
 
 
 def _proves(row: Row) -> tuple[float, int]:

@@ -130,6 +130,10 @@ class Way(ABC):
     def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
         """Return what would be seen if nothing was clipped and there was no noise."""
 
+    def tight(self) -> Way:
+        """Return the way on which an update far beyond the clip leaves with all of its length."""
+        return self
+
     def noise(self, known: Known, number: int, who: int = 0) -> dict[str, Floats]:
         """Return what the noise of round `number` was, if `known` is within the clip."""
         seen, meant = self.seen([known], number, who=who), self.meant([known], number)

@@ -14,7 +14,7 @@ from privacy.errors import InputError
 
 SCHEMA = "edgefr.audit/2"
 FILE = "audit.json"
-ROW = {"attack", "eps_lb95", "claimed", "bounded", "counts", "looks", "of"}
+ROW = {"attack", "unit", "eps_lb95", "claimed", "bounded", "counts", "looks", "of"}
 """What a finding must have to be kept."""
 
 

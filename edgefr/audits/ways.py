@@ -135,6 +135,9 @@ class Steps(Way):
         std = plan.sigma * plan.clip * math.sqrt(records)
         self.law = Law("gaussian", std) if std else None
 
+    def tight(self) -> Way:
+        return Steps(self.plan, self.specs, self.seed, records=1)
+
     def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         (known,) = clients
         program = Still(self.specs, known, self.records)
