@@ -117,7 +117,7 @@ class Twins:
         """Metrics of scores [users, items] on the run's own test candidates."""
         split = prepare(self.begun.experiment, None, "cpu").train_split
         users = np.array(list(self.users.values()))
-        np.testing.assert_array_equal(users, split.users("test"))
+        assert np.isin(split.users("test"), users).all()
 
         def score(asked: np.ndarray, items: np.ndarray | None) -> np.ndarray:
             assert items is not None

@@ -1,0 +1,91 @@
+"""Devices with exact noise are set beside simulated ones: `python -m tests.remote.spread` prints how well both learn.
+
+Simulated runs differ by their noise keys alone; devices draw real noise, so no two of their runs are alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import edgefr
+from edgefr.run import Run
+from privacy.noise_key import NoiseKey
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
+from tests.cli.commands import ROOT
+from tests.devices import open_device
+from tests.remote import worlds
+from tests.remote.worlds import ROUNDS, WIDE, Twins
+
+EPSILON, USERS = 8.0, 40
+METRIC = f"NDCG@{WIDE}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """These are the metrics of simulated runs and of runs of devices, under one noise."""
+
+    scale: float
+    simulated: list[float]
+    devices: list[float]
+
+    @property
+    def apart(self) -> list[float]:
+        """Return how many standard deviations of the simulated ones each run of devices is from their mean."""
+        mean, sd = np.mean(self.simulated), np.std(self.simulated, ddof=1)
+        return [float((value - mean) / sd) for value in self.devices]
+
+
+def settings_of(trust: str, users: int = USERS) -> dict[str, Any]:
+    """Return an experiment whose clients are promised an epsilon of 8 over all rounds."""
+    private = PrivacySettings(mechanism="gaussian", trust=trust, clip=1.0, epsilon=EPSILON)
+    noise = plan(private, ROUNDS, users, users).noise
+    assert noise is not None
+    asked = {"mechanism": "gaussian", "trust": trust, "clip": 1.0, "scale": noise.scale, "norm": "l2"}
+    own = {"data_options.users": users, "aggregation.weights": "uniform", "clients_per_round": 1.0}
+    return worlds.FEDMF | own | {f"privacy.{key}": value for key, value in asked.items()}
+
+
+def measure(trust: str, folder: Path, simulated: int, repeats: int, users: int = USERS) -> Spread:
+    """Simulate with so many noise keys, and let devices do the same rounds so many times."""
+    settings, found = settings_of(trust, users), []
+    experiment = worlds.experiment_of(settings, ROUNDS)
+    for number in range(simulated):
+        key, out = NoiseKey.new(), folder / f"simulated-{number}"
+        run = edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=False, figures=False, noise_key=key)
+        found.append(Twins(run, run).simulated_metrics("federated")[METRIC])
+    learned = [_on_devices(run, folder / f"run-{n}", settings) for n in range(repeats)]
+    return Spread(settings["privacy.scale"], found, learned)
+
+
+def _on_devices(simulated: Run, folder: Path, settings: dict[str, Any]) -> float:
+    """Return the metric of one run of devices, each of which recommends for itself after the last round."""
+    fresh = Twins(simulated, worlds.simulate(settings, 0, folder / "begun"))
+    worlds.served(fresh, folder)
+    scores = [open_device(fresh.bundle, folder / "states" / user).scores() for user in fresh.users]
+    return fresh.metrics(np.stack(scores))[METRIC]
+
+
+def main() -> None:
+    """Print the spread under local and under central trust."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--simulated", type=int, default=20)
+    asked.add_argument("--repeats", type=int, default=5)
+    given = asked.parse_args()
+    for trust in ("local", "central"):
+        with tempfile.TemporaryDirectory() as folder:
+            found = measure(trust, Path(folder), given.simulated, given.repeats)
+        mean, sd = np.mean(found.simulated), np.std(found.simulated, ddof=1)
+        print(f"{trust}: sigma {found.scale:.3f}, {METRIC} simulated {mean:.4f} ± {sd:.4f} ({given.simulated} keys)")
+        each = ", ".join(f"{value:.4f} ({z:+.1f} sd)" for value, z in zip(found.devices, found.apart, strict=True))
+        print(f"  devices with exact noise: {each}; mean {np.mean(found.devices):.4f}")
+
+
+if __name__ == "__main__":
+    main()
