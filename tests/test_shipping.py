@@ -20,7 +20,9 @@ def test_a_devices_noise_is_for_all_rounds_of_all_blocks() -> None:
     assert spec.round == 5 * blocks
     asked = plan(experiment.privacy, 5 * blocks, 50, 50).noise
     assert asked is not None
-    assert (spec.release.noise, spec.release.scale) == ("gaussian", asked.scale)
+    release = spec.release
+    assert (release.noise, release.scale, release.noised) == ("discrete-gaussian", asked.scale, "here")
+    assert release.step == asked.step == 2.0**-15
     once = learning_of(load_experiment(overrides=["method=fedmf", "rounds=5", *LOCAL]), 50)
     assert once is not None
     assert once.release.scale < spec.release.scale
@@ -30,7 +32,15 @@ def test_the_servers_noise_is_not_added_on_the_device() -> None:
     experiment = load_experiment(overrides=["method=fedmf", *LOCAL, "privacy.trust=central"])
     spec = learning_of(experiment, 50)
     assert spec is not None
-    assert (spec.release.clip, spec.release.noise, spec.release.scale) == (1.0, None, 0.0)
+    asked = plan(experiment.privacy, experiment.rounds, 50, 50).noise
+    assert asked is not None
+    release = spec.release
+    assert (release.clip, release.noise, release.noised) == (1.0, "discrete-gaussian", "server")
+    assert release.scale == asked.scale  # what the server promises to add
+
+
+def test_devices_do_not_learn_where_noise_is_in_floating_point() -> None:
+    assert learning_of(load_experiment(overrides=["method=fedmf", *LOCAL, "privacy.sampler=float"]), 50) is None
 
 
 @pytest.mark.parametrize(("strategy", "replays"), [("ft", None), ("kd", "all"), ("f3crec", "adaptive")])

@@ -19,6 +19,7 @@ def test_a_recipe_loads_and_its_noise_is_calibrated_under_a_clip(name):
         return
     assert (privacy.mechanism, privacy.trust, privacy.epsilon) == ("gaussian", TRUST[name], 8.0)
     assert privacy.clip is not None
+    assert privacy.sampler == "float", "what the page prints was simulated with noise in floating point"
 
 
 def test_the_page_names_every_recipe():
