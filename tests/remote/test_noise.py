@@ -1,0 +1,120 @@
+"""Noise of a served round cannot be subtracted: whatever is drawn from public bytes is as far from it as chance."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from edge.sampling import Sampler
+from edgefr import purposes
+from edgefr.engine.backend import InProcess
+from edgefr.engine.federation import Federation
+from edgefr.engine.inline import run as inline
+from edgefr.engine.noise import NoiseSource, RealNoise
+from edgefr.remote.devices import Devices
+from edgefr.remote.serving import origin_of
+from edgefr.remote.training import training_of
+from privacy import keyed
+from privacy.mechanism import Noise
+from privacy.noise_key import NoiseKey, NoiseStream
+from tests.remote.worlds import CLASS, Twins, noisy
+
+TIMES, NULL = 200, 2000
+TABLE = "item"
+Floats = np.ndarray
+
+
+@dataclass(frozen=True)
+class OfTheSeed(NoiseSource):
+    """Noise as it was once drawn: from the seed that every bundle carries."""
+
+    seed: int
+
+    def sums(
+        self, noise: Noise, tensor: str, number: int, shape: tuple[int, ...], counts: Sequence[int]
+    ) -> Iterator[Floats]:
+        stream = NoiseStream(keyed.generator(self.seed, purposes.noise(tensor), number))
+        for count in counts:
+            yield noise.of_sum(count, shape, stream)
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    return noisy(tmp_path_factory.mktemp("noise"), privacy__sigma=2.0)
+
+
+@dataclass
+class World:
+    """A round of all devices, in this process, again and again from the same tensors."""
+
+    federation: Federation
+    twins: Twins
+
+    @classmethod
+    def of(cls, twins: Twins) -> World:
+        devices = Devices(None, origin_of(twins.begun, CLASS), 1.0)  # type: ignore[arg-type]
+        federation = training_of(twins.begun, devices, 1).federation
+        assert isinstance(federation.noise, RealNoise)
+        federation.backend = InProcess(inline)
+        return cls(federation, twins)
+
+    def moved(self) -> Floats:
+        """How far a round moves the sum of the table."""
+        f, e, train = self.federation, self.twins.begun.experiment, self.twins.train
+        items, before = len(f.shared[TABLE]), dict(f.shared)
+        private = {name: value.clone() for name, value in f.private.items()}
+        sampler = Sampler(train, np.arange(items), items, e.negatives, e.batch_size, e.seed)
+        clients = np.array(list(self.twins.users.values()))
+        f.round(1, clients, sampler, train)
+        step = (f.shared[TABLE] - before[TABLE]).double().numpy() * len(clients)
+        f.shared, f.private = before, private
+        return step.ravel()
+
+
+def guesses(seed: int, bundle: str, noise: Noise, shape: tuple[int, ...]) -> Iterator[Floats]:
+    """Noise that anybody can draw who has read every public byte of the run."""
+    words = str(seed), bundle, f"{seed}{bundle}"
+    keys = [NoiseKey(hashlib.blake2b(word.encode(), digest_size=16).digest()) for word in words]
+    generators = [keyed.generator(seed, purposes.noise(TABLE), number) for number in range(4)]
+    generators += [np.random.default_rng(seed), np.random.Generator(np.random.Philox(seed))]
+    streams = [NoiseStream(g) for g in generators] + [key.stream(seed, purposes.noise(TABLE), 1) for key in keys]
+    for stream in streams:
+        yield noise.of_sum(1, shape, stream).ravel()
+
+
+def likeness(left: Floats, update: Floats) -> float:
+    return float(np.corrcoef(left, update)[0, 1])
+
+
+def test_from_public_bytes_no_noise_of_a_served_round_can_be_subtracted(twins: Twins) -> None:
+    world = World.of(twins)
+    f, origin = world.federation, origin_of(twins.begun, CLASS)
+    noise, shape = f.plan.noise, tuple(f.shared[TABLE].shape)
+    assert noise is not None
+    plain, f.plan = f.plan, replace(f.plan, noise=None)
+    update, f.plan = world.moved(), plain
+    drawn = list(guesses(origin.learning.seed, origin.bundle, noise, shape))
+    another = NoiseStream(np.random.default_rng())  # of nobody
+    chance = np.stack([noise.of_sum(1, shape, another).ravel() for _ in range(NULL)])
+    served = np.stack([world.moved() for _ in range(TIMES)])
+    assert len(np.unique(served, axis=0)) == TIMES, "noise was drawn twice"
+    for guess in [np.zeros_like(update), *drawn]:
+        null = np.sort([likeness(update + one - guess, update) for one in chance])
+        low, high = null[NULL // 200], null[-NULL // 200 - 1]
+        found = np.array([likeness(step - guess, update) for step in served])
+        assert ((found < low) | (found > high)).sum() <= 9  # of 200 at 1 %: more by chance in one of 10 000
+        assert found.max() < 0.9
+    f.noise = OfTheSeed(origin.learning.seed)  # the attack finds what was wrong
+    assert max(likeness(world.moved() - guess, update) for guess in drawn) > 0.99
+
+
+def test_the_noise_of_two_rounds_has_nothing_in_common(twins: Twins) -> None:
+    world = World.of(twins)
+    steps = np.stack([world.moved() for _ in range(40)])
+    common = np.corrcoef(steps - steps.mean(axis=0))
+    np.fill_diagonal(common, 0.0)
+    assert np.abs(common).max() < 0.3
