@@ -130,6 +130,7 @@ def sweep(
     data_dir: str | Path | None = None,
     checkpoint_every: int | None = None,
     workers: int = 1,
+    noise_key: str | Path | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     watch: Callable[[Any], None] = lambda standing: None,
@@ -139,9 +140,10 @@ def sweep(
 
     `grid`: values by field, or texts as of `--grid`. `search`: trials of a search (Optuna) at every point over `space`,
     ranges by field as ``{"privacy.clip": "log(0.1, 10)"}``, for the best `objective` on validation items. `metric`:
-    what is drawn as utility. `out`: a new folder (default: runs/<name>-sweep); `resume`: the folder of the same sweep,
-    stopped before. `watch` is told of every run that ends; named `values` go over the experiment. A run that fails is
-    in `failures` and does not stop the others. Raises `InputError` for what any run would be refused for, before any.
+    what is drawn as utility. `noise_key`: the private/noise.key of another sweep, whose noise is repeated. `out`: a new
+    folder (default: runs/<name>-sweep); `resume`: the folder of the same sweep, stopped before. `watch` is told of
+    every run that ends; named `values` go over the experiment. A run that fails is in `failures` and does not stop the
+    others. Raises `InputError` for what any run would be refused for, before any.
 
     Example: ``edgefr.sweep(experiment, {"privacy.epsilon": [1, 8]}, seeds=3).tables["sweep"]``
     """
@@ -174,20 +176,22 @@ def sweep(
         recognise(plan, folder)
     else:
         begin(plan, folder)
-    key = _noise_of(plan, folder)
+    key = _noise_of(plan, folder, noise_key)
     options = Options(None if data_dir is None else Path(data_dir), checkpoint_every, key)
     runs = Sweep(plan, folder, options, workers, watch)
     return report(runs, runs.run(), metric)
 
 
-def _noise_of(plan: Plan, folder: Path) -> NoiseKey | None:
+def _noise_of(plan: Plan, folder: Path, given: str | Path | None) -> NoiseKey | None:
     """Return the key of a sweep's simulated noise, kept in its private part so that it can be gone on with."""
     if not any(plan.experiment(point, plan.seeds[0]).draws_noise for point in plan.points):
+        if given is not None:
+            raise InputError("a noise key is read where noise is drawn, and no run of this sweep draws any: drop it")
         return None
     path = folder / PRIVATE / FILE
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        NoiseKey.new().write(path)
+        (NoiseKey.new() if given is None else NoiseKey.read(given)).write(path)
     return NoiseKey.read(path)
 
 

@@ -84,7 +84,7 @@ def plan(
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
     >>> round(resolved.noise.scale, 2), resolved.where, resolved.guarantees
-    (3.97, 'the sum', True)
+    (4.03, 'the sum', True)
     """
     for name, value in (("rounds", rounds), ("cohort", cohort)):
         if value < 1:

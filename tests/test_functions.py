@@ -60,7 +60,8 @@ def test_sweep(place: Path) -> None:
     experiment = place / "experiment.yaml"
     edgefr.Run(place).write_experiment(answers.experiment())
     ours = edgefr.sweep(edgefr.load_experiment(experiment), {"rounds": [1, 2]}, out=place / "ours-sweep")
-    told(place, "sweep", "--experiment", experiment, "--grid", "rounds=[1,2]", "--out", place / "theirs-sweep")
+    same = ("--noise-key", place / "ours-sweep" / "private" / "noise.key")
+    told(place, "sweep", "--experiment", experiment, "--grid", "rounds=[1,2]", "--out", place / "theirs-sweep", *same)
     apart = ["seconds"]
     frames = [pd.read_csv(place / f"{who}-sweep" / "runs.csv").drop(columns=apart) for who in ("ours", "theirs")]
     pd.testing.assert_frame_equal(*frames)

@@ -53,6 +53,10 @@ def sweep(
         int | None, typer.Option(min=1, metavar="ROUNDS", help="A run that was stopped goes on from there by --resume.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")] = 1,
+    noise_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Repeat a sweep's noise: its private/noise.key. Default: a new one."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Sweep folder; must be new. Default: runs/<name>-sweep.")] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Go on with this sweep; give the same command beside it.")
@@ -97,6 +101,7 @@ def sweep(
                 data_dir=data_dir,
                 checkpoint_every=checkpoint_every,
                 workers=workers,
+                noise_key=noise_key,
                 out=out,
                 resume=resume,
                 watch=told,

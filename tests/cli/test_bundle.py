@@ -126,10 +126,11 @@ def test_inspect_shows_what_the_manifest_says(bundle: Path, keys: Path, cli: Cli
 
 def test_inspect_shows_learning_phases(bundle: Path, cli: Cli) -> None:
     dense = {"name": "user", "shape": [8], "place": "private", "kind": "dense"}
+    rows = {"name": "item", "shape": [3, 8], "place": "shared", "kind": "rows"}
     phase = {"name": "all", "graph": "onnx/score.onnx", "purpose": "p", "when": "round", "epochs": 3}
     phase |= {"optimiser": "sgd", "dense": ["user"], "tables": ["item"], "lr": {"user": 0.25, "item": 2.0}}
     learning = {
-        "tensors": [dense],
+        "tensors": [dense, rows],
         "phases": [phase],
         "score": "onnx/score.onnx",
         "negatives": 4,
