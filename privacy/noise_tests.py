@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy.errors import unknown
+from privacy.mechanism import Noise
 
 Floats = npt.NDArray[np.float64]
 COARSE = 64.0
@@ -76,6 +77,11 @@ class Law:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise unknown("law", self.kind, KINDS)
+
+    @classmethod
+    def of_noise(cls, noise: Noise | None) -> Law | None:
+        """Return the law of a mechanism's noise; None for no noise, and for a law of somebody's own."""
+        return None if noise is None or noise.kind not in KINDS else cls(noise.kind, noise.scale, noise.step)
 
     @property
     def of(self) -> Kind:

@@ -78,5 +78,7 @@ def verdict(report: Mapping[str, Any]) -> str:
         return f"VIOLATED: more leaks than is guaranteed: {named}: mechanism or accounting is at fault"
     if not report["promised"]:
         return "nothing is promised of this run's updates, and what attackers find stands below"
+    if not report["checks"]:
+        return "nothing was checked, since the law of this noise is not written down here; attacks found no fault"
     found = "" if report["eps_lb95"] is None else f"; epsilon is at least {report['eps_lb95']:.3g}"
     return f"no fault found by {len(report['checks'])} checks{found}"

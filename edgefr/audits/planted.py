@@ -180,7 +180,7 @@ class Sum(Way):
         self.plan, self.specs, self.seed, self.norm, self.clip = plan, specs, seed, plan.norm, plan.clip
         self.together, self.projects = True, plan.project
         noise = plan.noise
-        self.law = None if noise is None else Law(noise.kind, noise.scale, noise.step)
+        self.law = Law.of_noise(noise)
 
     def law_of(self, clients: int) -> Law | None:
         """Return the law of the noise on the sum of so many clients."""

@@ -34,6 +34,7 @@ from export.model import TrainedModel
 from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
 from privacy.example_plan import ExamplePlan
+from privacy.noise_tests import Law
 from privacy.plan import Plan, plan
 
 Floats = npt.NDArray[np.float64]
@@ -128,7 +129,12 @@ class AttackTarget:
         return self.plan.guarantees or (self.examples is not None and bool(self.examples.sigma))
 
     def ways(self, seed: int) -> list[Way]:
-        """Return the ways by which something leaves this run's devices, for its checks."""
+        """Return the ways by which something leaves this run's devices, for its checks.
+
+        None where the noise has a law of somebody's own, which is not written down here a second time.
+        """
+        if self.plan.noise is not None and Law.of_noise(self.plan.noise) is None:
+            return []
         specs = {name: self.program.specs[name] for name in self.sent}
         found: list[Way] = [Sum(self.plan, specs, seed)]
         if self.release is not None and self.plan.noise is not None:

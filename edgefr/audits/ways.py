@@ -43,7 +43,7 @@ class Upload(Way):
         self.specs, self.seed, self.norm, self.clip, self.projects = specs, seed, plan.norm, plan.clip, plan.project
         self.promised = plan.guarantees
         noise = plan.noise if plan.where == "each upload" else None
-        self.law = None if noise is None else Law(noise.kind, noise.scale, noise.step)
+        self.law = Law.of_noise(noise)
         self.learning, self.silent = (_learning(specs, r, seed) for r in (release, _silent(release)))
 
     def content(self, known: Known, number: int, *, who: int = 0, steps: int = 1, noise: bool = True) -> bytes:
@@ -187,7 +187,7 @@ class Message(Way):
     def __init__(self, terms: Prototypes, seed: int = 0):
         self.terms, self.seed, self.clip, self.norm = terms, seed, terms.clip, terms.norm
         self.specs = {"prototype": TensorSpec((terms.values,), "shared")}
-        self.law = None if terms.noise is None else Law(terms.noise.kind, terms.noise.scale, terms.noise.step)
+        self.law = Law.of_noise(terms.noise)
 
     def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         (known,) = clients
