@@ -40,6 +40,7 @@ from tests.contract.schema import Leaf, leaves
 from tests.contract.values import BESIDE
 from tests.golden.cases import STUDENT
 from tests.golden.values import differences, values_of
+from tests.noises import KEY
 
 Results = dict[str, Any]
 Asked = tuple[Change, ...]
@@ -181,7 +182,8 @@ class Sweep:
     def _learned(self, changes: Asked) -> Results:
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             made, fleet = self.load(changes)
-            run = edgefr.simulate(made, fleet, out=Path(place) / "run", bundles=False, figures=False)
+            key = KEY if made.draws_noise else None
+            run = edgefr.simulate(made, fleet, out=Path(place) / "run", bundles=False, figures=False, noise_key=key)
             summary = run.summary
             files = sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file())
             plain = {key: value for key, value in _plain(summary).items() if key != "experiment"}
