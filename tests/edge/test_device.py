@@ -161,6 +161,10 @@ def test_a_device_stops_by_itself_whatever_a_server_asks(tmp_path: Path) -> None
     assert asked == device.status()["releases"]
     assert 4 <= asked < 12
     assert "epsilon" in str(device.status()["withheld"])
+    strict = Device(path, tmp_path / "strict", policy=Policy(signed=False, epsilon=1.5, least_noise=1e6))
+    with pytest.raises(Withheld, match="policy least_noise"):
+        strict.learn(np.arange(5))
+    assert strict.status()["releases"] == 0
 
 
 def test_by_default_nothing_leaves_that_nothing_is_promised_for(tmp_path: Path) -> None:

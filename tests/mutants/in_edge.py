@@ -1,0 +1,301 @@
+"""Faults of room `edge`: what leaves a device, its policy, its ledger, and what it takes from a bundle."""
+
+from tests.mutants.planted import Fault
+
+UPDATE = "tests/edge/test_update.py"
+DEVICE = "tests/edge/test_device.py"
+POLICY = "tests/edge/test_policy.py"
+SPENDING = "tests/edge/test_spending.py"
+AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
+BROKEN = f"{POLICY}::test_a_bundle_that_promises_more_than_it_does_is_refused_whatever_the_policy"
+KEYS = f"{POLICY}::test_each_key_refuses_and_its_line_says_what_would_allow_it"
+
+NO_REASON = ("AssertionError", "Failed", "AttributeError", "TypeError")
+"""A reason was expected, and none is given."""
+
+FAULTS = (
+    # --- what leaves
+    Fault(
+        "a device adds no noise",
+        "edge/update.py",
+        "if terms.own_noise is not None:",
+        "if terms.own_noise is None:",
+        f"{UPDATE}::test_two_updates_of_one_change_differ_in_every_part",
+        ("AssertionError", "AttributeError"),
+    ),
+    Fault(
+        "a device noises the values it changed alone",
+        "edge/update.py",
+        "steps += terms.own_noise.exact(len(steps))",
+        "steps += terms.own_noise.exact(len(steps)) * (steps != 0)",
+        f"{UPDATE}::test_two_updates_of_one_change_differ_in_every_part",
+    ),
+    Fault(
+        "a device's values have one noise in common",
+        "edge/update.py",
+        "steps += terms.own_noise.exact(len(steps))",
+        "steps += terms.own_noise.exact(1)",
+        f"{UPDATE}::test_two_updates_of_one_change_differ_in_every_part",
+    ),
+    Fault(
+        "a diverged update leaves without noise",
+        "edge/update.py",
+        "update = _noised(terms, vector)",
+        "update = _noised(terms, vector) * np.int32(sound)",
+        f"{UPDATE}::test_a_diverged_change_leaves_as_none",
+    ),
+    Fault(
+        "a diverged update is not sent",
+        "edge/update.py",
+        "    change = change if sound else Change.none(learning)\n",
+        '    if not sound:\n        raise InputError("training has diverged")\n',
+        f"{UPDATE}::test_a_diverged_change_leaves_as_none",
+        ("InputError",),
+    ),
+    Fault(
+        "an update tells how many steps there were",
+        "edge/update.py",
+        "return always if self.whole else always | self._open()",
+        'return always | {"steps": int((self.update != 0).sum())} if self.whole else always | self._open()',
+        f"{UPDATE}::test_facts_of_a_promised_update_are_its_bundle_and_round",
+    ),
+    Fault(
+        "an update says how many interactions there were although something is promised",
+        "edge/update.py",
+        "return always if self.whole else always | self._open()",
+        "return always | self._open()",
+        f"{UPDATE}::test_facts_of_a_promised_update_are_its_bundle_and_round",
+    ),
+    Fault(
+        "an update that is promised leaves as floats",
+        "edge/update.py",
+        "np.clip(steps, WIDEST.min, WIDEST.max).astype(np.int32)",
+        "np.clip(steps, WIDEST.min, WIDEST.max).astype(np.float32)",
+        f"{UPDATE}::test_facts_of_a_promised_update_are_its_bundle_and_round",
+    ),
+    Fault(
+        "an update is clipped after it was noised",
+        "edge/update.py",
+        "factor = 1.0 if terms.clip is None else float(clip_factors(norm, terms.clip)[0])",
+        "factor = 1.0 if terms.clip is None or terms.own_noise else float(clip_factors(norm, terms.clip)[0])",
+        AUDIT,
+    ),
+    Fault(
+        "tables are not clipped",
+        "edge/update.py",
+        "parts = [self.dense, *(values for _, values in self.rows.values())]",
+        "parts = [self.dense]",
+        f"{UPDATE}::test_without_its_own_noise_an_update_is_the_clipped_change_in_steps",
+    ),
+    Fault(
+        "dense tensors are not clipped",
+        "edge/update.py",
+        "parts = [self.dense, *(values for _, values in self.rows.values())]",
+        "parts = [np.zeros(1, np.float32), *(values for _, values in self.rows.values())]",
+        f"{UPDATE}::test_without_its_own_noise_an_update_is_the_clipped_change_in_steps",
+    ),
+    Fault(
+        "steps that do not fit wrap around",
+        "edge/update.py",
+        "np.clip(steps, WIDEST.min, WIDEST.max).astype(np.int32)",
+        "steps.astype(np.int32)",
+        f"{UPDATE}::test_steps_that_do_not_fit_stop_at_the_ends",
+    ),
+    Fault(
+        "who has nothing to learn from sends nothing",
+        "edge/local_work.py",
+        "if learning.release.promises and not self._has_work(learning, state):",
+        "if False:",
+        f"{DEVICE}::test_an_update_of_which_something_is_promised_tells_nothing_of_how_much_there_was",
+        ("InputError",),
+    ),
+    # --- the device's ledger
+    Fault(
+        "a release is not in the device's ledger",
+        "edge/device.py",
+        'state.put("ledger", spent.arrays())',
+        "spent.arrays()",
+        f"{DEVICE}::test_a_device_stops_by_itself_whatever_a_server_asks",
+    ),
+    Fault(
+        "a release is handed out before it is in the ledger",
+        "edge/device.py",
+        '            state.put("outbox", made.arrays())\n            self.store.write(state)\n            return made',
+        '            state.put("outbox", made.arrays())\n            return made',
+        f"{DEVICE}::test_a_round_is_released_once",
+    ),
+    Fault(
+        "going back forgets what was released",
+        "edge/device.py",
+        '"memory", "ledger"]',
+        '"memory"]',
+        f"{DEVICE}::test_undoing_an_update_forgets_no_release",
+    ),
+    Fault(
+        "a policy is not asked before a release",
+        "edge/device.py",
+        "return self._unfit() or Spending.of",
+        "return Spending.of",
+        f"{DEVICE}::test_a_device_stops_by_itself_whatever_a_server_asks",
+    ),
+    Fault(
+        "a ledger is not asked before a release",
+        "edge/device.py",
+        'self._unfit() or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)',
+        "self._unfit()",
+        f"{DEVICE}::test_a_device_stops_by_itself_whatever_a_server_asks",
+    ),
+    Fault(
+        "a round is released again after going back",
+        "edge/device.py",
+        'if number in state.tensors["ledger.round"]:',
+        "if False:",
+        f"{DEVICE}::test_undoing_an_update_releases_no_round_a_second_time",
+    ),
+    Fault(
+        "asked again, a device draws other noise",
+        "edge/device.py",
+        'if state.facts["learned"] == number:',
+        'if state.facts["learned"] == number and False:',
+        f"{DEVICE}::test_a_round_is_released_once",
+        ("InputError", "AssertionError"),
+    ),
+    Fault(
+        "a ledger is asked about what was spent so far, without the next release",
+        "edge/spending.py",
+        "_epsilon([*(release.event for release in self.releases), event], policy.delta)",
+        "_epsilon([release.event for release in self.releases], policy.delta)",
+        f"{SPENDING}::test_200_rounds_of_a_hostile_server_never_pass_the_policy",
+    ),
+    Fault(
+        "a ledger counts a law once however often it released",
+        "edge/spending.py",
+        "counted = Counter(events)",
+        "counted = Counter(set(events))",
+        f"{SPENDING}::test_200_rounds_of_a_hostile_server_never_pass_the_policy",
+    ),
+    Fault(
+        "a clock that is set back lets more leave in a day",
+        "edge/spending.py",
+        "today = min(max(now, self.newest), LATEST)",
+        "today = min(now, LATEST)",
+        f"{SPENDING}::test_a_clock_set_back_helps_nobody",
+    ),
+    Fault(
+        "one release more leaves in a day than allowed",
+        "edge/spending.py",
+        "if recent >= policy.releases_per_day:",
+        "if recent > policy.releases_per_day:",
+        f"{SPENDING}::test_in_any_24_hours_no_more_leave_than_allowed_whatever_the_clock_does",
+    ),
+    Fault(
+        "releases without noise cost nothing",
+        "edge/spending.py",
+        "        return math.inf\n    return without_libraries",
+        "        return 0.0\n    return without_libraries",
+        f"{SPENDING}::test_without_noise_epsilon_is_infinite_and_only_unprotected_allows_it",
+        NO_REASON,
+    ),
+    # --- the policy
+    Fault(
+        "a policy asks a bundle's promise for epsilon, and not its own",
+        "edge/spending.py",
+        "if epsilon <= policy.epsilon or",
+        "if epsilon <= 10 * policy.epsilon or",
+        f"{SPENDING}::test_200_rounds_of_a_hostile_server_never_pass_the_policy",
+    ),
+    Fault(
+        "an unsigned bundle is taken for a signed one",
+        "edge/policy.py",
+        "if self.signed and signed_by is None:",
+        'if self.signed and signed_by == "":',
+        KEYS,
+        NO_REASON,
+    ),
+    Fault(
+        "a promise is not compared with what the bundle does",
+        "edge/policy.py",
+        "for fault in (*_broken(release, promise), *beside):",
+        "for fault in beside:",
+        BROKEN,
+        NO_REASON,
+    ),
+    Fault(
+        "any tensor may leave",
+        "edge/policy.py",
+        "set(released if self.tensors is None else self.tensors)",
+        "set(released)",
+        KEYS,
+        NO_REASON,
+    ),
+    Fault(
+        "the least noise is not asked for",
+        "edge/policy.py",
+        "if promise.multiplier * NEAR < self.least_noise:",
+        "if promise.multiplier * NEAR < 0:",
+        KEYS,
+        NO_REASON,
+    ),
+    Fault(
+        "the largest clip is not asked for",
+        "edge/policy.py",
+        "if promise.clip > self.largest_clip * NEAR:",
+        "if promise.clip > math.inf:",
+        KEYS,
+        NO_REASON,
+    ),
+    Fault(
+        "a device relies on noise that nobody has signed for",
+        "edge/policy.py",
+        'if promise.trust == "central" and signed_by is None:',
+        "if False:",
+        f"{POLICY}::test_nobody_is_trusted_with_the_noise_who_has_not_signed",
+        NO_REASON,
+    ),
+    Fault(
+        "a prototype leaves beside a promised update",
+        "edge/policy.py",
+        "if PROTOTYPE in released else []",
+        "if False else []",
+        f"{POLICY}::test_a_prototype_beside_a_noised_update_breaks_the_promise",
+        NO_REASON,
+    ),
+    Fault(
+        "how far a client can move an update is taken for one clip",
+        "edge/policy.py",
+        '{"replace-one": 2.0, "zero-out": 1.0}',
+        '{"replace-one": 1.0, "zero-out": 1.0}',
+        BROKEN,
+        NO_REASON,
+    ),
+    # --- bundles, updates, files
+    Fault(
+        "a wrong signature is accepted",
+        "edge/signature.py",
+        "    if signature is not None:\n        _verify(where, content, signature)\n",
+        "",
+        "tests/edge/test_signature.py::test_a_rewritten_bundle_with_true_digests_is_refused",
+    ),
+    Fault(
+        "a bundle of another key is taken after the first use",
+        "edge/publisher.py",
+        "if remembered is not None and bundle.signed_by != remembered:",
+        "if False:",
+        "tests/edge/test_publisher.py::test_the_first_key_is_remembered_and_no_other_taken",
+    ),
+    Fault(
+        "any operator is let into a graph",
+        "edge/graph_check.py",
+        "    if allowed is None:\n",
+        "    if allowed is None and False:\n",
+        "tests/edge/test_graph_check.py::test_operators_and_attributes_that_nobody_exports",
+        ("AssertionError", "Failed", "TypeError"),
+    ),
+    Fault(
+        "any attribute of an operator is let into a graph",
+        "edge/graph_check.py",
+        "        if name not in allowed:\n",
+        "        if False:\n",
+        "tests/edge/test_graph_check.py::test_operators_and_attributes_that_nobody_exports",
+    ),
+)

@@ -1,0 +1,70 @@
+"""A run's key is a secret: new every time, its owner's alone, and all simulated noise follows from it."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privacy.errors import InputError
+from privacy.noise_key import BYTES, NoiseKey
+
+KEY, OTHER = NoiseKey(bytes(range(BYTES))), NoiseKey(bytes(range(1, BYTES + 1)))
+
+
+def drawn(key: NoiseKey, seed: int = 3, purpose: str = "noise item", *path: int) -> list[float]:
+    """First numbers of a stream."""
+    return key.stream(seed, purpose, *path).generator.standard_normal(4).tolist()
+
+
+def test_keys_are_new_and_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len({NoiseKey.new() for _ in range(100)}) == 100
+    monkeypatch.setattr(secrets, "token_bytes", lambda count: bytes([count]) * count)
+    assert NoiseKey.new().secret == bytes([BYTES]) * BYTES
+
+
+def test_a_key_is_a_file_of_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "noise.key"
+    KEY.write(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert NoiseKey.read(path) == KEY
+    for content in ("", "00" * (BYTES - 1), "00" * (BYTES + 1), "zz" * BYTES):
+        path.write_text(content)
+        with pytest.raises(InputError, match="is not a noise key"):
+            NoiseKey.read(path)
+
+
+def test_every_part_of_a_stream_matters_and_the_secret_most() -> None:
+    first = drawn(KEY, 3, "noise item", 5)
+    assert first == drawn(KEY, 3, "noise item", 5)
+    others = [
+        drawn(OTHER, 3, "noise item", 5),
+        drawn(KEY, 4, "noise item", 5),
+        drawn(KEY, 3, "noise bias", 5),
+        drawn(KEY, 3, "noise item", 6),
+        drawn(KEY, 3, "noise item", 4),
+        drawn(KEY, 3, "noise item", 5, 0),
+        drawn(KEY.child("one"), 3, "noise item", 5),
+        drawn(KEY.child("other"), 3, "noise item", 5),
+    ]
+    assert len({tuple(one) for one in [first, *others]}) == 1 + len(others)
+
+
+def test_every_part_of_a_clients_key_matters_and_the_secret_most() -> None:
+    keys = [
+        KEY.base(3, "noise", 5, 1),
+        OTHER.base(3, "noise", 5, 1),
+        KEY.base(4, "noise", 5, 1),
+        KEY.base(3, "noise", 6, 1),
+        KEY.base(3, "noise", 5, 2),
+        KEY.base(3, "prototypes", 5, 1),
+    ]
+    assert len({int(base.key) for base in keys}) == len(keys)
+    assert all(isinstance(base.key, np.uint64) for base in keys)
+
+
+def test_a_key_is_not_shown() -> None:
+    assert KEY.secret.hex() not in repr(KEY)
+    assert repr(bytes(KEY.secret)) not in repr(KEY)
