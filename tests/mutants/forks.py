@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +46,9 @@ HEAVY = (
     "typer.testing",
     "yaml",
 )
+LONGEST_S = 540
+"""Seconds until tests are ended that a fault keeps from ending; below the timeout of a test of ours."""
+
 ROOMS = ("privacy", "edge", "cloud", "export", "edgefr", "tests")
 
 
@@ -99,6 +104,8 @@ def forked(folder: Path, tests: list[str], log: Path) -> dict[str, Any]:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as answer:
+        if not select.select([reader], [], [], LONGEST_S)[0]:
+            os.kill(child, signal.SIGKILL)
         content = answer.read()
     os.waitpid(child, 0)
     nothing: dict[str, Any] = {"code": -1, "failed": [], "passed": [], "used": [], "strays": []}

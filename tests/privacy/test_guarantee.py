@@ -214,3 +214,13 @@ def test_a_grid_costs_nothing_by_its_rounding_and_takes_the_discrete_law():
     assert (event.mechanism, event.steps, event.multiplier) == ("discrete-laplace", 20, 8.0 / 2.5)
     l2 = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-3)
     assert Event.of(l2, 9.0) == Event("discrete-gaussian", multiplier=9.0)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "discrete-laplace"])
+def test_the_pure_epsilon_of_laplace_noise_is_one_over_its_multiplier(mechanism):
+    """A release moves by one sensitivity, so its density changes by a factor of exp(1 / multiplier) at most."""
+    steps = 100 if mechanism == "discrete-laplace" else 0
+    for multiplier in (0.5, 4.0):
+        once = Event(mechanism, "l1", multiplier, steps)
+        assert once.pure == pytest.approx(1 / multiplier)
+        assert composed([(once, 7)], 1e-12).epsilon == pytest.approx(7 / multiplier, rel=1e-3)
