@@ -384,4 +384,25 @@ FAULTS = (
         "        if start > at:",
         "tests/edge/test_hostile.py::test_headers_of_tensors_that_lie",
     ),
+    Fault(
+        "an update from elsewhere is applied",
+        "edge/device.py",
+        "if delta.base_digest != self.bundle.manifest.bundle_id:",
+        "if False:",
+        f"{DEVICE}::test_an_update_that_does_not_fit_changes_nothing",
+    ),
+    Fault(
+        "an older update takes a newer one's place",
+        "edge/device.py",
+        'if delta.to_round <= state.facts["round"] or',
+        "if",
+        f"{DEVICE}::test_an_update_that_is_older_than_the_device_changes_nothing",
+    ),
+    Fault(
+        "a graph that never ends is not ended",
+        "edge/watch.py",
+        "self.options.terminate = True",
+        "pass",
+        "tests/edge/test_watch.py::test_a_graph_without_end_is_ended_when_asked",
+    ),
 )
