@@ -30,7 +30,7 @@ from edge.archive import kept
 from edge.catalogue import Catalogue, top
 from edge.clients import read_tensors
 from edge.delta import Delta, check_fits
-from edge.enrol import first_state
+from edge.enrol import first_state, renewed_state
 from edge.learning import Learning
 from edge.limits import Limits
 from edge.local_work import LocalWork
@@ -60,6 +60,8 @@ class Device:
     name. `max_ram_mb` and `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of
     which must have signed the bundle; None: whichever key signed the first one is trusted, and from then on no other.
     `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is none).
+    `renew`: where the state is of another bundle of the same publisher, go on under this one; the ledger of all that
+    has ever left goes on too.
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 
@@ -80,6 +82,7 @@ class Device:
         trusted: Trusted = None,
         now: datetime | None = None,
         policy: Policy | None = None,
+        renew: bool = False,
     ):
         self.bundle = kept(bundle, Path(state_dir), trusted=trusted, now=now)
         self.store = Store(state_dir)
@@ -87,7 +90,7 @@ class Device:
         publisher.check(self.bundle, self.store, self.policy)  # before anything of it is given to a runtime
         self.catalogue, self._model = Catalogue(self.bundle), Model(self.bundle, self.store.folder)
         self._work = LocalWork(self.bundle, self.catalogue, self._model, Limits(max_ram_mb, max_seconds))
-        self._start(user)
+        self._start(user, renew)
 
     @property
     def learning(self) -> Learning:
@@ -110,7 +113,8 @@ class Device:
         if found.facts.get("bundle") != own:
             other = str(found.facts.get("bundle"))[:12]
             raise InputError(
-                f"{self.store.folder} is the state of bundle {other}, not of {own[:12]}: give another --state"
+                f"{self.store.folder} is the state of bundle {other}, not of {own[:12]}: go on under this one with "
+                "--renew, or give another --state"
             )
         return found
 
@@ -161,7 +165,7 @@ class Device:
             if state.facts["learned"] == number:
                 self.store.write(state)
                 return ClientUpdate.of(state.facts["release"], state.part("outbox"))
-            if number in state.tensors["ledger.round"]:
+            if number in state.tensors["ledger.round"][state.facts.get("renewed", 0) :]:
                 raise InputError(
                     f"round {number} was released before an update was undone, and no round is released twice; take "
                     "the server's next update first"
@@ -286,6 +290,10 @@ class Device:
         """
         with self.store.locked():
             before = self.store.read(PREVIOUS)
+            if before.facts.get("bundle") != self.bundle.manifest.bundle_id:
+                raise InputError(
+                    "there is no update of this bundle to go back from; what was before is another bundle's"
+                )
             kept = ["items", "session", "memory", "ledger"]
             try:
                 now = self.state
@@ -379,9 +387,13 @@ class Device:
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
-    def _start(self, user: str | None) -> None:
-        """Read the state, or make the first one."""
+    def _start(self, user: str | None, renew: bool) -> None:
+        """Read the state, or make the first one, of this device or of its life under this bundle."""
+        learning = self.bundle.config.learning
+        tables = {} if learning is None else self._model.tables(learning)
         if self.store.exists:
+            if renew:
+                self._renew(tables)
             try:
                 facts = self.state.facts
             except Damaged:  # whoever asks for it is told; `undo` does without
@@ -391,11 +403,17 @@ class Device:
             if facts.get(publisher.FACT) != self.bundle.signed_by:
                 self._remember_publisher()
             return
-        learning = self.bundle.config.learning
-        state = first_state(self.bundle, {} if learning is None else self._model.tables(learning), user)
+        state = first_state(self.bundle, tables, user)
         with self.store.locked():
             if not self.store.exists:
                 self.store.write(state)
+
+    def _renew(self, tables: dict[str, Floats]) -> None:
+        """Put the state under this bundle, unless it is under it already."""
+        with self.store.locked():
+            before = self.store.read()
+            if before.facts.get("bundle") != self.bundle.manifest.bundle_id:
+                self.store.write(renewed_state(self.bundle, tables, before), keep_previous=True)
 
     def _remember_publisher(self) -> None:
         """Note the key of a bundle that nobody had signed until now."""

@@ -37,6 +37,7 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
         check_tensors(bundle, learning, shared, first)
     facts = {
         "bundle": bundle.manifest.bundle_id,
+        "catalogue": catalogue_of(bundle),
         "publisher": bundle.signed_by,
         "user": None if user is None else named(user),
         "number": secrets.randbits(NUMBER_BITS) if number is None else clients.client(number),
@@ -59,6 +60,26 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
     if number is not None and set(private) - set(rounds):
         state.put("personal", private)
     return state
+
+
+def renewed_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], before: State) -> State:
+    """Return the first state under another bundle of a device that has lived under one before.
+
+    Its ledger goes on, whatever was released under whichever bundle, and so do its name and its number. Its
+    interactions do where the catalogue is the same; what it had learned does not, being of another model.
+    """
+    state = first_state(bundle, tables, before.facts["user"])
+    state.facts |= {"number": before.facts["number"], "renewed": len(before.tensors["ledger.round"])}
+    kept = ["ledger", *(("items", "session") if before.facts.get("catalogue") == catalogue_of(bundle) else ())]
+    for part in kept:
+        if state.part(part):
+            state.put(part, before.part(part))
+    return state
+
+
+def catalogue_of(bundle: Bundle) -> str:
+    """Return the digest of a bundle's items and their order."""
+    return next(file.sha256 for file in bundle.manifest.files if file.path == bundle.manifest.ids_file)
 
 
 def named(user: str) -> str:

@@ -38,6 +38,11 @@ PolicyFile = Annotated[
     ),
 ]
 
+Renew = Annotated[
+    bool,
+    typer.Option("--renew", help="Go on under another bundle of the same publisher; the ledger of what left goes on."),
+]
+
 LINES = 1_000_000
 """Longest file of interactions, lines."""
 
@@ -63,6 +68,7 @@ def learn(
     max_seconds: Annotated[float | None, typer.Option(help="Stop training after this long, seconds.")] = None,
     key: TrustedKeys = None,
     policy: PolicyFile = None,
+    renew: Renew = False,
 ) -> None:
     """Learn from interactions: the local work of one round. What would be sent is the release; the rest stays here.
 
@@ -74,7 +80,7 @@ def learn(
     from privacy.files import write_atomic
 
     adopt(policy, state)
-    one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key)
+    one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key, renew=renew)
     found = [*(item or []), *(read_interactions(interactions) if interactions else [])]
     if update is not None:
         one.apply(read_delta(update, one.learning, trusted=one.publisher))

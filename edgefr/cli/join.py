@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from edgefr.cli.device import BundleFolder, PolicyFile, StateFolder, TrustedKeys, adopt, read_interactions
+from edgefr.cli.device import BundleFolder, PolicyFile, Renew, StateFolder, TrustedKeys, adopt, read_interactions
 
 
 def join(
@@ -21,6 +21,7 @@ def join(
     ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that the server's is signed by.")] = None,
     key: TrustedKeys = None,
     policy: PolicyFile = None,
+    renew: Renew = False,
 ) -> None:
     """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again."""
     from edge.device import Device
@@ -29,7 +30,7 @@ def join(
 
     token = None if token_file is None else read_token(token_file)
     adopt(policy, state)
-    device = Device(bundle, state, user=user, trusted=key)
+    device = Device(bundle, state, user=user, trusted=key, renew=renew)
     done = work(device, url, read_interactions(interactions), token=token, ca=ca)
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,6 +166,28 @@ def test_a_device_stops_by_itself_whatever_a_server_asks(tmp_path: Path) -> None
     with pytest.raises(Withheld, match="policy least_noise"):
         strict.learn(np.arange(5))
     assert strict.status()["releases"] == 0
+
+
+def test_the_ledger_of_a_device_goes_on_under_the_next_bundle(tmp_path: Path) -> None:
+    """A publisher who hands out a bundle a day spends the same epsilon, not a new one every day."""
+    policy, left = Policy(signed=False, epsilon=1.5), 0
+    for days, rounds in enumerate((4, 5, 6, 7, 8, 9, 10)):
+        path = bundles.promising("fedmf", epsilon=1.0, rounds=rounds)
+        if days:
+            with pytest.raises(InputError, match="go on under this one with --renew"):
+                Device(path, tmp_path, policy=policy).learn()
+        device = Device(path, tmp_path, policy=policy, renew=True)
+        if not days:
+            device.note(np.arange(5))
+        assert device.status()["interactions"] == 5, "the catalogue is the same"
+        with suppress(Withheld):
+            for number in range(bundles.ROUND, bundles.ROUND + 9):
+                device.learn()
+                left += 1
+                device.apply(delta(device, number))
+        assert device.status()["releases"] == left
+        assert device.status()["epsilon"] <= 1.5
+    assert "epsilon" in str(device.status()["withheld"])
 
 
 def test_by_default_nothing_leaves_that_nothing_is_promised_for(tmp_path: Path) -> None:
