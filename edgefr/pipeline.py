@@ -66,9 +66,13 @@ def simulate(
     experiment = _given(experiment, data)
     if bundles:
         check_shippable(experiment)
-    key = noise_key if noise_key is None or isinstance(noise_key, NoiseKey) else NoiseKey.read(noise_key)
+    key = _key_of(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
         return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data, key), progress)
+
+
+def _key_of(given: NoiseKey | str | Path | None) -> NoiseKey | None:
+    return given if given is None or isinstance(given, NoiseKey) else NoiseKey.read(given)
 
 
 def _given(experiment: Experiment, data: Dataset | None) -> Experiment:
@@ -143,12 +147,12 @@ def _go(
     began = time.perf_counter()
     device = torch_device(experiment.engine.device)
     data_dir = None if options.data_dir is None else Path(options.data_dir)
-    with nullcontext() if warn is not None else run.recorded(experiment, fleet):
+    with nullcontext() if warn is not None else run.recorded(experiment, fleet, options.noise_key):
         prepared = prepare(experiment, data_dir, str(device), progress, options.data)
         if experiment.engine.shard_size is None:
             experiment = sized(experiment, prepared)
             run.write_experiment(experiment)
-        key = run.noise_key(experiment.draws_noise, options.noise_key)
+        key = run.noise_key(experiment.draws_noise)
         training = Training.start(experiment, prepared, fleet, device, run.log.append, key)
     keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
     if warn is not None:
@@ -281,7 +285,8 @@ def simulate_seeds(
 ) -> list[Run]:
     """Run the experiment with seeds s, s+1, ....
 
-    One run each in `out/seed-<s>`, and mean ± sd in `out/summary.json`.
+    One run each in `out/seed-<s>`, and mean ± sd in `out/summary.json`. All draw their simulated noise with one key,
+    in `out/private/noise.key`: the one given as `noise_key`, or a new one.
     """
     if seeds < 1:
         raise InputError(f"--seeds takes a whole number of at least 1, got {seeds}")
@@ -292,7 +297,9 @@ def simulate_seeds(
     torch_device(experiment.engine.device)
     fleet = options.pop("devices", "devices.yaml")
     fleet = fleet if isinstance(fleet, FleetFile) else load_fleet(Path(fleet), fleet_overrides(experiment))
+    given = _key_of(options.pop("noise_key", None))
     with Run.started(out) as parent:
+        options["noise_key"] = parent.noise_key(experiment.draws_noise, given)
         write_json(parent.path / SEEDS, {"first": experiment.seed, "number": seeds})
         parent.write_devices(fleet)
         parent.write_experiment(experiment)  # last: a folder with an experiment can be gone on with
@@ -307,6 +314,7 @@ def resume_seeds(path: str | Path, *, progress: Progress | None = None, **option
     warn = options.pop("warn", print)
     number = _number_of_seeds(parent)
     kept = {k: v for k, v in options.items() if k not in ("executor", "workers")}
+    kept["noise_key"] = parent.noise_key(parent.experiment.draws_noise)
 
     def go(experiment: Experiment, *, out: Path, progress: Progress | None) -> Run:
         if (out / "summary.json").is_file():

@@ -152,13 +152,14 @@ class Run(Brief):
         return run
 
     @contextmanager
-    def recorded(self, experiment: Experiment, fleet: FleetFile) -> Iterator[None]:
+    def recorded(self, experiment: Experiment, fleet: FleetFile, key: NoiseKey | None = None) -> Iterator[None]:
         """Write what was asked for into the folder before the block runs; a block that fails takes it back.
 
         A kill or Ctrl-C leaves it, so that `resume` can start from it. The experiment is written last: where it is, all
-        is there.
+        is there, also the noise's key.
         """
         try:
+            self.noise_key(experiment.draws_noise, key)
             self.write_devices(fleet)
             self.write_experiment(experiment)
             yield
@@ -323,7 +324,7 @@ class Run(Brief):
 
     def write_norms(self, norms: Mapping[str, float]) -> None:
         """Save what a run that guarantees something may not tell: exact statistics of its clients' own updates."""
-        (self.path / PRIVATE).mkdir(mode=0o700, exist_ok=True)
+        self._make_private()
         write_json(self.path / PRIVATE / "norms.json", dict(norms), mode=0o600)
 
     def write_ledger(self, ledger: Ledger, path: Path | None = None) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.commands import edgefr
 from tests.cli.conftest import cli, inside
 from tests.durable import runs
+from tests.noises import KEY
 
 __all__ = ["cli", "inside"]  # fixtures that are used here too
 
@@ -20,6 +21,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("durable")
     (folder / "f3crec.yaml").write_text(runs.F3CREC)
     (folder / "fedmf.yaml").write_text(runs.FEDMF)
+    KEY.write(folder / "noise.key")
     return folder
 
 
@@ -58,5 +60,6 @@ def broken(whole: Path, tmp_path: Path) -> Path:
 
 
 def command(place: Path, name: str) -> list[str | Path]:
-    """The options of `edgefr simulate` for an experiment of these tests."""
-    return ["--experiment", place / f"{name}.yaml", "--no-bundles", "--checkpoint-every", "1"]
+    """The options of `edgefr simulate` for an experiment of these tests, whose runs all draw the same noise."""
+    same = ["--noise-key", place / "noise.key"]
+    return ["--experiment", place / f"{name}.yaml", "--no-bundles", "--checkpoint-every", "1", *same]

@@ -37,6 +37,7 @@ HOOKS = {
         "write_summary",
         "write_tensors",
     ),
+    "privacy.noise_key.NoiseKey": ("write",),
     "edgefr.pipeline": ("prepare",),
     "edgefr.participation.Participation": ("meet",),
     "edgefr.engine.federation.Federation": ("round", "state", "restore"),

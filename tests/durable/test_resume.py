@@ -223,6 +223,27 @@ def test_seeds_are_resumed_by_their_common_folder(broken: Path, whole: Path, cli
     assert "is finished" in refused(*cli("simulate", "--resume", parent))
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_what_was_stopped_before_anything_was_drawn_keeps_the_noise_it_was_given(
+    seeds: int, place: Path, whole: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("edgefr.pipeline.prepare", interrupted)
+        assert cli("simulate", *command(place, "fedmf"), "--seeds", str(seeds), "--out", out)[0] == 130
+    assert (out / "private" / "noise.key").read_bytes() == (place / "noise.key").read_bytes()
+    code, _, err = cli("simulate", "--no-bundles", "--checkpoint-every", "1", "--resume", out)
+    assert (code, err) == (0, "")
+    keys = {path.read_bytes() for path in out.rglob("noise.key")}
+    assert keys == {(place / "noise.key").read_bytes()}
+    assert len(list(out.rglob("noise.key"))) == (1 if seeds == 1 else 1 + seeds)
+    assert runs.differences(out if seeds == 1 else out / "seed-0", runs.result(whole)) == []
+
+
 def test_data_that_cannot_be_read_leave_no_trace_of_a_new_run(place: Path, cli: Cli, tmp_path: Path) -> None:
     options: list[Any] = ["--experiment", place / "fedmf.yaml", "--set", "protocol.min_interactions=9999"]
     assert "no user" in refused(*cli("simulate", *options, "--out", tmp_path / "run"))

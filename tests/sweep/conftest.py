@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.commands import edgefr
 from tests.cli.conftest import cli, inside
+from tests.noises import KEY
 
 __all__ = ["cli", "inside"]  # fixtures that are used here too
 
@@ -38,6 +39,7 @@ class Made:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "tiny.yaml").write_text(EXPERIMENT)
+    KEY.write(folder / "noise.key")
     return folder
 
 
@@ -53,7 +55,14 @@ def tiny(place: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whole(place: Path, tiny: Path, cache: Path) -> Made:
+def same(place: Path) -> tuple[str, str]:
+    """The options by which every sweep of these tests draws the same noise."""
+    return ("--noise-key", str(place / "noise.key"))
+
+
+@pytest.fixture(scope="session")
+def whole(place: Path, tiny: Path, cache: Path, same: tuple[str, str]) -> Made:
     """Two epsilons, two seeds, two workers, nobody disturbs it."""
     out = place / "whole"
-    return Made(out, edgefr("sweep", "--experiment", tiny, *GRID, "--workers", "2", "--out", out, cache=cache))
+    command = ("sweep", "--experiment", tiny, *GRID, *same, "--workers", "2", "--out", out)
+    return Made(out, edgefr(*command, cache=cache))

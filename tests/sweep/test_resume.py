@@ -11,6 +11,7 @@ from edgefr.sweeps.grid import Axis
 from edgefr.sweeps.plan import Ask, Plan
 from edgefr.sweeps.run import Job, Options, Sweep, make
 from tests.durable.runs import differences, result
+from tests.noises import KEY
 
 SETTINGS = (
     "method=fedmf",
@@ -20,7 +21,7 @@ SETTINGS = (
     "evaluation.full_ranking_users=0",
     "privacy={mechanism: gaussian, clip: 0.5, sigma: 4, budget: 1.8}",
 )
-EVERY = Options(checkpoint_every=1)
+EVERY = Options(checkpoint_every=1, noise_key=KEY)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_without_a_checkpoint_or_one_that_does_not_fit_it_begins_anew(tmp_path: 
     make(job(tmp_path / "whole"), EVERY)
     expected = result(job(tmp_path / "whole").out)
     rounds.clear()
-    stopped = interrupted(tmp_path / "none", rounds, Options())
+    stopped = interrupted(tmp_path / "none", rounds, Options(noise_key=KEY))
     make(stopped, EVERY)
     assert rounds == [1, 2, 3, 4]
     assert differences(stopped.out, expected) == []

@@ -49,10 +49,11 @@ def test_runs_are_folders_and_every_point_has_its_row(whole: Made):
 
 def test_a_run_of_a_sweep_is_the_run_of_simulate(whole: Made, tiny: Path, cli, tmp_path: Path):
     out = tmp_path / "alone"
-    options = ("--experiment", tiny, "--set", "privacy.epsilon=8", "--seed", "1", "--no-bundles", "--out", out)
+    swept = whole.folder / "runs" / POINTS[0] / "seed-1"
+    same = ("--noise-key", swept / "private" / "noise.key")
+    options = ("--experiment", tiny, "--set", "privacy.epsilon=8", "--seed", "1", "--no-bundles", "--out", out, *same)
     assert cli("simulate", *options)[0] == 0
-    swept = result(whole.folder / "runs" / POINTS[0] / "seed-1")
-    assert [name for name in differences(out, swept) if name != "files"] == []
+    assert [name for name in differences(out, result(swept)) if name != "files"] == []
 
 
 def test_the_trade_off_is_written_and_drawn(whole: Made):
@@ -74,12 +75,12 @@ def test_the_trade_off_is_written_and_drawn(whole: Made):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_stopped_half_way_it_goes_on_to_the_same_results(
-    how: signal.Signals, whole: Made, tiny: Path, cache: Path, cli, tmp_path: Path
+    how: signal.Signals, whole: Made, same: tuple[str, str], tiny: Path, cache: Path, cli, tmp_path: Path
 ):
     out = tmp_path / "stopped"
     arguments = ["sweep", "--experiment", str(tiny), *GRID]
     process = subprocess.Popen(
-        [*COMMAND, *arguments, "--out", str(out)],
+        [*COMMAND, *arguments, *same, "--out", str(out)],
         cwd=ROOT,
         env=environment(cache) | {"PYTHONPATH": str(ROOT)},
         start_new_session=True,
