@@ -106,7 +106,7 @@ def test_from_public_bytes_no_noise_of_a_served_round_can_be_subtracted(twins: T
         null = np.sort([likeness(update + one - guess, update) for one in chance])
         low, high = null[NULL // 200], null[-NULL // 200 - 1]
         found = np.array([likeness(step - guess, update) for step in served])
-        assert ((found < low) | (found > high)).sum() <= 9  # of 200 at 1 %: more by chance in one of 10 000
+        assert ((found < low) | (found > high)).sum() <= 12  # of 200 at 1 %: more by chance in one of 100 000
         assert found.max() < 0.9
     f.noise = OfTheSeed(origin.learning.seed)  # the attack finds what was wrong
     assert max(likeness(world.moved() - guess, update) for guess in drawn) > 0.99
