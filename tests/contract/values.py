@@ -87,6 +87,7 @@ VALUES: dict[str, list[Any]] = {
     "model.adapter": [[14, 6]],
     "model.lora_targets": [["key"]],
     "privacy.tensors": [["encoder.position"], ["adapter.0.weight"], ["item"]],
+    "privacy.mechanism": ["laplace", "gaussian", "paper-laplace", "none"],  # on a grid the discrete laws are the same
     "privacy.clip": [0.001],
     "privacy.prototype_clip": [0.1],
     "privacy.budget": [5.0, 8.0],

@@ -30,7 +30,7 @@ from privacy.settings import PrivacySettings
         ),
         (
             {"scale": 1.0},
-            "scale belongs to paper-laplace, laplace, discrete-laplace, gaussian, discrete-gaussian, and mechanism is",
+            "gaussian, and mechanism is none: drop it, or set mechanism to ",
         ),
         (
             {"mechanism": "discrete-gaussian", "scale": 1.0},
