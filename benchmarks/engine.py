@@ -1,6 +1,6 @@
 """Client updates per second: the vectorised executor against loops over clients, one thread, same machine.
 
-    python benchmarks/engine.py [--data-dir DIR] [--only base|ml-100k|small|transfr|idle]
+    python benchmarks/engine.py [--data-dir DIR] [--only base|ml-100k|fedcar|released|small|transfr|idle]
 
 `vectorised` is all of a round but the server's step: draws, steps, training, and the release (norms, float64 sums).
 `loop` is a careful loop over clients on bare tensors (autograd, touched rows only, no module, no optimiser object): an
@@ -28,11 +28,20 @@ from edgefr.data.protocols import LeaveOneOut
 from edgefr.engine import debug, inline
 from edgefr.engine.aggregate import Terms, release
 from edgefr.engine.footprint import default_shard_size
+from edgefr.engine.laid import LaidRows
+from edgefr.engine.tables import Own, first_tables
 from edgefr.engine.work import LocalWork, Updates
+from edgefr.experiment import load_experiment
+from edgefr.methods import METHODS
+from edgefr.methods.fedcar.program import FedCAR
+from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
+from edgefr.methods.fedrecon.program import FedRecon
+from edgefr.methods.fedrecon.settings import FedReconSettings
+from edgefr.methods.given import Given
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.program import TransFR
@@ -76,12 +85,28 @@ def timed(call: Callable[[], object], clients: int, repeat: int) -> float:
     return clients / best
 
 
-def compare(name: str, program: LocalProgram, train: Ragged, items: int, batch_size: int, repeat: int) -> None:
+def heard(program: LocalProgram) -> LocalProgram:
+    """Return a program whose clients have trained before and have heard of another, so that a contrast has its work."""
+    first = program.init_private
+
+    def after(seed: int, clients: Tensor) -> dict[str, Tensor]:
+        own = first(seed, clients)
+        return {name: value + 0.1 * name.startswith(("previous.", "message")) for name, value in own.items()}
+
+    program.init_private = after  # type: ignore[method-assign]
+    return program
+
+
+def compare(
+    name: str, program: LocalProgram, train: Ragged, items: int, batch_size: int, repeat: int, shard: int | None = None
+) -> None:
     """Print one row per way of running the clients of `train` for one round."""
     sampler = Sampler(train, np.arange(items), items, 4, batch_size, seed=0)
     phases = [phase for phase in program.phases if phase.when == "round"]
-    work = LocalWork(program, phases, sampler, train, 1, torch.device("cpu"))
     shared = program.init_shared(0)
+    work = LocalWork(
+        program, phases, sampler, train, 1, torch.device("cpu"), tables=made_tables(program, shared, train)
+    )
     clients = np.argsort(-train.counts, kind="stable")
     clients = clients[train.counts[clients] > 0]
     used = {n for phase in phases for n in phase.uses if program.specs[n].place == "private"}
@@ -89,7 +114,7 @@ def compare(name: str, program: LocalProgram, train: Ragged, items: int, batch_s
     def private(part: np.ndarray) -> dict[str, Tensor]:
         return {n: v for n, v in program.init_private(0, torch.from_numpy(part)).items() if n in used}
 
-    size = default_shard_size(program, batch_size, 64)
+    size = shard or default_shard_size(program, batch_size, 64)
     shards = [clients[at : at + size] for at in range(0, len(clients), size)]
     states = [private(shard) for shard in shards]
     few = clients[:: max(1, len(clients) // 300)]
@@ -113,6 +138,22 @@ def compare(name: str, program: LocalProgram, train: Ragged, items: int, batch_s
             f"  {way:<11}{speed:>10,.0f} clients/s"
             + (f"   {speed / rival:.1f}x the loop" if way == "vectorised" else "")
         )
+
+
+def made_tables(program: LocalProgram, shared: dict[str, Tensor], train: Ragged) -> dict[str, Own]:
+    """A table for every client, of programs whose server makes some."""
+    out = first_tables(program, shared)
+    for name, table in out.items():
+        if isinstance(table, LaidRows):
+            values = torch.randn(len(train), *table.table.shape, generator=torch.Generator().manual_seed(0))
+            out[name] = table.joined(table.table, np.arange(len(train)), values)
+    return out
+
+
+def as_released(method: str, items: int) -> LocalProgram:
+    """The local program of `fidelity: released` over leave-one-out."""
+    settings = load_experiment(overrides=[f"method={method}", "fidelity=released", "data=ml-100k"]).settings
+    return METHODS[method].program(settings, Given(items, 1))
 
 
 def small_clients(clients: int, items: int) -> Ragged:
@@ -154,7 +195,7 @@ def idle(clients: int, shard: int, repeat: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--only", choices=["base", "ml-100k", "small", "transfr", "idle"])
+    parser.add_argument("--only", choices=["base", "ml-100k", "fedcar", "released", "small", "transfr", "idle"])
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -173,7 +214,30 @@ def main() -> None:
     if options.only in (None, "ml-100k"):
         dataset = data.load("ml-100k", options.data_dir)
         train, items = LeaveOneOut().apply(dataset, 0)[0].train, len(dataset.catalogue.ids)
-        compare("FedMF, ml-100k, batch 512", FedMF(FedMFSettings(), items, 1), train, items, 512, options.repeat)
+        for name, program in (
+            ("FedMF", FedMF(FedMFSettings(), items, 1)),
+            ("FedRecon", FedRecon(FedReconSettings(), items, 1)),
+        ):
+            compare(f"{name}, ml-100k, batch 512", program, train, items, 512, options.repeat)
+    if options.only in (None, "fedcar"):
+        dataset = data.load("ml-100k", options.data_dir)
+        train, items = LeaveOneOut().apply(dataset, 0)[0].train, len(dataset.catalogue.ids)
+        for name, program in (
+            ("FedCAR", FedCAR(FedCARSettings(), items, 1)),
+            ("FedCAR, context alone", FedCAR(FedCARSettings(negative="none"), items, 1)),
+            ("FedCAR, neither", FedCAR(FedCARSettings(negative="none", context=0), items, 1)),
+            ("PFedRec", PFedRec(PFedRecSettings(), items, 1)),
+        ):
+            compare(f"{name}, ml-100k, batch 256", heard(program), train, items, 256, options.repeat, 64)
+    if options.only in (None, "released"):
+        dataset = data.load("ml-100k", options.data_dir)
+        train, items = LeaveOneOut().apply(dataset, 0)[0].train, len(dataset.catalogue.ids)
+        for method in ("pfedrec", "gpfedrec"):
+            for kind, program in (
+                ("as released", as_released(method, items)),
+                ("by default", METHODS[method].program(METHODS[method].settings(), Given(items, 1))),
+            ):
+                compare(f"{method} {kind}, ml-100k, batch 256", program, train, items, 256, options.repeat)
     if options.only in (None, "small"):
         train = small_clients(8000, 3000)
         compare(

@@ -22,12 +22,13 @@ from privacy.errors import InputError
 Floats = npt.NDArray[np.float64]
 
 
-def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings) -> Tensor:
+def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings, laid: Tensor | None = None) -> Tensor:
     """Return each client's weights of the cohort's tables, float64 [clients, clients]; every row sums to 1.
 
     `rows` are the clients' changes of `table` [items, width]. Neighbours weigh alike: the `neighbours` most similar
     clients, or without that number all above `threshold` x the mean similarity of the cohort; whoever has none keeps
-    its own. Raises `InputError` for a cohort too large to compare all pairs.
+    its own. `laid`: the clients' whole tables [clients, items, width], of which they changed every row. Raises
+    `InputError` for a cohort too large to compare all pairs.
 
     >>> values = torch.tensor([[1.0, 0.0], [0.9, 0.0], [-2.0, 0.0]])
     >>> changes = (torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]), values)
@@ -39,7 +40,13 @@ def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings) 
             f"rule graph compares every pair of a cohort, at most {PAIRS_LIMIT} clients, but {clients} took part; "
             "lower clients_per_round"
         )
-    alike = SIMILARITIES[settings.similarity].between(rows, clients, table)
+    measure = SIMILARITIES[settings.similarity]
+    if laid is None:
+        alike = measure.between(rows, clients, table)
+    elif measure.laid is None:
+        raise InputError(f"aggregation.similarity {measure.name} is not made for whole tables: use cosine or distance")
+    else:
+        alike = measure.laid(laid)
     if settings.neighbours is not None:
         order = np.argsort(-alike, axis=1, kind="stable")[:, : settings.neighbours]
         near = np.zeros(alike.shape, np.bool_)
@@ -61,6 +68,14 @@ def similarities(rows: Rows, clients: int, table: Tensor) -> Floats:
     shared = products.numpy() + _products(items.numpy(), slots.numpy(), values.numpy(), clients)
     length = np.sqrt(np.maximum(shared.diagonal(), np.finfo(np.float64).tiny))
     return np.asarray(shared / length[:, None] / length[None, :])
+
+
+def cosines(tables: Tensor) -> Floats:
+    """Return the cosines of tables [clients, items, width]: [clients, clients]."""
+    flat = tables.flatten(1)
+    products = (flat @ flat.T).double()
+    length = products.diagonal().clamp_min(torch.finfo(torch.float64).tiny).sqrt()
+    return np.asarray((products / length.unsqueeze(1) / length).cpu())
 
 
 def _products(

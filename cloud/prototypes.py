@@ -80,15 +80,24 @@ class KnowledgeBase:
     [[1, 2]]
     """
 
-    def __init__(self, width: int, settings: KnowledgeSettings, device: torch.device | str = "cpu"):
-        """Make an empty base on `device`. Raises `InputError` for index faiss where it is not installed."""
+    def __init__(
+        self,
+        width: int,
+        settings: KnowledgeSettings,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        """Make an empty base on `device` that keeps and answers in `dtype`.
+
+        Raises `InputError` for index faiss where it is not installed.
+        """
         if width < 1:
             raise ValueError(f"a prototype has at least 1 number, got width {width}")
         INDEXES[settings.index].ready()
-        self.width, self.settings, self.device = width, settings, torch.device(device)
+        self.width, self.settings, self.device, self.dtype = width, settings, torch.device(device), dtype
         self.round, self.refused, self.lone = 0, 0, 0
         self._used = 0  # rows that were ever written: the base is the first of each array
-        self._vectors = torch.zeros(0, width, device=self.device)
+        self._vectors = torch.zeros(0, width, device=self.device, dtype=dtype)
         self._lengths = torch.ones(0, dtype=torch.float64, device=self.device)
         self._owner, self._session, self._since = (np.full(0, -1, np.int64) for _ in range(3))
         self._row_of: dict[tuple[int, int], int] = {}
@@ -166,7 +175,7 @@ class KnowledgeBase:
         have = len(self._owner)
         if rows <= have:
             return
-        vectors = torch.empty(max(rows, 2 * have), self.width, device=self.device)
+        vectors = torch.empty(max(rows, 2 * have), self.width, device=self.device, dtype=self.dtype)
         lengths = torch.empty(len(vectors), dtype=torch.float64, device=self.device)
         vectors[:have], lengths[:have] = self._vectors, self._lengths
         self._vectors, self._lengths = vectors, lengths
@@ -216,12 +225,12 @@ class KnowledgeBase:
         found = self.retrieve(who, vectors)
         enough = found.owners >= self.settings.least_clients
         self.lone += int((enough & (found.owners == 1)).sum())
-        out = torch.zeros(len(who), self.width, device=self.device)
+        out = torch.zeros(len(who), self.width, device=self.device, dtype=self.dtype)
         asked = torch.nonzero(enough & (found.owners > 0)).squeeze(1)
         for some in asked.split(max(PIECE // (self.settings.top_k * self.width), 1)):
             rows = found.rows[some]
             sets = self._vectors[rows.clamp_min(0)]
-            out[some] = fused(sets, found.cosines[some], rows >= 0, vectors[some], self.settings).float()
+            out[some] = fused(sets, found.cosines[some], rows >= 0, vectors[some], self.settings).to(self.dtype)
         return out
 
     def _candidates(self, places: Tensor, units: Tensor, count: int) -> list[Tensor]:
@@ -232,7 +241,8 @@ class KnowledgeBase:
     def among_all(self, places: Tensor, queries: Tensor, count: int) -> list[Tensor]:
         """Return the rows nearest to each query of the clients `places` by comparing with all, see `cloud.index`."""
         owners = torch.from_numpy(self._owner[: self._used]).to(self.device)
-        return exact(queries, places, self._vectors[: self._used], self._lengths[: self._used], owners, count)
+        vectors, lengths = self._vectors[: self._used].float(), self._lengths[: self._used]
+        return exact(queries, places, vectors, lengths, owners, count)
 
     def in_clusters(self, places: Tensor, queries: Tensor, count: int) -> list[Tensor]:
         """Return rows near to each query of the clients `places` in the nearest clusters, see `cloud.index`."""
@@ -267,7 +277,7 @@ class KnowledgeBase:
     def _units(self, rows: Ints) -> npt.NDArray[np.float32]:
         """Return the stored prototypes at length 1, float32 [n, P]."""
         places = torch.from_numpy(rows).to(self.device)
-        units = self._vectors[places] / self._lengths[places].unsqueeze(1).float()
+        units = (self._vectors[places] / self._lengths[places].unsqueeze(1).to(self.dtype)).float()
         return np.ascontiguousarray(units.cpu().numpy())
 
     def _fitting(self, clients: Ints, vectors: Tensor) -> tuple[Ints, Tensor]:
@@ -278,7 +288,7 @@ class KnowledgeBase:
             )
         if len(who) and who.min() < 0:
             raise ValueError(f"clients are numbered from 0, got {who.min()}")
-        return who, vectors.detach().to(self.device, torch.float32)
+        return who, vectors.detach().to(self.device, self.dtype)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -317,7 +327,7 @@ class KnowledgeBase:
         counters = state["counters"]
         self.round, self.refused, self.lone = (int(counters[name]) for name in ("round", "refused", "lone"))
         self._used, self._clusters, self._clustered = len(owner), clusters, int(counters["clustered"])
-        self._vectors = torch.from_numpy(vectors.astype(np.float32)).to(self.device)
+        self._vectors = torch.from_numpy(vectors).to(self.device, self.dtype)
         self._owner, self._session, self._since = (array.astype(np.int64) for array in (owner, session, since))
         live = np.flatnonzero(self._owner >= 0)
         lengths = torch.linalg.vector_norm(self._vectors, dim=1, dtype=torch.float64)

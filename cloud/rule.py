@@ -28,7 +28,8 @@ class Received:
 
     `before`: the tensors that it trains, as they were broadcast. `total`: the sum of the cohort's updates. `uploads`:
     every one of them (None where a sum is enough). `tables`: which tensors have a row per item. `previous`: tables at
-    the end of the previous block and which rows they had then, bool [rows]. `adam`: the server's own optimiser.
+    the end of the previous block and which rows they had then, bool [rows]. `adam`: the server's own optimiser. `laid`:
+    tables of which clients changed every row, as they are now, [clients, rows, width] by name.
     """
 
     before: dict[str, Tensor]
@@ -37,6 +38,7 @@ class Received:
     tables: Sequence[str] = ()
     previous: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     adam: ServerAdam | None = None
+    laid: Mapping[str, Tensor] = field(default_factory=dict)
 
     def by_mean(self, settings: AggregationSettings) -> dict[str, Tensor]:
         """Return the next broadcast by the mean of the updates."""

@@ -10,7 +10,7 @@ update. They are never laid out whole, though: work goes in pieces of at most `P
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
@@ -33,12 +33,14 @@ Rows = tuple[Tensor, Tensor, Tensor]
 class Uploads:
     """These are all updates of a cohort of `clients`, slots 0..clients-1.
 
-    `dense`: [clients, *shape] by name; `rows`: sparse.
+    `dense`: [clients, *shape] by name; `rows`: sparse. `left` [clients], by table: the share that rows
+    which `rows` does not name have left of their way to where they are pulled (a table not named: all of it).
     """
 
     dense: Mapping[str, Tensor]
     rows: Mapping[str, Rows]
     clients: int
+    left: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def joined(parts: Sequence[Uploads]) -> Uploads:
@@ -52,7 +54,8 @@ def joined(parts: Sequence[Uploads]) -> Uploads:
         items, slots, values = zip(*(part.rows[name] for part in parts), strict=True)
         shifted = [slot + start for slot, start in zip(slots, starts, strict=False)]
         rows[name] = (torch.cat(items), torch.cat(shifted), torch.cat(values))
-    return Uploads(dense, rows, starts[-1])
+    left = {name: torch.cat([part.left[name] for part in parts]) for name in parts[0].left}
+    return Uploads(dense, rows, starts[-1], left)
 
 
 def weighted(uploads: Uploads, shared: Mapping[str, Tensor], share: Tensor) -> dict[str, Tensor]:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from edge.sampling import EVERYTHING
+from edge.turns import turns
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from edge.bundle import Bundle
-    from edge.learning import Learning, PhaseRecord, SessionRecord
+    from edge.learning import ExchangeRecord, Learning, PhaseRecord
 
 Shapes = Mapping[str, npt.NDArray[np.float32]]
 MOST_VALUES = 1 << 30  # of all tensors together
@@ -35,14 +37,19 @@ def check_learning(learning: Learning) -> None:
     for tensor in learning.tensors:
         if tensor.kind == "rows" and (len(tensor.shape), tensor.place) != (2, "shared"):
             raise ValueError(f"rows of {tensor.name} are not shared [items, width]")
+        if tensor.anew is not None and kinds[tensor.name] != ("private", "dense"):
+            raise ValueError(f"{tensor.name} is made anew in every round, which a private dense tensor alone can be")
     if sum(math.prod(tensor.shape) for tensor in learning.tensors) > MOST_VALUES:
         raise ValueError(f"its tensors have more than {MOST_VALUES:,} values")
     for phase in learning.phases:
         _check_phase(phase, kinds)
+    _check_draws(learning)
     if learning.vectors_data is not None and learning.vectors is None:
         raise ValueError("vectors_data belongs to no graph")
-    if learning.sessions is not None:
-        _check_sessions(learning.sessions, learning)
+    if learning.sessions is not None and learning.messages is not None:
+        raise ValueError("it has messages of a set beside those of its sessions")
+    if learning.exchange is not None:
+        _check_exchange(learning.exchange, learning)
 
 
 def _check_phase(phase: PhaseRecord, kinds: Mapping[str, tuple[str, str]]) -> None:
@@ -59,19 +66,35 @@ def _check_phase(phase: PhaseRecord, kinds: Mapping[str, tuple[str, str]]) -> No
         raise ValueError(f"phase {phase.name} has learning rates of other tensors than it trains: {odd}")
 
 
-def _check_sessions(how: SessionRecord, learning: Learning) -> None:
-    """Check that what is remembered of a session are private tensors, set to tensors of their shape."""
+def _check_draws(learning: Learning) -> None:
+    """Check that phases which take turns learn from the same, and that there is what each of them asks for."""
+    for phase in learning.phases:
+        if phase.context and not phase.pairs:
+            raise ValueError(f"phase {phase.name} asks for a context, which belongs to pairs")
+        if phase.which != EVERYTHING and learning.sessions is not None:
+            raise ValueError(f"phase {phase.name} asks for pairs or parts of a session, which is one window, whole")
+        if phase.pairs and learning.replay is not None:
+            raise ValueError(f"phase {phase.name} compares items in pairs, and a replayed item has none")
+    turns(learning.phases)
+
+
+def _check_exchange(how: ExchangeRecord, learning: Learning) -> None:
+    """Check that what is kept of a round are private tensors, set to tensors of their shape."""
     private = {t.name: t.shape for t in learning.tensors if t.place == "private"}
     dense = {t.name: t.shape for t in learning.tensors if t.kind == "dense"}
     reply = [] if how.reply is None else [how.reply]
     for name in (*how.keeps, *how.marks, *reply):
         if name not in private:
-            raise ValueError(f"sessions keep {name}, which is no private tensor of the program")
+            raise ValueError(f"rounds keep {name}, which is no private tensor of the program")
     for name, source in how.keeps.items():
         if dense.get(source) != private[name]:
-            raise ValueError(f"sessions keep {source} as {name}, which has another shape")
+            raise ValueError(f"rounds keep {source} as {name}, which has another shape")
     if (how.publish is None) != (how.order is None) or (how.publish is not None and how.reply is None):
-        raise ValueError("sessions publish a prototype without saying when, or without a place for the reply")
+        raise ValueError("messages are published without saying when, or without a place for the reply")
+    if learning.sessions is None and how.order == "received":
+        raise ValueError("messages of the received model are sent of sessions alone")
+    if how.publish is not None and learning.release.promises:
+        raise ValueError("a run that promises something of its updates has messages beside them, which bear no noise")
 
 
 def check_tensors(bundle: Bundle, learning: Learning, shared: Shapes, private: Shapes) -> None:
@@ -80,7 +103,7 @@ def check_tensors(bundle: Bundle, learning: Learning, shared: Shapes, private: S
     `shared` and `private`: what the files hold, a client's for private ones. Raises `InputError` naming the tensor.
     """
     items, tables = bundle.manifest.item_count, {table.name: table for table in bundle.config.tables}
-    how = learning.sessions
+    how = learning.exchange
     made_here = set() if how is None else {*how.keeps, *how.marks}  # bundles need not bring them
     for tensor in learning.tensors:
         if tensor.kind == "rows":
@@ -101,9 +124,13 @@ def check_tensors(bundle: Bundle, learning: Learning, shared: Shapes, private: S
 
 def check_work(learning: Learning, positives: int) -> None:
     """Check that a round of `positives` interactions fits a device. Raises `InputError` with what to change."""
-    epochs = max(sum(p.epochs for p in learning.phases if p.when == when) for when in ("round", "final"))
-    each = positives * (1 + learning.negatives)
-    steps = epochs * -(-each // learning.batch_size)
+    group, each = 1 + learning.negatives, positives * (1 + learning.negatives)
+    of_pairs = max(learning.batch_size // group, 1) * group  # a batch of pairs parts none
+    epochs = steps = 0
+    for when in ("round", "final"):
+        phases = [phase for phase in learning.phases if phase.when == when]
+        epochs = max(epochs, sum(p.epochs for p in phases))
+        steps = max(steps, sum(p.epochs * -(-each // (of_pairs if p.pairs else learning.batch_size)) for p in phases))
     if epochs * each > MOST_EXAMPLES or steps > MOST_STEPS:
         raise InputError(
             f"{positives:,} interactions with {learning.negatives:,} negatives each, {epochs:,} times over, are more "

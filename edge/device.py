@@ -8,7 +8,7 @@
     prototype(), take(reply)           what a method that reads sessions tells the server of one, and is told
     next_block()                       what was learned so far is remembered and replayed from now on (continual runs)
     personalise()                      local training that never leaves the device
-    recommend(k), explain(item)
+    recommend(k), explain(items)       (`edge.advice`)
 
 Every call leaves a whole state behind or the one from before it. Owns: the order of these things and what state they
 change. Does not own: draws, steps, replay, clip, noise, files.
@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge import publisher, streams
+from edge import exchange, publisher, streams
+from edge.advice import Adviser
 from edge.archive import kept
-from edge.catalogue import Catalogue, top
+from edge.catalogue import Catalogue
 from edge.clients import read_tensors
 from edge.delta import Delta, check_fits
 from edge.enrol import first_state, renewed_state
@@ -51,7 +52,7 @@ class Withheld(InputError):
     """A device lets nothing leave: its own policy or ledger says so."""
 
 
-class Device:
+class Device(Adviser):
     """This is one device.
 
     `bundle`: a bundle, folder or zip; `state_dir`: where its private state lives, made when it is not there.
@@ -173,7 +174,7 @@ class Device:
             why = self._refuses(state)
             if why is not None:
                 raise Withheld(f"nothing leaves this device: {why}")
-            made = self._work.round(learning, state, number)
+            made = self._work.release(learning, state, number)
             event, clip = self._event, learning.release.clip
             spent = Spending.of(state.part("ledger")).after(number, event, clip, int(time.time()))
             state.put("ledger", spent.arrays())
@@ -249,7 +250,7 @@ class Device:
             tables = self._model.tables(learning) if base else state.part("table")
             check_fits(delta, learning, tables)
             if reply is not None:
-                state.put("private", streams.reply_of(reply, learning, state))
+                state.put("private", exchange.reply_of(reply, learning, state))
             for name, (items, values) in delta.rows.items():
                 tables[name] = tables[name].copy()
                 tables[name][items] = values
@@ -279,7 +280,7 @@ class Device:
         """Keep the server's reply for the next rounds and recommendations."""
         with self.store.locked():
             state = self.state
-            state.put("private", streams.reply_of(reply, self.learning, state))
+            state.put("private", exchange.reply_of(reply, self.learning, state))
             self.store.write(state)
 
     def undo(self) -> None:
@@ -336,54 +337,6 @@ class Device:
             state.tensors["items.own"] = np.empty(0, np.int64)
             state.facts["block"] += 1
             self.store.write(state)
-
-    # --- recommending ---------------------------------------------------------------------------------------------
-
-    def scores(self, reply: Floats | None = None) -> Floats:
-        """Return the device's own score (logit) of every item, float32 [items].
-
-        `reply`: in place of the one it keeps.
-        """
-        state = self.state
-        if reply is not None:
-            state.put("private", streams.reply_of(reply, self.learning, state))
-        config = self.bundle.config
-        if "personal" in {name.partition(".")[0] for name in state.tensors} or config.learning is None:
-            private = state.part("personal") or state.part("private")
-            return self._model.scores(config.score, state, private)
-        return self._work.scores(config.learning, state)
-
-    def recommend(
-        self, k: int, exclude: Iterable[str | int] = (), reply: Floats | None = None
-    ) -> list[tuple[str, str, float]]:
-        """Return the k best items, as (id, title, score), best first; ties in the catalogue's order.
-
-        What the user has had is left out, but not where sessions are read, which may repeat themselves. `reply`: the
-        server's to the prototype of the session, for this once; None: the last one the device has kept.
-        """
-        left_out = self.catalogue.numbers(exclude)
-        if self.bundle.config.window is None:
-            state = self.state
-            left_out = np.concatenate([*(state.tensors[f"items.{n}"] for n in ("own", "past", "seen")), left_out])
-        return self.catalogue.best(self.scores(reply), k, left_out)
-
-    def explain(self, item: str | int, k: int = 3) -> list[tuple[str, str, float]]:
-        """Return the user's own items that are nearest to an item: (id, title, cosine of their rows), nearest first.
-
-        It compares rows of the model's item table: how alike the model takes the items to be, not a proof of cause.
-        """
-        state = self.state
-        number = self.catalogue.numbers([item])[0]
-        had = np.unique(np.concatenate([state.tensors["items.own"], state.tensors["items.past"]]))
-        had = had[had != number]
-        if not len(had):
-            raise InputError("nothing to explain from: the device has no other items of its user")
-        tables = self._model.rows(state)
-        name = next(iter(tables))
-        one, own = np.asarray(tables[name](np.array([number]))[0], float), np.asarray(tables[name](had), float)
-        norms = np.linalg.norm(own, axis=1) * np.linalg.norm(one)
-        alike = ((own @ one) / np.where(norms > 0, norms, 1)).astype(np.float32)
-        return [self.catalogue.named(int(had[place]), float(alike[place])) for place in top(alike, k)]
 
     # --- parts ----------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
         state.put("session", {"items": clients.items("history", number), "times": clients.times(number)})
     if learning is not None:
         private = nothing_kept(learning) | private
-    rounds = list(private) if learning is None or learning.sessions else learning.trained("round", "private")
+    rounds = list(private) if learning is None else learning.kept
     state.put("private", {n: v if n in rounds or n not in first else first[n] for n, v in private.items()})
     if number is not None and set(private) - set(rounds):
         state.put("personal", private)
@@ -94,6 +94,6 @@ def nothing_kept(learning: Learning) -> dict[str, npt.NDArray[np.float32]]:
 
     Bundles need not bring them.
     """
-    how = learning.sessions
+    how = learning.exchange
     kept = () if how is None else (*how.keeps, *how.marks)
     return {name: np.zeros(learning.tensor(name).shape, np.float32) for name in kept}

@@ -30,6 +30,7 @@ OPERATORS: Mapping[str, Mapping[str, frozenset[str]]] = {
         **{name: frozenset({"keepdims", "noop_with_empty_axes"}) for name in REDUCTIONS},
         **{name: frozenset({"axis"}) for name in ("Concat", "Gather", "GatherElements", "LogSoftmax", "Softmax")},
         "Cast": frozenset({"to"}),
+        "CumSum": frozenset({"exclusive", "reverse"}),
         "Constant": frozenset({"value", "value_float", "value_floats", "value_int", "value_ints"}),
         "GatherND": frozenset({"batch_dims"}),
         "Gemm": frozenset({"alpha", "beta", "transA", "transB"}),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from edge.agreement import check_learning
 from edge.optimiser import BETA_2
-from edge.records import Inside, Plain, Record, Round
+from edge.records import Grown, Inside, Plain, Record, Round
 from edge.replay import PICKS
+from edge.sampling import EVERYTHING, Selection
 from privacy.errors import InputError
 from privacy.grid import LONGEST_SCALE
 from privacy.mechanism import Noise, law_of
@@ -19,11 +20,19 @@ Name = Annotated[Plain, Field(min_length=1, max_length=128)]
 Extent = Annotated[int, Field(ge=1, lt=1 << 31)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 PROTOTYPE = "prototype"
-"""What a method that reads sessions tells the server of one, among the names of what leaves."""
+"""What a device tells the server in a message beside its update, among the names of what leaves."""
+LONGEST_CONTEXT = 1024  # items
 LONGEST = 2**30  # steps of a clip: what is added to it still fits in 32 bits
 
 
-class TensorRecord(Record):
+class AnewRecord(Record):
+    """This says how a tensor is made anew: normal numbers keyed by the bundle's seed, the round and the client."""
+
+    purpose: Name = Field(description="keys its numbers")
+    scale: Amount = Field(description="their standard deviation; 0: zeros")
+
+
+class TensorRecord(Grown):
     """This is one tensor of the local program.
 
     Of `rows` tensors, [items, width], a device changes the rows it reads.
@@ -33,9 +42,12 @@ class TensorRecord(Record):
     shape: list[Extent] = Field(min_length=1, max_length=8, description="one client's; rows: [items, width]")
     place: Literal["shared", "private"] = Field(description="shared tensors travel, private ones never leave")
     kind: Literal["dense", "rows"] = Field(description="rows: one per item of the catalogue")
+    anew: AnewRecord | None = Field(None, description="how it is made anew when local work begins; null: it is kept")
+
+    later: ClassVar[frozenset[str]] = frozenset({"anew"})
 
 
-class PhaseRecord(Record):
+class PhaseRecord(Grown):
     """A phase is one stage of local work, with the graph of one step of it."""
 
     name: Name = Field(description="name of the phase")
@@ -49,6 +61,20 @@ class PhaseRecord(Record):
     tables: list[Name] = Field(description="tables whose rows it trains")
     lr: dict[Name, Amount] = Field(description="learning rate by tensor")
     beta_2: float = Field(BETA_2, gt=0, lt=1, description="Adam's decay of the second moment")
+    part: Literal["all", "support", "query"] = Field("all", description="which of the positives it learns from")
+    support: float = Field(
+        EVERYTHING.support, gt=0, lt=1, description="share of the support set, cut anew in each round; of all: unread"
+    )
+    pairs: bool = Field(False, description="whether each positive's own negatives are known to the step")
+    context: int = Field(0, ge=0, le=LONGEST_CONTEXT, description="items before each positive that come with it")
+    alternates: bool = Field(False, description="whether it takes a step after each step of the phase before it")
+
+    later: ClassVar[frozenset[str]] = frozenset({"part", "support", "pairs", "context", "alternates"})
+
+    @property
+    def which(self) -> Selection:
+        """Return the examples it learns from."""
+        return Selection(pairs=self.pairs, part=self.part, support=self.support, context=self.context)
 
 
 def picked_here(picks: str) -> str:
@@ -77,7 +103,7 @@ def drawn_here(noise: str) -> str:
     return noise
 
 
-class ReleaseRecord(Record):
+class ReleaseRecord(Grown):
     """This says what is done to an update before it leaves, and what is promised of it.
 
     Where noise is added, by the device or by the server, an update is whole steps of a grid, in 32 bits.
@@ -104,6 +130,8 @@ class ReleaseRecord(Record):
         None, description="values that the update is projected to before the clip, new in each round; absent: none"
     )
 
+    later: ClassVar[frozenset[str]] = frozenset({"project"})
+
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
         if not self.promises:
@@ -129,30 +157,40 @@ class ReleaseRecord(Record):
         """Return the noise that the device adds itself; None: none."""
         return Noise(self.noise, self.scale, self.step) if self.noised == "here" and self.noise is not None else None
 
-    @model_serializer(mode="wrap")
-    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A record without a projection reads as it did before there was one."""
-        found: dict[str, Any] = handler(self)
-        return {name: value for name, value in found.items() if name != "project" or value is not None}
 
+class ExchangeRecord(Grown):
+    """This says what a device and the server exchange beside updates, and what the device keeps of a round.
 
-class SessionRecord(Record):
-    """This says how a device learns from its session, and what it and the server exchange beside updates (FCUCR §4)."""
+    Over sets a message is about the newest positive in its context (FedCAR Eq. 17), over sessions about the window
+    (FCUCR §4).
+    """
 
-    gap_s: int = Field(ge=0, lt=1 << 40, description="seconds of a pause after which a new session begins")
-    teach: Inside | None = Field(description="graph of the teacher's features, from the tensors before training")
-    publish: Inside | None = Field(description="graph of a window's prototype; null: none is sent")
+    publish: Inside | None = Field(description="graph of a message; null: none is sent")
     order: Literal["received", "trained"] | None = Field(
-        description="received: sent before training, by the encoder as received, and trained with the reply to it; "
-        "trained: sent with the update, by the trained encoder; null: nothing is sent"
+        description="received: sent before training, by the model as received, and trained with the reply to it; "
+        "trained: sent with the update, by the trained model; null: nothing is sent"
     )
     reply: Name | None = Field(description="private tensor that holds the server's last reply; null: there is none")
     receiver_noise: Amount = Field(description="standard deviation of noise that the device adds to replies")
     keeps: dict[Name, Name] = Field(description="private tensors set after training to what the named tensors then are")
     marks: list[Name] = Field(description="private tensors set to 1 after training")
+    sender_noise: Amount = Field(0.0, description="scale of the Laplace noise that the device adds to messages")
+
+    later: ClassVar[frozenset[str]] = frozenset({"sender_noise"})
 
 
-class Learning(Record):
+class SessionRecord(ExchangeRecord):
+    """This says how a device learns from its session, and what is exchanged of it."""
+
+    gap_s: int = Field(ge=0, lt=1 << 40, description="seconds of a pause after which a new session begins")
+    teach: Inside | None = Field(description="graph of the teacher's features, from the tensors before training")
+    whole_catalogue: bool = Field(False, description="whether a step reads every row of its tables, in their order")
+    once: bool = Field(False, description="whether a round's negatives are drawn once, for all its epochs")
+
+    later: ClassVar[frozenset[str]] = frozenset({"sender_noise", "whole_catalogue", "once"})
+
+
+class Learning(Grown):
     """`learning` in `config.json`: everything a device needs to do the local work of a round."""
 
     tensors: list[TensorRecord] = Field(max_length=4096, description="every tensor of the local program")
@@ -167,6 +205,9 @@ class Learning(Record):
     release: ReleaseRecord
     replay: ReplayRecord | None = Field(description="null: nothing is replayed")
     sessions: SessionRecord | None = Field(None, description="null: it learns from a set of items")
+    messages: ExchangeRecord | None = Field(None, description="messages beside updates of a set; null: there are none")
+
+    later: ClassVar[frozenset[str]] = frozenset({"messages"})
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -183,14 +224,26 @@ class Learning(Record):
         return [tensor.name for tensor in self.tensors if tensor.place == place and tensor.name in changed]
 
     @property
+    def exchange(self) -> ExchangeRecord | None:
+        """Return what is exchanged beside updates, of sessions or of a set; None: nothing."""
+        return self.messages if self.sessions is None else self.sessions
+
+    @property
+    def kept(self) -> list[str]:
+        """Name the private tensors that last from round to round, in the program's order."""
+        how, trained = self.exchange, self.trained("round", "private")
+        own = set() if how is None else {*how.keeps, *how.marks, *([] if how.reply is None else [how.reply])}
+        return [tensor.name for tensor in self.tensors if tensor.name in {*trained, *own}]
+
+    @property
     def released(self) -> dict[str, int]:
         """Return the numbers of values of the shared tensors that rounds change, in the program's order."""
         return {name: math.prod(self.tensor(name).shape) for name in self.trained("round", "shared")}
 
     @property
     def leaving(self) -> list[str]:
-        """Name all that leaves a device: the tensors of its updates, and the prototype of its session."""
-        told = self.sessions is not None and self.sessions.publish is not None
+        """Name all that leaves a device: the tensors of its updates, and the message beside them."""
+        told = self.exchange is not None and self.exchange.publish is not None
         return [*self.released, *([PROTOTYPE] if told else [])]
 
     @property

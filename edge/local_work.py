@@ -7,17 +7,19 @@ may (`edge.policy`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from edge import streams
+from edge import exchange, streams
 from edge import update as outgoing
 from edge.agreement import check_work
+from edge.anew import Normal, seed_of
 from edge.bundle import Bundle
 from edge.catalogue import Catalogue
-from edge.learning import Learning
+from edge.learning import Learning, PhaseRecord
 from edge.limits import Limits
 from edge.model import Model
 from edge.ragged import Ragged
@@ -25,10 +27,28 @@ from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.sampling import Sampler
 from edge.state import State
 from edge.training import Material, Trained, Work, train
-from edge.update import Change, ClientUpdate
+from edge.update import Change, ClientUpdate, WorkRecord
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A round's training ends with this: `private` tensors beside what was `trained`, of so many `examples`.
+
+    `prototype`: what goes with the update where a method sends one after training (None: nothing).
+    """
+
+    trained: Trained
+    private: dict[str, Floats]
+    examples: int
+    prototype: Floats | None
+
+    @property
+    def sound(self) -> bool:
+        """Say whether all that would be kept is finite."""
+        return all(bool(np.isfinite(value).all()) for value in self.private.values())
 
 
 @dataclass(frozen=True)
@@ -40,28 +60,37 @@ class LocalWork:
     model: Model
     limits: Limits
 
-    def round(self, learning: Learning, state: State, number: int) -> ClientUpdate:
-        """Train a round, and make its release; private tensors and the work's record in `state` are those after it.
+    def release(self, learning: Learning, state: State, number: int) -> ClientUpdate:
+        """Train a round as `round` does, and make its release.
 
         Of a run that promises something a release leaves in every case: who has nothing to learn from, and whose
         training diverges, sends noise on zeros, since nobody may see which it was.
         """
-        promises = learning.release.promises
-        trained, private, examples, prototype = self._trained(learning, state, number)
-        sound = all(np.isfinite(value).all() for value in private.values())
-        if not sound and not promises:
-            raise InputError("training has diverged: values are not finite; nothing was changed")
-        if sound:
-            state.put("private", private)
-            state.drop("personal")
+        learned, bundle = self.round(learning, state, number), self.bundle.manifest.bundle_id
         change = Change.none(learning)
-        if sound and (trained.dense or trained.rows):
-            change = Change.of(learning, state.part("shared"), state.part("table"), trained)
+        if learned.sound and (learned.trained.dense or learned.trained.rows):
+            change = Change.of(learning, state.part("shared"), state.part("table"), learned.trained)
         made, record = outgoing.make(
-            learning, self.bundle.manifest.bundle_id, change, trained, examples, number, prototype
+            learning, bundle, change, learned.trained, learned.examples, number, learned.prototype
         )
-        state.facts["work"] = {**record.facts(), "dropped": record.dropped or not sound}
+        state.facts["work"] = {**record.facts(), "dropped": record.dropped or not learned.sound}
         return made
+
+    def round(self, learning: Learning, state: State, number: int) -> Learned:
+        """Train a round; private tensors and the work's record in `state` are those after it.
+
+        Raises `InputError` where nothing is promised and training diverges, or there is nothing to learn from.
+        """
+        learned = self._learned(learning, state, number)
+        if not learned.sound and not learning.release.promises:
+            raise InputError("training has diverged: values are not finite; nothing was changed")
+        if learned.sound:
+            state.put("private", learned.private)
+            state.drop("personal")
+        trained = learned.trained
+        record = WorkRecord(trained.steps, trained.planned, trained.stopped, clipped=False, dropped=not learned.sound)
+        state.facts["work"] = record.facts()
+        return learned
 
     def personal(self, learning: Learning, state: State) -> None:
         """Train the program's final phases; what they make of the private tensors is put beside them in `state`.
@@ -71,29 +100,27 @@ class LocalWork:
         phases = [phase for phase in learning.phases if phase.when == "final" and phase.epochs]
         if not phases:
             raise InputError(f"{self.bundle.manifest.method} has no local training after the rounds")
-        material = self._material(learning, state, state.facts["round"] + 1, replays=False)
-        dense = state.part("shared") | state.part("private")
+        number = state.facts["round"] + 1
+        material = self._material(learning, state, number, phases, replays=False)
+        dense = state.part("shared") | begun(learning, state, number)
         trained = train(phases, self.model.steps(learning, "final"), learning, dense, material, self.limits.start())
         state.drop("personal")
         state.put("personal", state.part("private") | trained.dense)
 
-    def _trained(
-        self, learning: Learning, state: State, number: int
-    ) -> tuple[Trained, dict[str, Floats], int, Floats | None]:
-        """Return what a round's training ends with: shared and private tensors, examples, and a prototype beside it."""
+    def _learned(self, learning: Learning, state: State, number: int) -> Learned:
+        """Return what a round's training ends with; nothing, where there is nothing to learn from."""
         if learning.release.promises and not self._has_work(learning, state):
-            return Trained({}, {}, 0, 0, None, None), {}, 0, None
+            return Learned(Trained({}, {}, 0, 0, None, None), {}, 0, None)
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
-        material = self._material(learning, state, number)
-        dense = state.part("shared") | state.part("private")
+        material = self._material(learning, state, number, phases)
+        dense = state.part("shared") | begun(learning, state, number)
         trained = train(phases, self.model.steps(learning, "round"), learning, dense, material, self.limits.start())
-        private, prototype = {name: trained.dense[name] for name in learning.trained("round", "private")}, None
+        private = {name: trained.dense[name] for name in learning.trained("round", "private")}
         examples = len(state.tensors["items.own"])
-        if learning.sessions is not None and isinstance(material, streams.LearningMaterial):
+        if isinstance(material, streams.LearningMaterial):
             examples = len(material.sampler.train.values)
-            kept, prototype = streams.after(learning.sessions, learning, self.model.graph, dense, trained, material)
-            private |= kept
-        return trained, private, examples, prototype
+        kept, message = exchange.after(learning, self.model.graph, dense, trained, material)
+        return Learned(trained, private | kept, examples, message)
 
     def _has_work(self, learning: Learning, state: State) -> bool:
         """Say whether there is anything to learn from."""
@@ -108,15 +135,17 @@ class LocalWork:
         state.tensors["memory.items"] = pool[columns[0]].astype(np.int32)
         state.tensors["memory.labels"] = labels[0]
 
-    def _material(self, learning: Learning, state: State, number: int, replays: bool = True) -> Work:
-        """Return what is learned from in a round."""
+    def _material(
+        self, learning: Learning, state: State, number: int, phases: Sequence[PhaseRecord], replays: bool = True
+    ) -> Work:
+        """Return what phases of a round learn from."""
         check_work(learning, max(len(state.tensors["items.own"]), self.bundle.config.window or 0))
         pool, items = self.catalogue.offered_items, self.catalogue.items
         if learning.sessions is not None and self.bundle.config.window is not None:
             drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)
-            teach = learning.sessions.teach
+            teach, whole = learning.sessions.teach, learning.sessions.whole_catalogue
             taught = None if teach is None else self.model.told(learning, teach, state, "learning")
-            return streams.LearningMaterial(drawn, self.model.rows(state), number, taught)
+            return streams.LearningMaterial(drawn, self.model.rows(state), number, taught, phases, whole)
         own = state.tensors["items.own"]
         if not len(own):
             raise InputError("nothing to learn from: this device has no interactions yet; give some to learn")
@@ -142,3 +171,14 @@ class LocalWork:
     def scores(self, learning: Learning, state: State) -> Floats:
         """Scores by the tensors that rounds train."""
         return self.model.scores(learning.score, state, state.part("private"))
+
+
+def begun(learning: Learning, state: State, number: int) -> dict[str, Floats]:
+    """Return the private tensors that local work of round `number` begins with: some are made anew whenever it does."""
+    seed, client = seed_of(learning.seed, number), state.facts["number"]
+    made = {
+        t.name: Normal(t.anew.purpose, t.anew.scale).values(seed, client, tuple(t.shape))[0]
+        for t in learning.tensors
+        if t.anew is not None
+    }
+    return state.part("private") | made

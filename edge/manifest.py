@@ -6,14 +6,14 @@ Owns the two schemas and the canonical form of the manifest. Does not own readin
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from edge.learning import Learning
 from edge.records import MANIFEST as MANIFEST  # the names that no listed file may have
 from edge.records import SIGNATURE as SIGNATURE
-from edge.records import Inside, Moment, Plain, Record, Whole
+from edge.records import Grown, Inside, Moment, Plain, Record, Whole
 
 SCHEMA: Literal["edgefr.bundle/3"] = "edgefr.bundle/3"
 
@@ -112,7 +112,7 @@ class Encoder(Record):
     max_tokens: int = Field(ge=3, lt=1 << 20, description="longer texts are cut to so many tokens")
 
 
-class Config(Record):
+class Config(Grown):
     """`config.json` says which file plays which part in scoring and encoding."""
 
     score: Inside = Field(description="ONNX graph of one client's scores")
@@ -121,6 +121,10 @@ class Config(Record):
     window: int | None = Field(
         None, ge=1, le=1024, description="newest items of the client's session that scoring reads in order; null: a set"
     )
+    last: int | None = Field(
+        None, ge=1, le=1024, description="newest of the client's own items that scoring reads in order; null: no order"
+    )
+    explain: Inside | None = Field(None, description="ONNX graph of what candidates lean on; null: there is none")
     shared: Inside = Field(description="shared dense tensors, safetensors")
     users: Inside | None = Field(None, description="ids of the simulated users; null: the bundle carries nobody")
     private: Inside | None = Field(None, description="their private tensors, history and seen items")
@@ -128,6 +132,8 @@ class Config(Record):
     encoder: Encoder | None = Field(description="text encoder; null in bundles of cached vectors only")
     learning: Learning | None = Field(None, description="what a device needs to learn; null: it only recommends")
     encoder_in: list[str] = Field(description="device classes of the same export whose bundle has an encoder")
+
+    later: ClassVar[frozenset[str]] = frozenset({"last", "explain"})
 
     @model_validator(mode="after")
     def _users_are_whole(self) -> Self:

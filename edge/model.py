@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from edge import streams
 from edge.bundle import Bundle
+from edge.exchange import named
 from edge.graph import Graph
 from edge.learning import Learning
-from edge.scorer import Rows, Scorer
-from edge.sessions import Windows
+from edge.scorer import Rows, Scorer, window_feeds
+from edge.sessions import Windows, window_of
 from edge.state import State
 from edge.tables import open_table
 from edge.vectors import Kept, read_vectors
@@ -49,11 +50,15 @@ class Model:
         """Return scores of every item, float32 [items], by a score graph and these private tensors."""
         dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
         dense |= {f"private.{name}": value for name, value in private.items()}
-        own = state.tensors["items.own"]
-        context: npt.NDArray[np.int64] | Windows = own if len(own) else state.tensors["items.past"]
-        if self.bundle.config.window is not None:
-            context = streams.window(state, self.bundle.config.window)
-        return Scorer(self.graph(path), self.items).scores(dense, context, self.rows(state))
+        return Scorer(self.graph(path), self.items).scores(dense, self.context(state), self.rows(state))
+
+    def context(self, state: State) -> npt.NDArray[np.int64] | Windows:
+        """Return what scores read of the client's own items: its past positives, the newest of them, or its session."""
+        config, own = self.bundle.config, state.tensors["items.own"]
+        if config.window is not None:
+            return streams.window(state, config.window)
+        own = own if len(own) else state.tensors["items.past"]
+        return own if config.last is None else window_of(own, np.zeros(len(own), np.int64), config.last)
 
     def told(self, learning: Learning, path: str, state: State, before: streams.Before) -> Floats:
         """Return what a graph computes of the tensors in `state` and of its session's window."""
@@ -62,7 +67,8 @@ class Model:
             state.part("shared") | state.part("private"),
             streams.window(state, self.bundle.config.window, before),
         )
-        return streams.told(self.graph(path), dense, seen, self.rows(state), learning)
+        graph = self.graph(path)
+        return graph.run({**named(learning, dense), **window_feeds(graph, seen, self.rows(state))})
 
     def rows(self, state: State) -> dict[str, Rows]:
         """Return the rows of every table: the device's own copy of trained ones, the bundle's of the others."""

@@ -10,8 +10,9 @@ from edge.bundle import open_bundle
 from edge.catalogue import Catalogue
 from edge.clients import Clients, ClientState, read_tensors
 from edge.encoder import TextEncoder, open_encoder
+from edge.explaining import Explanation, explained
 from edge.graph import Graph
-from edge.scorer import Scorer
+from edge.scorer import Rows, Scorer
 from edge.sessions import Windows, window_of
 from edge.signature import Trusted
 from edge.tables import open_table
@@ -52,6 +53,28 @@ class Recommender:
 
     def scores(self, user: str | ClientState | None = None, history: Iterable[str | int] | None = None) -> Floats:
         """Return a user's score (logit) of every item, float32 [items]. Arguments as in `recommend`."""
+        return self._scorer.scores(*self._read(user, history))
+
+    def explain(
+        self,
+        items: Iterable[str | int] | None = None,
+        user: str | ClientState | None = None,
+        history: Iterable[str | int] | None = None,
+        k: int = 3,
+    ) -> list[Explanation]:
+        """Return what items lean on among those that the user had last, by the method's own weights, which sum to 1.
+
+        `items`: ids or numbers (None: the `k` best); the others as in `recommend`. Raises `InputError` for a method
+        that says nothing of the kind, and where the user has had nothing.
+        """
+        asked = [item for item, *_ in self.recommend(k, user, history=history)] if items is None else items
+        dense, context, tables = self._read(user, history)
+        return explained(self.bundle, dense, context, tables, self.catalogue.numbers(asked))
+
+    def _read(
+        self, user: str | ClientState | None, history: Iterable[str | int] | None
+    ) -> tuple[dict[str, Floats], Ints | Windows, dict[str, Rows]]:
+        """Return what scores are made of: dense tensors, past positives or their window, and rows of tables."""
         client = self._client(user)
         private, past, times = client.private, client.history, client.times
         if history is not None:
@@ -60,10 +83,12 @@ class Recommender:
         context: Ints | Windows = past
         if self.bundle.config.window is not None:
             context = window_of(past, times, self.bundle.config.window)
+        elif self.bundle.config.last is not None:
+            context = window_of(past, np.zeros(len(past), np.int64), self.bundle.config.last)
         dense = {f"shared.{name}": tensor for name, tensor in self._shared.items()}
         dense |= {f"private.{name}": tensor for name, tensor in private.items()}
         own = {name: tensor.__getitem__ for name, tensor in private.items()}
-        return self._scorer.scores(dense, context, own | {name: table.rows for name, table in self._tables.items()})
+        return dense, context, own | {name: table.rows for name, table in self._tables.items()}
 
     def recommend(
         self,

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig.json"
 
@@ -63,3 +70,18 @@ class Record(BaseModel):
     """This is a part of a JSON file: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Grown(Record):
+    """This is a record that has grown: where a field of `later` says what was always so, it is left out.
+
+    A bundle that asks for nothing new reads as it did before, and older devices refuse the others by the field's name.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        usual = {name: type(self).model_fields[name].default for name in self.later}
+        return {name: value for name, value in found.items() if name not in usual or value != usual[name]}

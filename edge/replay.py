@@ -112,6 +112,14 @@ def best(scores: Floats, size: int) -> tuple[Ints, Floats]:
 
 
 @dataclass(frozen=True)
+class Step:
+    """This is a step of local work: the phase's place in it, and how many steps each client has then done, [C]."""
+
+    phase: int
+    number: Ints
+
+
+@dataclass(frozen=True)
 class Rule:
     """A rule says which of the remembered items enter a round, and with what weight.
 
@@ -126,22 +134,33 @@ class Rule:
     reduction: str
     seed: int
 
-    def chosen(self, lists: Lists, now: Ints | None, clients: Ints, number: int) -> npt.NDArray[np.bool_]:
-        """Say what enters round `number`, bool [C, N]; `now` [C, N] are today's ranks (None where nothing is drawn)."""
+    def chosen(
+        self, lists: Lists, now: Ints | None, clients: Ints, number: int, step: Step | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Say what enters round `number`, bool [C, N]; `now` [C, N] are today's ranks (None where nothing is drawn).
+
+        `step`: where every step of a round has a draw of its own.
+        """
         draw = PICKS[self.picks].draw
         if draw is None:
             return lists >= 0
         if now is None:
             raise ValueError(f"picks {self.picks} draws by today's ranks, and got none")
-        return draw(self, lists, now, keyed.fold(keyed.key(self.seed, purposes.REPLAY, number), clients))
+        if step is None:
+            return draw(self, lists, now, keyed.fold(keyed.key(self.seed, purposes.REPLAY, number), clients))
+        keys = keyed.fold(keyed.key(self.seed, purposes.REPLAY, number, step.phase), clients)
+        return draw(self, lists, now, keyed.bits(keys, step.number))
+
+    def weights(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """Return the weight of every remembered item, 0 where it is not chosen, [C, N] (F3CRec Eq. 5, 6)."""
+        counts = chosen.sum(axis=1, keepdims=True)
+        return np.where(chosen, self.weight / REDUCTIONS[self.reduction](np.maximum(counts, 1)), 0.0)
 
     def replay(self, lists: Lists, labels: Floats, chosen: npt.NDArray[np.bool_]) -> Replay:
         """Return the chosen items as soft-labelled examples (F3CRec Eq. 5, 6)."""
         counts = chosen.sum(axis=1)
         items = Ragged(lists[chosen], np.concatenate([[0], np.cumsum(counts)]))
-        size = self.weight / REDUCTIONS[self.reduction](counts[items.rows])
-        weight = np.broadcast_to(np.asarray(size, np.float32), items.values.shape)
-        return Replay(items, labels[chosen], np.ascontiguousarray(weight))
+        return Replay(items, labels[chosen], self.weights(chosen)[chosen].astype(np.float32))
 
 
 REDUCTIONS: Mapping[str, Callable[[Ints], Ints]] = {"mean": lambda counts: counts, "sum": np.ones_like}
@@ -181,5 +200,5 @@ PICKS: Table[Picks] = Table("picks", Picks)
 """Which remembered items can enter a round."""
 
 PICKS.register(Picks("all", None, on_device=True))
-PICKS.register(Picks("adaptive", _adaptive, on_device=True, reads=frozenset({"shift_scale"})))
+PICKS.register(Picks("adaptive", _adaptive, on_device=True, reads=frozenset({"shift_scale", "redraw"})))
 PICKS.register(Picks("discrepancy", _discrepancy, on_device=False))

@@ -28,14 +28,20 @@ BITMAP_LIMIT = 1 << 26
 class Selection:
     """A selection says which examples a phase of local work learns from, and what is kept together.
 
-    `pairs`: every positive comes with the negatives drawn for it, so that a loss can compare them. `part`: "all" of a
-    client's positives, or the "support" or "query" set of a cut that is drawn anew each round; `support` is the support
-    set's share, rounded up.
+    `pairs`: every positive comes with the negatives drawn for it, so that a loss can compare them. `context`: so many
+    items that the client had just before a positive come with it and its negatives. `part`: "all" of a client's
+    positives, or the "support" or "query" set of a cut that is drawn anew each round; `support` is the support set's
+    share, rounded up.
     """
 
     pairs: bool = False
     part: Literal["all", "support", "query"] = "all"
     support: float = 0.5
+    context: int = 0
+
+    def __post_init__(self) -> None:
+        if self.context and not self.pairs:
+            raise ValueError("a context belongs to a positive and its negatives: ask for pairs")
 
 
 EVERYTHING = Selection()
@@ -46,13 +52,15 @@ class Examples:
     """These are the examples of a shard's clients for one epoch, client after client, in batch order.
 
     `items` int32 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C]. Examples come in groups of `group`,
-    which no batch parts: 1, or a positive and its negatives after it.
+    which no batch parts: 1, or a positive and its negatives after it. `context` int32 [groups, L]: items that the
+    client had before each group's positive, the newest last; -1 where it had none (None: nobody asked for them).
     """
 
     items: npt.NDArray[np.int32]
     label: npt.NDArray[np.float32]
     counts: npt.NDArray[np.int64]
     group: int = 1
+    context: npt.NDArray[np.int32] | None = None
 
     def batch(self, batch_size: int) -> int:
         """Return the number of examples of a full batch: as many whole groups as fit, at least one."""
@@ -68,6 +76,36 @@ def segments(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
     """
     row = np.repeat(np.arange(len(counts)), counts)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def before(rows: Ragged, at: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int32]:
+    """Return the `length` values before each of the places `at` in its own row, the nearest last; -1 for none.
+
+    >>> before(Ragged.from_lists([[5, 6, 7], [8, 9]]), np.array([2, 3, 4]), 2).tolist()
+    [[5, 6], [-1, -1], [-1, 8]]
+    """
+    wanted = at[:, None] + np.arange(-length, 0)
+    start = rows.offsets[np.searchsorted(rows.offsets, at, side="right") - 1]
+    found = rows.values[np.maximum(wanted, 0)] if len(rows.values) else wanted
+    return np.where(wanted >= start[:, None], found, -1).astype(np.int32)
+
+
+def newest(rows: Ragged, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Return each row's last value with the `length` before it, [rows, 1 + length], and which of these there are.
+
+    Where there is none, and in empty rows, stands the last value again, or 0. `there` [rows, length] is 1 or 0.
+
+    >>> newest(Ragged.from_lists([[5, 6, 7], [8], []]), 2)[0].tolist()
+    [[7, 5, 6], [8, 8, 8], [0, 0, 0]]
+    """
+    some = np.flatnonzero(rows.counts)
+    found, there = np.zeros((len(rows), 1 + length), np.int64), np.zeros((len(rows), length), np.float32)
+    last = rows.offsets[1:][some] - 1
+    found[some] = rows.values[last][:, None]
+    context = before(rows, last, length)
+    found[some, 1:] = np.where(context >= 0, context, found[some, :1])
+    there[some] = context >= 0
+    return found, there
 
 
 class Membership:
@@ -94,8 +132,10 @@ class Membership:
 class Sampler:
     """The sampler draws the examples of any clients from their positives.
 
-    `train`: positives of every client. `pool`: items that may be negatives. `catalogue`: number of items in all. `ids`
-    are the clients' numbers, which key their draws, where they are not the rows of `train` (a device: its own).
+    `train`: positives of every client, in the order in which it had them. `pool`: items that may be negatives.
+    `catalogue`: number of items in all. `ids` are the clients' numbers, which key their draws, where they are not the
+    rows of `train` (a device: its own). `avoid`: items of each client that are no negatives of it either (None: its
+    positives alone are not).
     """
 
     def __init__(
@@ -107,15 +147,18 @@ class Sampler:
         batch_size: int,
         seed: int,
         ids: npt.NDArray[np.int64] | None = None,
+        avoid: Ragged | None = None,
     ):
-        full = np.flatnonzero(train.counts >= len(pool)) if negatives else np.empty(0)
+        owned = train.counts if avoid is None else train.counts + avoid.counts
+        full = np.flatnonzero(owned >= len(pool)) if negatives else np.empty(0)
         if len(full):
             raise InputError(
-                f"client {full[0]} has {train.counts[full[0]]} positives of {len(pool)} items, so no negative can be "
+                f"client {full[0]} has {owned[full[0]]} positives of {len(pool)} items, so no negative can be "
                 "drawn for it; use a larger catalogue or set negatives=0"
             )
         self.train, self.pool, self.catalogue = train, np.asarray(pool, np.int32), catalogue
         self.negatives, self.batch_size, self.seed, self.ids = negatives, batch_size, seed, ids
+        self.avoid = avoid
 
     def _keys(self, purpose: str, path: tuple[int, ...], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         return keyed.fold(keyed.key(self.seed, purpose, *path), clients if self.ids is None else self.ids[clients])
@@ -135,19 +178,18 @@ class Sampler:
         support = np.ceil(whole * which.support).astype(np.int64)
         return support if which.part == "support" else whole - support
 
-    def _positives(self, clients: npt.NDArray[np.int64], which: Selection, path: tuple[int, ...]) -> Ragged:
-        """The positives an epoch is about; the cut of a round depends on nothing but seed, round and client."""
-        whole = self.train.take(clients)
+    def _places(
+        self, clients: npt.NDArray[np.int64], whole: Ragged, which: Selection, path: tuple[int, ...]
+    ) -> npt.NDArray[np.int64]:
+        """Return which values of `whole` an epoch is about; the cut of a round follows from seed, round and client."""
         if which.part == "all":
-            return whole
+            return np.arange(len(whole.values))
         row, place = segments(whole.counts)
         draws = keyed.bits(self._keys(purposes.SUPPORT, path[:1], clients)[row], place)
         order = np.lexsort((draws, row))
         chosen = np.empty(len(row), np.bool_)
         chosen[order] = place < self.counts(clients, replace(which, part="support"))[row]
-        chosen = chosen if which.part == "support" else ~chosen
-        counts = self.counts(clients, which)
-        return Ragged(whole.values[chosen], np.concatenate([[0], np.cumsum(counts)]))
+        return np.flatnonzero(chosen if which.part == "support" else ~chosen)
 
     def epoch(
         self, clients: npt.NDArray[np.int64], purpose: str, *path: int, which: Selection = EVERYTHING
@@ -165,8 +207,7 @@ class Sampler:
         items[at] = positives.values
         label[at] = 1.0
         row, index = segments(wanted)
-        seen = Membership(positives.rows, positives.values, len(clients), self.catalogue)
-        drawn = self._negatives(clients, row, index, seen, purpose, *path)
+        drawn = self._negatives(clients, row, index, self._seen(clients, positives), purpose, *path)
         items[np.repeat(start + positives.counts, wanted) + index] = drawn
         return self._shuffled(clients, Examples(items, label, counts), purpose, *path)
 
@@ -177,18 +218,28 @@ class Sampler:
 
         Order is drawn of whole groups if they stay.
         """
-        positives, whole = self._positives(clients, which, path), self.train.take(clients)
-        seen = Membership(whole.rows, whole.values, len(clients), self.catalogue)
-        row, index = segments(positives.counts * self.negatives)
+        whole, positives = self.train.take(clients), self.counts(clients, which)
+        at = self._places(clients, whole, which, path)
+        seen = self._seen(clients, whole)
+        row, index = segments(positives * self.negatives)
         drawn = self._negatives(clients, row, index, seen, purpose, *path).reshape(-1, self.negatives)
         group = 1 + self.negatives
-        items = np.concatenate([positives.values.astype(np.int32)[:, None], drawn], axis=1)
+        items = np.concatenate([whole.values[at].astype(np.int32)[:, None], drawn], axis=1)
         label = np.zeros(items.shape, np.float32)
         label[:, 0] = 1.0
         if which.pairs:
-            order = self._order(clients, positives.counts, purpose, path)
-            return Examples(items[order].ravel(), label[order].ravel(), positives.counts * group, group)
-        return self._shuffled(clients, Examples(items.ravel(), label.ravel(), positives.counts * group), purpose, *path)
+            order = self._order(clients, positives, purpose, path)
+            context = before(whole, at[order], which.context) if which.context else None
+            return Examples(items[order].ravel(), label[order].ravel(), positives * group, group, context)
+        return self._shuffled(clients, Examples(items.ravel(), label.ravel(), positives * group), purpose, *path)
+
+    def _seen(self, clients: npt.NDArray[np.int64], positives: Ragged) -> Membership:
+        """Return what is no negative of these clients: their `positives`, and what they avoid beside."""
+        row, items = positives.rows, positives.values
+        if self.avoid is not None:
+            more = self.avoid.take(clients)
+            row, items = np.concatenate([row, more.rows]), np.concatenate([items, more.values])
+        return Membership(row, items, len(clients), self.catalogue)
 
     def _order(
         self, clients: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], purpose: str, path: tuple[int, ...]

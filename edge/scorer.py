@@ -39,12 +39,9 @@ class Scorer:
         out = np.empty(self._items, np.float32)
         past = window_feeds if isinstance(context, Windows) else history_feeds
         feeds: dict[str, npt.NDArray[Any]] = {**dense, **past(self._graph, context, tables)}  # type: ignore[arg-type]
-        wanted = _wanted(self._graph, "items")
         for start in range(0, self._items, BLOCK):
             part = slice(start, min(start + BLOCK, self._items))
-            scored = self._graph.run(
-                feeds | {f"items.{name}": read(self._graph, tables, name, part) for name in wanted}
-            )
+            scored = self._graph.run(feeds | rows_of(self._graph, "items", part, tables))
             if scored.shape != out[part].shape:
                 raise InputError(f"{self._graph.path} gives {scored.shape} scores for {out[part].shape} items")
             out[part] = scored
@@ -61,13 +58,18 @@ def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> di
     rows = context if len(context) else np.zeros(1, np.int64)
     label = np.full(len(rows), 1 if len(context) else 0, np.float32)
     feeds: dict[str, npt.NDArray[Any]] = {"label.history": label, "weight.history": label / np.float32(len(rows))}
-    return feeds | {f"history.{name}": read(graph, tables, name, rows) for name in _wanted(graph, "history")}
+    return feeds | rows_of(graph, "history", rows, tables)
 
 
 def window_feeds(graph: Graph, window: Windows, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
     """Return a graph's inputs about the one window of `window`."""
     feeds: dict[str, npt.NDArray[Any]] = {"label.history": window.real[0], "times.history": window.times[0]}
-    return feeds | {f"history.{name}": read(graph, tables, name, window.items[0]) for name in _wanted(graph, "history")}
+    return feeds | rows_of(graph, "history", window.items[0], tables)
+
+
+def rows_of(graph: Graph, role: str, items: Any, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
+    """Return a graph's inputs `role.T`: rows of every table that it reads in that role."""
+    return {f"{role}.{name}": read(graph, tables, name, items) for name in _wanted(graph, role)}
 
 
 def read(graph: Graph, tables: Mapping[str, Rows], name: str, items: Any) -> npt.NDArray[Any]:

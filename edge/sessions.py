@@ -45,7 +45,8 @@ class Draw:
     A position of a window stands for its item as input and for the item after it as target. `inputs`, `positives`
     [C, L] and `negatives` [E, C, L, n] number the (client, item) pairs of the shard, 0..R-1, which ascend by client,
     then item: `slots` and `touched` [R]. Padding has `real` 0 and the number of a row of its own client, so that a
-    client whose values are no numbers spoils nobody's padding.
+    client whose values are no numbers spoils nobody's padding. `asked`: the windows that clients ask about, where they
+    ask about their next sessions (their items are numbers of pairs, too).
     """
 
     inputs: Ints
@@ -55,6 +56,7 @@ class Draw:
     times: Floats
     slots: Ints
     touched: Ints
+    asked: Windows | None = None
 
 
 def windows(items: Ragged, times: Ragged, sessions: Ints, length: int, skip: int = 0) -> Windows:
@@ -90,6 +92,8 @@ class SessionSampler:
     `items`, `times`: every session of the data; `current` [clients]: the session a client trains on in this round, -1
     for none. `seen`: items a client has had, which are no negatives of it. `pool`: items that may be negatives.
     `length`: positions of a window. `ids` key the draws where clients are not numbered as in `current` (a device).
+    `once`: a round's epochs have the same negatives. `following` [clients]: the sessions that clients ask about after
+    they have trained, -1 for none (None: they ask about those they train on).
 
     A client without a current session of two items or more has no examples.
     """
@@ -106,6 +110,8 @@ class SessionSampler:
         negatives: int,
         seed: int,
         ids: Ints | None = None,
+        once: bool = False,
+        following: Ints | None = None,
     ):
         full = np.flatnonzero(seen.counts >= len(pool)) if negatives else np.empty(0)
         if len(full):
@@ -116,6 +122,7 @@ class SessionSampler:
         self.items, self.times, self.current, self.seen = items, times, current, seen
         self.pool, self.catalogue = np.asarray(pool, np.int32), catalogue
         self.length, self.negatives, self.seed, self.ids = length, negatives, seed, ids
+        self.once, self.following = once, following
         self.batch_size = length * (1 + negatives)
         self.train = self._targets()
 
@@ -132,7 +139,10 @@ class SessionSampler:
 
     def window(self, clients: Ints) -> Windows:
         """Return the inputs of these clients' current sessions: all but the newest item."""
-        return windows(self.items, self.times, self.current[clients], self.length, skip=1)
+        return self._window(self.current[clients])
+
+    def _window(self, sessions: Ints) -> Windows:
+        return windows(self.items, self.times, sessions, self.length, skip=1)
 
     def draw(self, clients: Ints, purpose: str, number: int, epochs: int) -> Draw:
         """Draw the examples of these clients in round `number` (the same for any shard)."""
@@ -154,6 +164,9 @@ class SessionSampler:
             who = clients if self.ids is None else self.ids[clients]
             each = ((purpose, epoch) for purpose, count in epochs.items() for epoch in range(count))
             for at, (purpose, epoch) in enumerate(each):
+                if self.once and epoch:
+                    negatives[at] = negatives[at - 1]
+                    continue
                 keys = keyed.fold(keyed.key(self.seed, purposes.negatives(purpose), number, epoch), who)
                 negatives[at, row, place] = self._negatives(keys, row, place, seen)
         every = self._numbered(clients, inputs, positives, negatives, whole_catalogue)
@@ -183,9 +196,13 @@ class SessionSampler:
         """Number the pairs of client and item that anything here reads, or all of them."""
         real = inputs.real > 0
         slot = np.arange(len(clients))[:, None]
+        asked = None if self.following is None else self._window(self.following[clients])
         parts = [inputs.items, positives, *(negatives[..., n] for n in range(self.negatives))]
+        shown = [real] * len(parts)
+        if asked is not None:
+            parts, shown = [*parts, asked.items], [*shown, asked.real > 0]
         codes = [np.broadcast_to(slot * self.catalogue + part, (*part.shape[:-2], *real.shape)) for part in parts]
-        masks = [np.broadcast_to(real, code.shape) for code in codes]
+        masks = [np.broadcast_to(mask, code.shape) for mask, code in zip(shown, codes, strict=True)]
         flat = np.concatenate([code[mask] for code, mask in zip(codes, masks, strict=True)])
         found, place = np.unique(flat, return_inverse=True)
         if whole_catalogue:
@@ -199,5 +216,7 @@ class SessionSampler:
             number[mask] = place[at : at + count]
             numbers.append(number)
             at += count
+        if asked is not None:
+            asked = replace(asked, items=numbers.pop())
         drawn = np.stack(numbers[2:], axis=-1) if self.negatives else np.zeros(negatives.shape, np.int64)
-        return Draw(numbers[0], numbers[1], drawn, inputs.real, inputs.times, slots, touched)
+        return Draw(numbers[0], numbers[1], drawn, inputs.real, inputs.times, slots, touched, asked)

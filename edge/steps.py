@@ -1,7 +1,8 @@
 """The epochs of a shard become optimiser steps: every (client, item) of a step once, its appearances as weight.
 
 An item that was drawn twice as a negative of the same batch has the same loss twice, so one example of double weight is
-the same sum, and no two examples of a step read the same row of a client.
+the same sum, and no two examples of a step read the same row of a client. An item that a step reads as context alone is
+an entry of weight 0.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Pairs:
 
     `positive` [P] and `negative` [P, k] number entries of all steps; `share` [P] is 1 / positives of the client's
     batch. Positives ascend by step, then client slot: step s owns `bounds[s]` to `bounds[s + 1]`, `lengths` [S, C]
-    counts each client's.
+    counts each client's. `context` [P, L] are the entries of what the client had before a positive, newest last, where
+    `there` [P, L] is 1; elsewhere it had nothing, and the number is the positive's own (None: nobody asked for it).
     """
 
     positive: Ints
@@ -35,6 +37,20 @@ class Pairs:
     share: Floats
     bounds: Ints
     lengths: Ints
+    context: Ints | None = None
+    there: Floats | None = None
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """These are the codes of every group's examples without labels, [groups, 1 + k], its positive first.
+
+    `context` [groups, L] are those of what it reads: where `there` [groups, L] is false, the positive's.
+    """
+
+    examples: Codes
+    context: Codes | None = None
+    there: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,8 @@ def steps_of(epochs: Sequence[Examples], batch_size: int, catalogue: int, replay
     codes &= ~packing.dtype(1)
     if replay is not None:
         codes, label, weight = _joined(packing, (codes, label, weight), replay, sizes > 0)
+    if groups is not None and groups.context is not None:
+        codes, label, weight = _with_read((codes, label, weight), groups.context)
     steps = _ordered(packing, codes, label, weight, sizes.shape)
     return steps if groups is None else replace(steps, pairs=_pairs(packing, codes, groups, sizes.shape))
 
@@ -144,28 +162,50 @@ def _places(epochs: Sequence[Examples], batch_size: int) -> list[tuple[Ints, Int
     return out
 
 
-def _groups(packing: Packing, epochs: Sequence[Examples], codes: Codes) -> Codes:
-    """Return the codes of every group's examples without labels, [groups, 1 + k], its positive first."""
-    sizes = {examples.group for examples in epochs}
+def _groups(packing: Packing, epochs: Sequence[Examples], codes: Codes) -> _Groups:
+    """Return the groups of all epochs, whose examples have these codes."""
+    sizes = {(e.group, None if e.context is None else e.context.shape[1]) for e in epochs}
     if len(sizes) > 1:
         raise ValueError("phases with pairs and phases without draw for themselves: give them other `draws`")
-    return (codes & ~packing.dtype(1)).reshape(-1, sizes.pop())
+    ((size, length),) = sizes
+    examples = (codes & ~packing.dtype(1)).reshape(-1, size)
+    if length is None:
+        return _Groups(examples)
+    items = np.concatenate([e.context for e in epochs if e.context is not None])
+    positive = examples[:, :1]
+    found = packing.pack(packing.slot_of(positive), np.maximum(items, 0), packing.step_of(positive))
+    there = items >= 0
+    return _Groups(examples, np.where(there, found, positive), there)
 
 
-def _pairs(packing: Packing, codes: Codes, groups: Codes, shape: tuple[int, ...]) -> Pairs:
+def _with_read(own: tuple[Codes, Floats, Floats], read: Codes) -> tuple[Codes, Floats, Floats]:
+    """Return distinct codes, labels and weights with what is read beside them, which has weight and label 0."""
+    codes = np.unique(np.concatenate([own[0], read.ravel()]))
+    place = np.searchsorted(codes, own[0])
+    label, weight = np.zeros((2, len(codes)), np.float32)
+    label[place], weight[place] = own[1], own[2]
+    return codes, label, weight
+
+
+def _pairs(packing: Packing, codes: Codes, groups: _Groups, shape: tuple[int, ...]) -> Pairs:
     """Return pairs [S, C] of groups, as numbers of the entries that the ascending distinct `codes` become."""
     number, clients = shape
     place = np.empty(len(codes), np.int64)  # of each code among the entries, which ascend by step first
     place[np.argsort(packing.step_of(codes).astype(np.min_scalar_type(max(number, 1))), kind="stable")] = np.arange(
         len(codes)
     )
-    cell = packing.step_of(groups[:, 0]) * clients + packing.slot_of(groups[:, 0])
+    positive = groups.examples[:, 0]
+    cell = packing.step_of(positive) * clients + packing.slot_of(positive)
     order = np.argsort(cell, kind="stable")
-    found = place[np.searchsorted(codes, groups[order])]
+    found = place[np.searchsorted(codes, groups.examples[order])]
     lengths = np.bincount(cell, minlength=number * clients).reshape(number, clients)
     share = (1.0 / lengths.ravel()[cell[order]]).astype(np.float32)
     bounds = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
-    return Pairs(found[:, 0], found[:, 1:], share, bounds, lengths)
+    pairs = Pairs(found[:, 0], found[:, 1:], share, bounds, lengths)
+    if groups.context is None or groups.there is None:
+        return pairs
+    context, there = place[np.searchsorted(codes, groups.context[order])], groups.there[order]
+    return replace(pairs, context=context, there=there.astype(np.float32))
 
 
 def _joined(

@@ -1,31 +1,29 @@
-"""This is a device's session: how it goes on, what a round makes of it, and what device and server say of it.
-
-What they say goes beside updates.
+"""This is a device's session: how it goes on, and what a round makes of it.
 
     interactions → the session, as long as pauses are short → a window → scores, a round's examples, a prototype
 
 Of a session that is over, a device knows only that its items were had. Owns: the session in a device's state, a round's
-steps made of it, prototypes and replies. Does not own: draws (`edge.sessions`), the loop of training (`edge.training`).
+steps made of it. Does not own: draws (`edge.sessions`), the loop of training (`edge.training`), messages
+(`edge.exchange`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from edge import purposes
 from edge.graph import Graph
-from edge.learning import Learning, PhaseRecord, SessionRecord
+from edge.learning import Learning, PhaseRecord
 from edge.ragged import Ragged
 from edge.scorer import Rows, window_feeds
-from edge.sessions import SessionSampler, Windows, window_of
+from edge.sessions import Draw, SessionSampler, Windows, window_of
 from edge.state import State
-from edge.training import CLIENT, Step, Trained
-from privacy import keyed
+from edge.training import CLIENT, Step
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -78,30 +76,33 @@ def window(state: State, length: int, before: Before = "recommending") -> Window
     return window_of(state.tensors["session.items"], state.tensors["session.times"], length, skip)
 
 
-def told(
-    graph: Graph, dense: Mapping[str, Floats], seen: Windows, tables: Mapping[str, Rows], learning: Learning
-) -> Floats:
-    """Return what a graph computes of a window and the tensors `dense`."""
-    named = {f"{learning.tensor(name).place}.{name}": value for name, value in dense.items()}
-    return graph.run({**named, **window_feeds(graph, seen, tables)})
-
-
 @dataclass(frozen=True)
 class LearningMaterial:
     """This is the work of a client that learns from its session (see `edge.training.Work`):
 
-    one window, a step per epoch.
+    one window, a step per epoch. The rows that any of its `phases` reads take part in all of their steps; of a program
+    that reads the `whole` catalogue these are all rows.
     """
 
     sampler: SessionSampler
     tables: Mapping[str, Rows]
     round: int
     taught: Floats | None
+    phases: Sequence[PhaseRecord]
+    whole: bool = False
     context: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @cached_property
+    def draws(self) -> Mapping[str, Draw]:
+        """Return what all phases learn from, by their purpose."""
+        epochs: dict[str, int] = {}
+        for phase in self.phases:
+            epochs[phase.purpose] = max(phase.epochs, epochs.get(phase.purpose, 0))
+        return self.sampler.draws(CLIENT, epochs, self.round, self.whole)
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
         """Yield steps as `Work.steps` does."""
-        draw = self.sampler.draw(CLIENT, phase.purpose, self.round, phase.epochs)
+        draw = self.draws[phase.purpose]
         real = draw.real[0]
         given: dict[str, Array] = {"label": real, "weight": (real / max(real.sum(), 1.0)).astype(np.float32)}
         given |= {"window.times": draw.times[0], "window.inputs": draw.inputs[0], "window.positives": draw.positives[0]}
@@ -110,9 +111,13 @@ class LearningMaterial:
         for epoch in range(phase.epochs if self.planned([phase]) else 0):
             yield draw.touched, {**given, "window.negatives": draw.negatives[epoch, 0]}
 
+    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
+        """Return the window as `Work.shown` does."""
+        return window_feeds(graph, self.sampler.window(CLIENT), tables)
+
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
         """Return items as `Work.read` does."""
-        drawn = [self.sampler.draw(CLIENT, p.purpose, self.round, p.epochs).touched for p in phases]
+        drawn = [self.draws[phase.purpose].touched for phase in phases]
         return np.unique(np.concatenate([np.empty(0, np.int64), *drawn]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
@@ -138,46 +143,5 @@ def sampler(state: State, learning: Learning, length: int, pool: Ints, catalogue
         learning.negatives,
         learning.seed,
         np.array([state.facts["number"]]),
+        once=learning.sessions is not None and learning.sessions.once,
     )
-
-
-def after(
-    how: SessionRecord,
-    learning: Learning,
-    graphs: Callable[[str], Graph],
-    dense: Mapping[str, Floats],
-    trained: Trained,
-    lessons: LearningMaterial,
-) -> tuple[dict[str, Floats], Floats | None]:
-    """Return what a device remembers of a round, private tensors by name, and the prototype beside its update."""
-    now = {**dense, **trained.dense}
-    kept = {name: now[source] for name, source in how.keeps.items()}
-    kept |= {name: np.ones(learning.tensor(name).shape, np.float32) for name in how.marks}
-    if how.publish is None or how.order != "trained":
-        return kept, None
-    tables = {**lessons.tables, **{name: _rows(*rows) for name, rows in trained.rows.items()}}
-    return kept, told(graphs(how.publish), now, lessons.sampler.window(CLIENT), tables, learning)
-
-
-def _rows(items: Ints, values: Floats) -> Rows:
-    """Return a function that gives rows by item among those that were read; padding gets some row."""
-    return lambda wanted: values[np.minimum(np.searchsorted(items, wanted), len(items) - 1)]
-
-
-def reply_of(reply: Floats, learning: Learning, state: State) -> dict[str, Floats]:
-    """A reply as the private tensor it is kept as, with the device's noise where the run adds any, keyed by the round.
-
-    Raises `InputError` for a reply that the bundle's method has no place for.
-    """
-    how = learning.sessions
-    if how is None or how.reply is None:
-        raise InputError("this bundle's method takes no replies of the server")
-    shape = learning.tensor(how.reply).shape
-    if reply.dtype != np.float32 or list(reply.shape) != shape or not np.isfinite(reply).all():
-        raise InputError(f"the reply is {reply.dtype} {list(reply.shape)} instead of {shape} finite float32")
-    if how.receiver_noise:
-        key = keyed.fold(
-            keyed.key(learning.seed, purposes.RECEIVED_NOISE, state.facts["round"] + 1), state.facts["number"]
-        )
-        reply = reply + (how.receiver_noise * keyed.normal(key, np.arange(reply.size))).astype(np.float32)
-    return {how.reply: reply}

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.graph import Graph
-from edge.learning import Learning, PhaseRecord
+from edge.learning import LONGEST_CONTEXT, Learning, PhaseRecord
 from edge.optimiser import corrections
 from edge.replay import Replay
-from edge.sampling import Sampler
-from edge.scorer import Rows, history_feeds
-from edge.steps import steps_of
+from edge.sampling import Sampler, newest
+from edge.scorer import Rows, history_feeds, rows_of
+from edge.steps import Steps, steps_of
+from edge.turns import turns
 from edge.watch import Stop, Stopped
 from privacy.errors import InputError
 
@@ -51,11 +53,15 @@ class Work(Protocol):
         ...
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """Return all items that the steps of phases that train tables read, ascending."""
+        """Return all items that the steps of phases read, ascending; none where no phase trains tables."""
         ...
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
         """Return how many steps there are."""
+        ...
+
+    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
+        """Return a graph's inputs about what the client had last, with these rows of tables."""
         ...
 
 
@@ -77,20 +83,41 @@ class Material:
         """Yield steps as `Work.steps` does."""
         replay = self.replay if phase.when == "round" else None
         for epoch in range(phase.epochs):
-            drawn = self.sampler.epoch(CLIENT, phase.purpose, self.round, epoch)
+            drawn = self.sampler.epoch(CLIENT, phase.purpose, self.round, epoch, which=phase.which)
             steps = steps_of([drawn], self.sampler.batch_size, self.sampler.catalogue, replay)
-            for start, stop in zip(steps.bounds[:-1].tolist(), steps.bounds[1:].tolist(), strict=True):
+            for number, (start, stop) in enumerate(pairwise(steps.bounds.tolist())):
                 at = slice(start, stop)
-                yield steps.items[at], {"label": steps.label[at], "weight": steps.weight[at]}
+                yield steps.items[at], {"label": steps.label[at], "weight": steps.weight[at], **_pairs(steps, number)}
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
         """Return items as `Work.read` does."""
-        found = [items for phase in phases if phase.tables for items, _ in self.steps(phase)]
+        moving = any(phase.tables for phase in phases)  # a phase that trains none of them reads what others have moved
+        found = [items for phase in phases if moving for items, _ in self.steps(phase)]
         return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
         """Count steps as `Work.planned` does."""
-        return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
+        return sum(phase.epochs * int(self.sampler.steps(CLIENT, phase.which)[0]) for phase in phases)
+
+    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
+        """Return the newest positive and what came before it, as `Work.shown` does."""
+        ((length,), longest) = graph.inputs.get("pairs.there", [0]), LONGEST_CONTEXT
+        if not isinstance(length, int) or not 0 <= length <= longest:
+            raise InputError(f"{graph.path} is shown a context of {length} items, not of 0 to {longest}; export again")
+        items, there = newest(self.sampler.train, length)
+        return {"pairs.there": there[0], **rows_of(graph, "items", items[0], tables)}
+
+
+def _pairs(steps: Steps, number: int) -> dict[str, Array]:
+    """Return what a step is fed about its pairs, by the places of its items; nothing where there are none."""
+    pairs, start = steps.pairs, steps.bounds[number]
+    if pairs is None:
+        return {}
+    at = slice(*pairs.bounds[number : number + 2].tolist())
+    found = {"positive": pairs.positive[at] - start, "negative": pairs.negative[at] - start, "share": pairs.share[at]}
+    if pairs.context is not None and pairs.there is not None:
+        found |= {"context": pairs.context[at] - start, "there": pairs.there[at]}
+    return {f"pairs.{name}": value for name, value in found.items()}
 
 
 @dataclass(frozen=True)
@@ -125,22 +152,18 @@ def train(
     now = dict(dense)
     read = material.read(phases)
     rows = {name: material.tables[name](read) for name in _distinct(name for p in phases for name in p.tables)}
-    taken, reason, loss = 0, None, None
-    for phase in phases:
-        work = _Phase(phase, graphs[phase.name], learning, now, read, rows, material)
-        for number, (items, examples) in enumerate(material.steps(phase), 1):
-            reason = stop()
-            if reason is not None:
-                break
-            try:
-                loss = work.step(items, examples, number, stop)
-            except Stopped as ended:
-                reason = ended.reason
-                break
-            taken += 1
-        now |= work.dense()
-        if reason is not None:
-            break
+    taken, loss = 0, None
+    try:
+        for together in turns(phases):
+            works = [_Phase(phase, graphs[phase.name], learning, now, read, rows, material) for phase in together]
+            for number, (items, examples) in enumerate(material.steps(together[0]), 1):
+                for work in works:
+                    _ask(stop)
+                    loss = work.step(items, examples, number, stop)
+                    taken += 1
+        reason = None
+    except Stopped as ended:
+        reason = ended.reason
     changed = _distinct(name for phase in phases for name in phase.dense)
     return Trained(
         {name: now[name] for name in changed},
@@ -152,9 +175,17 @@ def train(
     )
 
 
+def _ask(stop: Stop) -> None:
+    """Ask whether to go on; raises `Stopped` with the reason not to."""
+    reason = stop()
+    if reason is not None:
+        raise Stopped(reason, reason)
+
+
 class _Phase:
     """This is one phase while it runs: its flat vector, its moments, and what it is fed in every step.
 
+    `dense` are all dense tensors as they are now, of all phases: a step reads them there, and puts what it changed.
     `rows` [R, width] are those of the items `read`, ascending, of all trained tables; they are changed in place.
     """
 
@@ -163,25 +194,23 @@ class _Phase:
         phase: PhaseRecord,
         graph: Graph,
         learning: Learning,
-        dense: Mapping[str, Floats],
+        dense: dict[str, Floats],
         read: Ints,
         rows: dict[str, Array],
         material: Work,
     ):
         self.phase, self.graph, self.read, self.rows, self.tables = phase, graph, read, rows, material.tables
-        self.shapes = {name: learning.tensor(name).shape for name in phase.dense}
+        self.dense, places = dense, [(f"{t.place}.{t.name}", t.name) for t in learning.tensors if t.name in dense]
+        self.reads = {told: name for told, name in places if told in graph.inputs}
         self.state: dict[str, Array] = {}
-        self.given: dict[str, Array] = {
-            f"{t.place}.{t.name}": dense[t.name] for t in learning.tensors if t.name in dense and t.kind == "dense"
-        }
+        self.given: dict[str, Array] = {}
+        sizes = [dense[name].size for name in phase.dense]
+        self.ends = np.cumsum(sizes)[:-1]
         if phase.dense:
-            sizes = [dense[name].size for name in phase.dense]
-            self.state["theta"] = np.concatenate([dense[name].reshape(-1) for name in phase.dense])
+            self.state |= self._moments("theta", (sum(sizes),))
             self.given["lr"] = np.repeat(np.array([phase.lr[name] for name in phase.dense], np.float32), sizes)
         self.given |= {f"lr.{name}": np.array([phase.lr[name]], np.float32) for name in phase.tables}
         self.given |= history_feeds(graph, material.context, material.tables)
-        for name, shape in [("theta", self.state["theta"].shape)] if phase.dense else []:
-            self.state |= self._moments(name, shape)
         self.moments = {t: self._moments(f"items.{t}", rows[t].shape) for t in phase.tables}
         self._check_outputs()
 
@@ -194,7 +223,9 @@ class _Phase:
         """Take the `number`-th step of the phase; its loss. `stop` may end it, which changes nothing."""
         place = np.searchsorted(self.read, items)
         factor, epsilon = corrections(number, self.phase.beta_2)
-        feeds = {**self.given, **self.state, **examples}
+        feeds = {**self.given, **self.state, **examples, **{t: self.dense[name] for t, name in self.reads.items()}}
+        if self.phase.dense:
+            feeds["theta"] = np.concatenate([self.dense[name].reshape(-1) for name in self.phase.dense])
         feeds |= {"factor": factor.astype(np.float32).reshape(1), "epsilon": epsilon.astype(np.float32).reshape(1)}
         for name in self.graph.inputs:
             role, _, table = name.partition(".")
@@ -207,6 +238,10 @@ class _Phase:
         loss = float(self._after(out, "loss", (1,))[0])
         for name in self.state:
             self.state[name] = after[name]
+        if self.phase.dense:
+            parts = np.split(after["theta"], self.ends)
+            shapes = [self.dense[name].shape for name in self.phase.dense]
+            self.dense |= {n: p.reshape(s) for n, p, s in zip(self.phase.dense, parts, shapes, strict=True)}
         for table, moments in self.moments.items():
             self.rows[table][place] = after[f"items.{table}"]
             for name, moment in moments.items():
@@ -215,7 +250,8 @@ class _Phase:
 
     def _moving(self) -> list[str]:
         """Name the inputs that a step changes."""
-        return [*self.state, *(n for t, moments in self.moments.items() for n in (f"items.{t}", *moments))]
+        dense = ["theta"] if self.phase.dense else []
+        return [*dense, *self.state, *(n for t, moments in self.moments.items() for n in (f"items.{t}", *moments))]
 
     def _check_outputs(self) -> None:
         """Check that the graph gives the loss and what it changes, and nothing else; `InputError`."""
@@ -231,14 +267,6 @@ class _Phase:
             got = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
             raise InputError(f"{self.graph.path}: {name} is {got} instead of float32 {list(shape)}; export again")
         return found
-
-    def dense(self) -> dict[str, Floats]:
-        """Return the phase's dense tensors as they are now."""
-        if not self.shapes:
-            return {}
-        sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
-        parts = np.split(self.state["theta"], np.cumsum(sizes)[:-1])
-        return {n: part.reshape(shape) for (n, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
 
 def _distinct(names: Iterator[str]) -> list[str]:

@@ -285,7 +285,7 @@ def _check_prototype(prototype: Floats | None, learning: Learning) -> None:
     """Raise ValueError where devices of this bundle send no prototype with an update, or another."""
     if prototype is None:
         return
-    how = learning.sessions
+    how = learning.exchange
     if how is None or how.order != "trained" or how.reply is None:
         raise ValueError("it has a prototype, which devices of this bundle do not send with an update")
     shape = learning.tensor(how.reply).shape

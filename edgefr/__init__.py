@@ -8,7 +8,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgefr.api import audit, calibrate, export, reproduce, sweep
+    from edgefr.api import audit, calibrate, explain, export, map_items, reproduce, sweep, tune
     from edgefr.data import Dataset
     from edgefr.data import load as load_data
     from edgefr.experiment import Experiment, load_experiment
@@ -26,16 +26,19 @@ _HOMES = {
     "Run": "edgefr.run",
     "audit": "edgefr.api",
     "calibrate": "edgefr.api",
+    "explain": "edgefr.api",
     "export": "edgefr.api",
     "load_data": "edgefr.data",
     "load_experiment": "edgefr.experiment",
     "load_fleet": "edgefr.fleet",
+    "map_items": "edgefr.api",
     "register": "edgefr.plugins",
     "reproduce": "edgefr.api",
     "resume": "edgefr.pipeline",
     "simulate": "edgefr.pipeline",
     "simulate_seeds": "edgefr.pipeline",
     "sweep": "edgefr.api",
+    "tune": "edgefr.api",
 }
 
 __all__ = [
@@ -46,16 +49,19 @@ __all__ = [
     "Run",
     "audit",
     "calibrate",
+    "explain",
     "export",
     "load_data",
     "load_experiment",
     "load_fleet",
+    "map_items",
     "register",
     "reproduce",
     "resume",
     "simulate",
     "simulate_seeds",
     "sweep",
+    "tune",
 ]
 
 

@@ -6,16 +6,19 @@ Owns: their arguments and what they return. Does not own: the work, which each i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr.answers import Audit, Bundles, Measured
 from edgefr.arguments import checked
 from edgefr.experiment import Change, Experiment
+from edgefr.explaining import Explained, ItemMap
 from edgefr.fleet import load_fleet
 from edgefr.prepare import Progress
 from edgefr.report.pages import Report
 from edgefr.run import PRIVATE, Run, free_folder
+from edgefr.tuning.rules import Rules
 from privacy.errors import InputError, unknown
 from privacy.noise_key import FILE, NoiseKey
 
@@ -116,6 +119,52 @@ def calibrate(
 
 
 @checked
+def explain(
+    source: Run | str | Path,
+    user: str | None = None,
+    items: Sequence[str] = (),
+    *,
+    k: int = 3,
+    out: str | Path | None = None,
+) -> Explained:
+    """Say what recommendations for a user lean on among the items that it had last: shares that sum to 1.
+
+    `source`: a run, or a bundle that carries the user (a folder or a zip; None: a new device, which had nothing).
+    `items`: ids (none: the `k` best, and of a run the item held out for validation). `out`: a folder for a picture and
+    the numbers. Raises `InputError` for a user or an item that is not there, and for a method that says nothing of the
+    kind.
+
+    Example: ``edgefr.explain("runs/car", "u0000003").frame``
+    """
+    from edgefr.explaining import explained
+
+    _at_least_one(k=k)
+    given = source.path if isinstance(source, Run) else Path(source)
+    bundle = given.suffix == ".zip" or (given / "manifest.json").exists()
+    found = explained(given if bundle else _run(source), user, items, k)
+    if out is not None:
+        found.write(Path(out))
+    return found
+
+
+@checked
+def map_items(run: Run | str | Path, users: Sequence[str], *, out: str | Path | None = None) -> list[ItemMap]:
+    """Lay out by t-SNE the items that users had, and as many that they had not, as their clients have them.
+
+    `out`: a folder for one picture of them all and the numbers. Raises `InputError` for users that are not in the run,
+    for methods whose clients have item rows of their own, and without scikit-learn (the extra `map`).
+
+    Example: ``edgefr.map_items("runs/car", ["u0000003", "u0000008"], out="maps")``
+    """
+    from edgefr.explaining import item_maps, write_maps
+
+    found = item_maps(_run(run), users)
+    if out is not None:
+        write_maps(found, Path(out))
+    return found
+
+
+@checked
 def sweep(
     experiment: Experiment | str | Path | None = None,
     grid: Mapping[str, Sequence[Any]] | Sequence[str] = (),
@@ -189,6 +238,8 @@ def _noise_of(plan: Plan, folder: Path, given: str | Path | None) -> NoiseKey | 
             raise InputError("a noise key is read where noise is drawn, and no run of this sweep draws any: drop it")
         return None
     path = folder / PRIVATE / FILE
+    if path.exists() and given is not None and NoiseKey.read(given) != NoiseKey.read(path):
+        raise InputError(f"the sweep in {folder} draws its noise by another key, {path}: leave the noise key out")
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         (NoiseKey.new() if given is None else NoiseKey.read(given)).write(path)
@@ -223,6 +274,47 @@ def _search(
 
 
 @checked
+def tune(
+    names: Sequence[str],
+    experiment: Experiment | str | Path | None = None,
+    *,
+    spaces: str | Path = "experiments/spaces",
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    rules: Rules | None = None,
+    overrides: Sequence[str] = (),
+    devices: str | Path = "devices.yaml",
+    workers: int = 1,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Search the settings of methods with one budget, on validation items alone, and write a recipe for each.
+
+    `names`: of the files in `spaces` that say what is searched. `experiment` and `overrides`: what all of them share.
+    `rules`: trials, metric, seeds (None: the defaults of `edgefr.tuning.rules.Rules`), the same for everything in `out`
+    (default: runs/tuning). The same call goes on where it was stopped. Raises `InputError` for what any trial would be
+    refused for, before any, for a seed that results are reported with, and for other rules than the folder's.
+
+    Example: ``edgefr.tune(["fedmf", "pfedrec"], data="ml-100k").tables["budgets"]``
+    """
+    from edgefr.tuning.report import report
+    from edgefr.tuning.run import Tuning
+    from edgefr.tuning.space import Base, Space
+
+    _at_least_one(workers=workers)
+    if not names:
+        raise InputError("there is nothing to tune; name a search space, for example fedmf")
+    rules = rules or Rules()
+    base = Base(Path(experiment) if isinstance(experiment, str) else experiment, tuple(overrides), rules.laid, data)
+    found = [Space.read(Path(spaces), name) for name in dict.fromkeys(names)]
+    where = None if data_dir is None else Path(data_dir)
+    folder = Path(out or "runs/tuning")
+    tuning = Tuning(folder, base, found, rules, Path(devices), where, workers, progress)
+    tuning.check()
+    return report(tuning, tuning.run())
+
+
+@checked
 def reproduce(
     paper: str,
     exhibits: Sequence[str] = ("table-2",),
@@ -232,6 +324,8 @@ def reproduce(
     seeds: int = 5,
     fidelity: str = "released",
     stream: str | None = None,
+    rows: Sequence[str] = (),
+    backbones: Sequence[str] = (),
     overrides: Sequence[str] = (),
     workers: int = 1,
     out: str | Path | None = None,
@@ -241,13 +335,15 @@ def reproduce(
 ) -> Report:
     """Run tables and figures of a paper again, beside the published numbers.
 
-    `paper`: f3crec or fcucr. `exhibits`: "table-2", "figure-3", .... `data`: data sets (None: those of each table).
-    Every cell is run with seeds 0, 1, ... (`seeds` of them). `fidelity`: released or paper; `stream` (fcucr): one-pass
-    or cyclic. `overrides` go over every recipe. `out` (default: runs/<paper>) keeps finished runs: the same call goes
-    on. `warn` is told of data sets that are missing. Raises `InputError` for unknown names and where no data are.
+    `paper`: f3crec, fcucr, fedcar or transfr. `exhibits`: "table-2", "figure-3", .... `data`: data sets (None: those of
+    each table). Every cell is run with seeds 0, 1, ... (`seeds` of them). `fidelity`: released or paper; `stream`
+    (fcucr): one-pass or cyclic. `rows` and `backbones`: a part of each table (none: all). `overrides` go over every
+    recipe. `out` (default: runs/<paper>) keeps finished runs: the same call goes on. `warn` is told of data sets that
+    are missing. Raises `InputError` for unknown names and where no data are.
 
     Example: ``edgefr.reproduce("f3crec", ["table-2"], data=["ml-100k"], seeds=1).tables["table-2"]``
     """
+    from edgefr.reproductions.cells import Chosen
     from edgefr.reproductions.exhibits import reproduce as run
     from edgefr.reproductions.papers import FIDELITIES, PAPERS
     from edgefr.reproductions.runs import ideal_fleet
@@ -260,6 +356,7 @@ def reproduce(
     _named(f"stream of {entry.title}", [] if stream is None else [stream], entry.streams)
     extra = {change.field: change.value for change in map(Change.parse, overrides)}
     ask = entry.ask(fidelity, range(seeds), extra, None if data_dir is None else Path(data_dir), stream)
+    ask = replace(ask, chosen=Chosen(tuple(rows), tuple(backbones)))
     chosen = {name: entry.exhibits[name] for name in exhibits}
     fleet = load_fleet(devices, ideal_fleet())
     place = Path(out or Path("runs") / paper)

@@ -65,9 +65,24 @@ def _protocol_row(name: str) -> Row:
 ROWS: tuple[Row, ...] = (
     *(_strategy_row(name) for name in ContinualSettings.model_fields if readers(name)),
     Row(
+        (
+            *("rounds", "local_epochs", "clients_per_round", "aggregation", "privacy", "fleet", "export"),
+            *("engine.executor", "engine.workers", "engine.shard_size", "engine.memory_mb"),
+        ),
+        "federated methods",
+        lambda e: e.row.central is None,
+        lambda e: f"{e.row.name} is a central reference, which pools everybody's data",
+    ),
+    Row(
+        ("batch_size", "negatives"),
+        "references that learn from batches",
+        lambda e: e.row.central is None or e.row.central.batches,
+        _method,
+    ),
+    Row(
         ("knowledge",),
         "methods that send prototypes",
-        lambda e: e.prototypes is not None,
+        lambda e: e.prototypes is not None and e.prototypes.through == "knowledge",
         lambda e: "none are sent",
         "model.prototypes",
     ),
@@ -90,6 +105,18 @@ ROWS: tuple[Row, ...] = (
         lambda e: e.model.get("client") != "lora",
         lambda e: "model.client is lora",
         "model.client=mlp",
+    ),
+    Row(
+        ("evaluation.curve_ranking",),
+        "protocols that hold out one item of a user",
+        lambda e: not e.protocol.entry.validates_once,
+        _protocol,
+    ),
+    Row(
+        ("continual.item_rate",),
+        "methods whose item rows have a learning rate times a number of items",
+        lambda e: "item_lr" in e.row.settings.model_fields and e.model.get("item_lr") is None,
+        lambda e: "model.item_lr is set" if e.model.get("item_lr") is not None else _method(e),
     ),
     Row(("batch_size",), "methods that learn from sets of items", lambda e: e.row.reads == "items", _method),
     Row(("export",), "methods that have bundles", lambda e: not e.row.own_rows, _method),

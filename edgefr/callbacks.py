@@ -28,7 +28,8 @@ def measure(run: Training) -> None:
     run.curve = stage.validate(run, model)
     if stage.keeps_best:
         value = stage.value(run.curve)
-        if not value <= at.best:  # nobody to validate on (NaN): the last round counts as best
+        worse = value < at.best or (value == at.best and not stage.latest_of_equals)
+        if not worse:  # nobody to validate on (NaN): the last round counts as best
             at.best, at.best_round, run.best = value, at.round, model.copy(run.federation.program)
 
 
@@ -38,8 +39,8 @@ def shown(progress: Progress) -> Callback:
     def show(run: Training) -> None:
         stage: Stage = run.stage
         counters = run.federation.counters
-        speed = f"{counters.clients / max(counters.seconds, 1e-9):,.0f} clients/s"
+        speed = [f"{counters.clients / max(counters.seconds, 1e-9):,.0f} clients/s"] if stage.federated else []
         points = [f"validation {name} {value:.4f}" for name, value in list(run.curve.items())[:2]]
-        progress(stage.label, run.position.round, stage.rounds, ", ".join([speed, *points]))
+        progress(stage.label, run.position.round, stage.rounds, ", ".join([*speed, *points]))
 
     return show

@@ -24,15 +24,13 @@ from edgefr.documents import Document, PublicModel
 from edgefr.engine.backends import BACKENDS
 from edgefr.faults import fault, first_fault
 from edgefr.methods import METHODS, Method, method
-from edgefr.methods.f3crec.settings import ContinualSettings
+from edgefr.methods.f3crec.settings import BETWEEN_BLOCKS, ContinualSettings
 from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
-from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.plain_yaml import value_of
 from edgefr.protocol import PROTOCOLS, ProtocolSettings
 from edgefr.sections import EncoderSection, EngineSection, EvaluationSection, ExportSection, Section, SessionsSection
 from privacy.belongs import unread_values
 from privacy.errors import InputError
-from privacy.mechanism import law_of
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from privacy.table import Choice
@@ -99,6 +97,7 @@ class Experiment(Section, PublicModel):
                 f"rules with an answer for each client are {theirs}'s, which has no other", "aggregation", "rule"
             )
         self.protocol.entry.check(self)
+        self.row.fits(self)
         self._check_rule()
         self._check_examples()
         self._check_reads()
@@ -125,7 +124,7 @@ class Experiment(Section, PublicModel):
             raise fault(f"{self.method} has its own: drop it, or set method={self.backbone}", "backbone")
         if own.reads != self.row.reads:
             rows = [row for row in METHODS.values() if row.reads == own.reads and "backbone" not in row.defaults]
-            fit = ", ".join(row.name for row in rows if not row.own_rows)
+            fit = ", ".join(row.name for row in rows if not (row.own_rows or row.central))
             raise fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
 
     def _check_rule(self) -> None:
@@ -143,7 +142,10 @@ class Experiment(Section, PublicModel):
 
     def _check_reads(self) -> None:
         """Refuse a local program that has nothing to read over the protocol, and another's encoder in it."""
-        reads = self.row.reads
+        reads, pools = self.row.reads, self.protocol.entry.pools
+        if self.row.central is not None and not pools:
+            mend = " or ".join(name for name, row in PROTOCOLS.items() if row.pools)
+            raise fault(f"{self.row.name} is a central reference: set protocol.name={mend}", "protocol")
         if reads not in self.protocol.entry.reads:
             mend = " or ".join(name for name, row in PROTOCOLS.items() if reads in row.reads)
             raise fault(f"{self.row.name} learns from {reads}: set protocol.name={mend}", "protocol")
@@ -154,21 +156,24 @@ class Experiment(Section, PublicModel):
 
     def _check_prototypes(self) -> None:
         """Refuse what prototypes leave no room for in privacy: the server sees each of them."""
-        if self.prototypes is None:
+        sent = self.prototypes
+        if sent is None:
             if self.privacy.prototype_clip is not None:
                 raise fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
             return
         if self.privacy.at_least > 1:
-            problem = "the server sees every prototype, so a sealed sum hides nobody; set model.prototypes=none"
+            problem = f"the server sees every {sent.what}, so a sealed sum hides nobody; set {sent.off}"
             raise fault(problem, "privacy", "at_least")
         if self.privacy.clip is None:
             return
         if not TRUSTS[self.privacy.trust].sees_uploads:
-            problem = "the server sees single prototypes, which noise on a sum does not hide; use local"
-            raise fault(problem + ", or set model.prototypes=none", "privacy", "trust")
-        if self.prototypes.asked:
+            problem = f"the server sees single {sent.what}s, which noise on a sum does not hide; use local"
+            raise fault(f"{problem}, or set {sent.off}", "privacy", "trust")
+        if sent.asked:
             problem = "every recommendation would send one more prototype, which nothing clips or counts; use false"
             raise fault(problem, "model", "asks_when_recommending")
+        if sent.queried:
+            raise fault("one more prototype would leave, which nothing clips or counts; use sent", "model", "query")
         if self.knowledge.replace and self.protocol.returns and self.privacy.mechanism != "none":
             problem = "it tells the server which session comes back, and so how many a client has; use false"
             raise fault(problem, "knowledge", "replace")
@@ -205,81 +210,30 @@ class Experiment(Section, PublicModel):
     @property
     def prototypes(self) -> Prototypes | None:
         """Return what clients send beside their updates; None: nothing."""
-        model = self.settings
-        if not isinstance(model, FCUCRSettings) or model.prototypes == "none":
-            return None
-        transfers = -(-self.rounds // self.knowledge.interval)
-        return Prototypes(model.reply, transfers, model.asks_when_recommending, model.receiver_noise)
+        return self.row.sent(self.settings, self)
 
     @property
-    def carry(self) -> Literal["best", "last"]:
-        """The round a block hands on. The released F3CRec code hands on FedMF's last (deviation 2 of its notes)."""
-        return self.continual.carry or self._between_blocks("carry", "best")
-
-    @property
-    def resets_private(self) -> bool:
-        """Say whether private tensors start anew in every block, as in the released code of FedNCF and PFedRec."""
-        if self.continual.reset_private is not None:
-            return self.continual.reset_private
-        return bool(self._between_blocks("reset_private", False))
-
-    def _between_blocks(self, name: str, default: Any) -> Any:
-        """Return a value of `continual` that nobody asked for: the released code's where that is what is run."""
-        return self.row.between_blocks.get(name, default) if self.fidelity == "released" else default
+    def over_blocks(self) -> ContinualSettings:
+        """Return `continual` with what nobody asked for: as the released code has it where that is what is run."""
+        released = self.row.between_blocks if self.fidelity == "released" else {}
+        left = [name for name in BETWEEN_BLOCKS if getattr(self.continual, name) is None]
+        return self.continual.model_copy(update={name: released.get(name, BETWEEN_BLOCKS[name]) for name in left})
 
     @property
     def total_rounds(self) -> int:
         """Return the rounds in which updates leave devices, of all stages."""
-        return self.rounds * self.protocol.learned
+        return 0 if self.row.central is not None else self.rounds * self.protocol.learned
 
     @property
     def draws_noise(self) -> bool:
-        """Say whether anything in the run draws noise, on updates or on the steps of DP-SGD."""
-        return self.privacy.law is not None or self.privacy.examples is not None
+        """Say whether a run draws by its noise key: on updates, on the steps of DP-SGD, or for what it relays."""
+        relays = self.prototypes is not None and self.prototypes.through == "relay"
+        return self.privacy.law is not None or self.privacy.examples is not None or relays
 
     def cohort_size(self, clients: int) -> int:
         """Return the clients per round out of `clients`, at least 1."""
         wanted = self.clients_per_round * clients if self.clients_per_round <= 1 else self.clients_per_round
         return max(1, min(clients, round(wanted)))
-
-
-def check_shippable(experiment: Experiment) -> None:
-    """Raises `InputError` for a method whose model no bundle can hold, and for a run whose devices could not learn."""
-    if experiment.row.own_rows:
-        raise InputError(
-            f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
-            "leave bundles out (simulate --no-bundles)"
-        )
-    ours = experiment.sessions
-    if ours.history_bonus or ours.popularity_weight:
-        raise InputError(
-            "a device's scores know neither its user's history nor popularity: set sessions.history_bonus and "
-            "sessions.popularity_weight to 0, or leave bundles out (simulate --no-bundles)"
-        )
-    why = cannot_learn(experiment) if experiment.export.learning else None
-    if why is not None:
-        raise InputError(
-            f"devices could not learn from bundles of this run: {why}; set export.learning=false for bundles that only "
-            "recommend, or leave bundles out (simulate --no-bundles)"
-        )
-
-
-def cannot_learn(experiment: Experiment) -> str | None:
-    """Say why real devices cannot do what clients of this experiment do, where that is seen before training."""
-    from edge.replay import PICKS
-    from edgefr.methods.f3crec.keeping import BestItems, Keeping
-    from edgefr.methods.f3crec.strategies import strategy
-
-    e, how = experiment, strategy(experiment.strategy)
-    if e.privacy.examples is not None:
-        return "no device adds the noise of DP-SGD (privacy.examples)"
-    if e.prototypes is not None and e.privacy.clip is not None:
-        return "no device clips and noises prototypes (privacy.clip)"
-    if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
-        return f"no bundle carries what strategy {e.strategy} remembers or pulls to"
-    if e.privacy.law is not None and (e.privacy.step is None or not law_of(e.privacy.law).on_device):
-        return "its noise is not drawn on a grid, and no other is exact (set privacy.clip, and no privacy.sampler)"
-    return None
 
 
 @dataclass(frozen=True)
@@ -352,8 +306,8 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
         where = sources["method"] if "method" in sources else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
     fidelity = chosen("fidelity", "ours")
-    if fidelity == "released":
-        _under(document.values, row.released)
+    for values in row.released_values(_protocol(changes, document.values, row)) if fidelity == "released" else ():
+        _under(document.values, values)
     _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
     if fidelity == "ours":
         _under(document.values, row.ours)
@@ -362,6 +316,8 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
     _under(document.values, protocol.defaults if protocol is not None else {})
     backbone = METHODS.get(chosen("backbone"))
     if backbone is not None:
+        ported = backbone.released_over.get(_protocol(changes, document.values, row), {})
+        _under(document.values, ported if fidelity == "released" else {})
         _under(document.values, backbone.ours if fidelity == "ours" else {})
         _under(document.values, backbone.defaults)
     kept = STRATEGIES.get(chosen("strategy"))
@@ -386,11 +342,19 @@ def _drop_unread(values: dict[str, Any]) -> None:
     row = METHODS.get(str(values.get("backbone") or values.get("method")))
     if own is None or row is None or not isinstance(model, dict):
         return
-    followed = {"released": [own.released], "ours": [own.ours, row.ours]}.get(values.get("fidelity", "ours"), [])
+    released = own.released_values(_protocol({}, values, own))
+    followed = {"released": released, "ours": [own.ours, row.ours]}.get(values.get("fidelity", "ours"), [])
     for given in (part.get("model", {}) for part in (*followed, own.defaults, row.defaults)):
         for name in unread_values(row.settings, model).keys() & given.keys():
             if model.get(name) == given[name]:
                 model.pop(name, None)
+
+
+def _protocol(changes: Mapping[str, Any], values: Mapping[str, Any], row: Method) -> str:
+    """Return the name of the protocol that is asked for, or that a method has where nobody asks."""
+    asked = _in_section(changes, values, "protocol", "name")
+    own = asked or row.defaults.get("protocol", {}).get("name") or ProtocolSettings.model_fields["name"].default
+    return str(own)
 
 
 def _in_section(changes: Mapping[str, Any], values: Mapping[str, Any], section: str, field: str) -> Any:

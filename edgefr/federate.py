@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -15,12 +15,11 @@ from edgefr.engine.backends import BACKENDS
 from edgefr.engine.examples import DPSGD, plan_for, start_up_probe
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
-from edgefr.engine.transfer import Transfer
+from edgefr.engine.transfer import Exchange, Order, Relay, Transfer
 from edgefr.engine.work import trained
 from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import FleetFile
 from edgefr.fleet.policies import POLICIES
-from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.given import Given
 from edgefr.prepare import Prepared
 from export.program import LocalProgram
@@ -34,14 +33,17 @@ if TYPE_CHECKING:
     from edgefr.methods.transfr.bert import Reader
 
 
-def build_program(experiment: Experiment, prepared: Prepared) -> LocalProgram:
-    """Build the experiment's local program on the prepared catalogue."""
+def build_program(experiment: Experiment, prepared: Prepared, present: int | None = None) -> LocalProgram:
+    """Build the experiment's local program on the prepared catalogue; `present`: the items that learning rates count.
+
+    None: all of the catalogue.
+    """
     row = experiment.row
     text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
     items = len(prepared.dataset.catalogue.ids)
     reader = None if prepared.text is None else partial(read_on_device, experiment, prepared)
     made = row.program(
-        row.settings.model_validate(experiment.model), Given(items, experiment.local_epochs, text, reader)
+        row.settings.model_validate(experiment.model), Given(items, experiment.local_epochs, text, reader, present)
     )
     return restricted(made, experiment.privacy.tensors)
 
@@ -112,6 +114,7 @@ def federate(
             prototypes=experiment.prototypes,
         ),
         device=device,
+        keeps="evaluation.tables" in experiment.protocol.entry.own and experiment.evaluation.tables == "own",
     )
     federation.transfer = _transfer(experiment, federation, key)
     return federation
@@ -131,11 +134,13 @@ def check_server_step(experiment: Experiment, program: LocalProgram) -> None:
         )
 
 
-def _transfer(experiment: Experiment, federation: Federation, key: NoiseKey) -> Transfer | None:
-    """Return what handles the prototypes that clients send beside their updates; None where they send none."""
-    model, terms = experiment.row.settings.model_validate(experiment.model), federation.plan.prototypes
-    if not isinstance(model, FCUCRSettings) or model.prototypes == "none":
+def _transfer(experiment: Experiment, federation: Federation, key: NoiseKey) -> Exchange | None:
+    """Return what handles the messages that clients send beside their updates; None where they send none."""
+    terms, program = federation.plan.prototypes, federation.program
+    if terms is None:
         return None
-    assert terms is not None
-    base = KnowledgeBase(model.reply, experiment.knowledge, federation.device)
-    return Transfer(base, model.prototypes, terms, experiment.seed, key)
+    if terms.through == "relay":
+        assert program.reply is not None
+        return Relay(program.reply, terms, experiment.seed, key)
+    base = KnowledgeBase(terms.values, experiment.knowledge, federation.device)
+    return Transfer(base, cast(Order, program.publishes), terms, experiment.seed, key)

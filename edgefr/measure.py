@@ -67,11 +67,13 @@ class Measurements:
     """The table of a run, row by row in the order it was made.
 
     `users`: the metrics of every user behind the final test rows, by (stage, on, ranking): of blocks, those asked about
-    the block that was just learned, under the first mask. `seconds`: spent measuring.
+    the block that was just learned, under the first mask. `seconds`: spent measuring. `sealed`: test items are not
+    looked at, as in a trial of a search.
     """
 
     settings: EvaluationSection
     seed: int
+    sealed: bool = field(default=False, kw_only=True)
     rows: list[dict[str, Any]] = field(default_factory=list)
     users: dict[tuple[str, str, str], Tested] = field(default_factory=dict)
     seconds: float = 0.0
@@ -79,12 +81,16 @@ class Measurements:
     def candidates(self, of: Asked, split: Split, score: Scorer, which: Which, full: bool = True) -> dict[str, float]:
         """Ask for the single held-out item of every user among sampled candidates and, `full`, among the whole pool.
 
-        A point of a learning curve is measured on a sample of users. Returns the metrics on sampled candidates.
+        A point of a learning curve is measured on a sample of users and by one ranking, `evaluation.curve_ranking`.
+        Returns the metrics on sampled candidates, or the point's; none of test items that are sealed.
         """
+        if self.sealed and which == "test":
+            return {}
         with self._timed():
             users = split.users(which)
             if of.round is not None:
                 users = self.sample(users, self.settings.curve_users, "curve users")
+                return self._rank(of, split, score, which, self.settings.curve_ranking, users)
             found = self._rank(of, split, score, which, "sampled", users)
             if full and self.settings.full_ranking_users:
                 users = self.sample(split.users(which), self.settings.full_ranking_users, "full ranking users")

@@ -17,12 +17,13 @@ from edgefr.arguments import checked
 from edgefr.data import GIVEN, Dataset
 from edgefr.data.candidate_file import write_candidates
 from edgefr.documents import Document
-from edgefr.experiment import Experiment, check_shippable
+from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
 from edgefr.sections import EngineSection
+from edgefr.shippable import check_federated, check_shippable
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
 from privacy.noise_key import NoiseKey
@@ -64,8 +65,11 @@ def simulate(
     check_installed()
     torch_device(experiment.engine.device)
     experiment = _given(experiment, data)
+    bundles = bundles and experiment.row.central is None
     if bundles:
         check_shippable(experiment)
+    if checkpoint_every is not None:
+        check_federated(experiment, "round to keep a checkpoint of (checkpoint_every)")
     key = _key_of(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
         return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data, key), progress)
@@ -248,7 +252,7 @@ def owner(experiment: Experiment, fleet: FleetFile, prepared: Prepared) -> str:
     values["engine"] = {k: v for k, v in values["engine"].items() if k not in ("executor", "workers", "device")}
     columns = prepared.dataset
     return checkpoint.digest(
-        repr(values), fleet.model_dump_json(by_alias=True), columns.user, columns.item, columns.time
+        repr(values), fleet.model_dump_json(by_alias=True), columns.user, columns.item, columns.moment
     )
 
 

@@ -31,7 +31,9 @@ class Protocol(ABC):
     experiment, or sections of them, that are read over it and not over every protocol. `defaults`: experiment values
     that differ from the general ones. `hands_on`: a stage starts from what the one before learned, so strategies
     against forgetting and rules that look back have something to keep. `counts_examples`: DP-SGD on a device is
-    accounted for. `validates_once`: a round is validated by NDCG at the first cut-off, and by nothing else.
+    accounted for. `validates_once`: a round is validated by NDCG at the first cut-off, and by nothing else. `tuned`:
+    its rounds are one stage, whose learning curve says what settings are worth (`edgefr tune`). `pools`: central
+    references are measured over it.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Protocol(ABC):
     hands_on: bool = False
     counts_examples: bool = False
     validates_once: bool = False
+    tuned: bool = False
+    pools: bool = False
 
     @abstractmethod
     def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
@@ -56,7 +60,7 @@ class Protocol(ABC):
 
     def released(self, experiment: Experiment) -> bool:
         """Say whether anything follows from the experiment's `fidelity`."""
-        return bool(experiment.own.released)
+        return bool(experiment.own.released_values(self.name))
 
     def results(self, sim: Training) -> dict[str, Any]:
         """Return the parts of a summary that say what the stages of a finished run came to."""
@@ -73,7 +77,7 @@ class ProtocolSettings(Choice):
     """These settings are a protocol's: how it splits, and what a held-out item is ranked against.
 
     >>> ProtocolSettings(name="leave-one-out", negatives=9)
-    LeaveOneOut(name='leave-one-out', negatives=9, min_interactions=3)
+    LeaveOneOut(name='leave-one-out', negatives=9, min_interactions=3, few='train', negatives_avoid_held_out=False)
     """
 
     table: ClassVar[Table[Any]] = PROTOCOLS

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 FEDERATED = "federated"
 FINE_TUNING = "federated fine-tuning"
 LOCAL_TRAINING = "local training"
+RECONSTRUCTION, RECOMMENDATION = "reconstruction", "recommendation"
 EXAMPLES = "examples"
 ROUND = "round"
 
 # Rounds.
 COHORT = "cohort"
 PROTOTYPE_NOISE = "prototype noise"
+MESSAGE_NOISE, NOMINAL_NOISE, RELAY = "message noise", "nominal noise", "relay"
 
 # First values.
 INIT_USER = "init user"
@@ -28,6 +30,7 @@ BLOCKS = "blocks/split"
 DEMO_ITEMS, DEMO_USERS, DEMO_TASTES = "demo/items", "demo/users", "demo/tastes"
 DEMO_DRAWS, DEMO_ATTEMPTS, DEMO_WORDS = "demo/draws", "demo/attempts", "demo/words"
 RANDOM_REFERENCE = "random reference"
+ITEM_MAP = "item map"
 BOOTSTRAP, USERS_KEPT = "bootstrap over users", "users kept"
 
 # The fleet.
@@ -54,6 +57,11 @@ def init(tensor: str) -> str:
     'init item'
     """
     return f"init {_first(tensor)}"
+
+
+def dropped(site: str) -> str:
+    """Return what keys the values that training drops at a place of the program."""
+    return f"dropped values {_first(site)}"
 
 
 def noise(tensor: str) -> str:

@@ -49,24 +49,24 @@ def _by_model(run: Run, saved: Saved, user: int, k: int) -> Listed:
     sessions = run.experiment.sessions
     if sessions.history_bonus or sessions.popularity_weight:
         raise InputError("sessions.history_bonus and sessions.popularity_weight rank with more than a model's scores")
-    return _best(saved, user, k)
+    return best(saved, user, k)
 
 
-def _best(saved: Saved, user: int, k: int) -> Listed:
+def best(saved: Saved, user: int, k: int) -> Listed:
     """Return the best of the offered items that the user has not seen; sessions repeat themselves, so all of them."""
     import numpy as np
 
     from export.clients import Users
-    from export.graphs import window_of
     from export.parity import Reference
+    from export.program import SessionProgram
 
     model, everyone = saved.model, Users.of(saved.model)
     items, users = np.arange(len(model.names.items)), np.full(len(model.names.items), user)
     own = {name: table.rows(users, items) for name, table in model.tables.items()}
     scores = Reference(model.program, {**own, **model.shared}, everyone, own).scores(user)
-    repeats = window_of(model.program) is not None
+    repeats = isinstance(model.program, SessionProgram)
     left = model.offered if repeats else np.setdiff1d(model.offered, everyone.left_out(user))
     if not len(left):
         raise InputError(f"nothing to recommend: all {len(items):,} items are seen")
-    best = left[top(scores[left], k)].tolist()
-    return [(model.names.items[i], model.names.titles[i], float(scores[i])) for i in best]
+    found = left[top(scores[left], k)].tolist()
+    return [(model.names.items[i], model.names.titles[i], float(scores[i])) for i in found]

@@ -37,10 +37,27 @@ class EvaluationSection(Section):
         [10], min_length=1, description="cut-offs of HR@k, NDCG@k and Recall@k"
     )
     every: int = Field(1, ge=1, description="rounds between points of the learning curve (validation items)")
+    curve_ranking: Literal["sampled", "full"] = Field(
+        "sampled",
+        description="what the learning curve ranks a held-out item against, and so by what the best round is told: "
+        "sampled candidates, or the full catalogue; blocks are always ranked in full",
+    )
     full_ranking_users: int = Field(
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
     )
     curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
+    keep: Literal["last", "best"] = Field(
+        "last",
+        description="the round whose model is tested after leave-one-out: the last, or the best on validation items",
+    )
+    judged_by: Annotated[Literal["NDCG", "HR"], ReadWith("keep", "best")] = Field(
+        "NDCG", description="the metric, at its first cut-off, that says which round is best; of equal ones the latest"
+    )
+    tables: Literal["server", "own"] = Field(
+        "server",
+        description="the item tables that clients recommend from: the server's, or each its own, as its last round "
+        "left it (leave-one-out; so the released codes of PFedRec and GPFedRec evaluate)",
+    )
     keep_blocks: bool = Field(False, description="keep every block's model and the clients' preference shifts (blocks)")
 
 

@@ -12,12 +12,13 @@ import numpy.typing as npt
 from edge.manifest import Promise
 from edgefr.data import bare_name
 from edgefr.engine.aggregate import released_values
-from edgefr.experiment import Experiment, cannot_learn, check_shippable
+from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Progress
 from edgefr.run import PRIVATE, Run
 from edgefr.sections import ExportSection
+from edgefr.shippable import cannot_learn, check_shippable
 from privacy.files import write_atomic
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
@@ -238,10 +239,10 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
             weight=rule.weight,
             reduction=rule.reduction,
         )
-    sessions: dict[str, Any] = {}
+    sessions: dict[str, Any] = {"sender_noise": 0.0 if e.prototypes is None else e.prototypes.nominal}
     batch_size = e.batch_size
     if e.row.reads == "sessions":
-        sessions = {"gap_s": e.protocol.pause_s, "receiver_noise": e.model["receiver_noise"]}
+        sessions |= {"gap_s": e.protocol.pause_s, "receiver_noise": e.model["receiver_noise"]}
         batch_size = e.model["length"] * (1 + e.negatives)  # a window is one batch
     return LearningSpec(
         optimisers={name: rule.step for name, rule in RULES.items()},

@@ -135,7 +135,8 @@ def _start(name: str, options: dict[str, Any], dataset: Dataset, fits: tuple[Fit
 def _method(entry: Protocol, dataset: Dataset) -> Method:
     """Return the first method over a protocol: one that reads texts where most items have one, else another."""
     texts = sum(map(bool, dataset.catalogue.text)) > len(dataset.catalogue) / 2
-    fit = [row for row in METHODS.values() if row.reads in entry.reads and not row.own_rows]
+    able = [row for row in METHODS.values() if row.reads in entry.reads and row.central is None]
+    fit = [row for row in able if not row.own_rows]
     if dataset.session is not None and "sessions" in entry.reads:
         fit = [row for row in fit if row.reads == "sessions"]
     return next((row for row in fit if row.needs_text and texts), next(row for row in fit if not row.needs_text))

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -137,7 +136,7 @@ class Training:
 
     def _before_any_round(self) -> None:
         """Test the model that rounds start from, and make it round 0 of the learning curve."""
-        model = self.together()
+        model = self.stage.first(self)
         for stage in self.schedule:
             stage.unlearned(self, model)
         self.stage.validate(self, model)
@@ -161,7 +160,7 @@ class Training:
         self.engage()
         while not stage.over(at):
             at.round += 1
-            self._round(stage, at.round)
+            stage.work(self, at.round)
             stage.after_round(self)
             for callback in callbacks:
                 callback(self)
@@ -173,7 +172,7 @@ class Training:
             self._before_any_round()
         self.position.begun = True
 
-    def _round(self, stage: Stage, number: int) -> None:
+    def round(self, stage: Stage, number: int) -> None:
         """Run one federated round: who takes part, what they learn, the server's step."""
         population, sampler = stage.turn(self, number)
         if not len(population):
@@ -193,24 +192,44 @@ class Training:
 
     # --- what stages ask of a run ---------------------------------------------------------------------------------
 
-    def sampler(self, train: Ragged, pool: npt.NDArray[np.integer]) -> Sampler:
-        """Return what draws examples from the users' training items, and negatives from the pool."""
+    def sampler(self, task: Task, own: Ragged | None = None) -> Sampler:
+        """Return what draws examples from the users' training items, and negatives from the task's pool.
+
+        `own`: what is learned from in the place of all of the task's training items.
+        """
         e, catalogue = self.experiment, len(self.prepared.dataset.catalogue)
-        return Sampler(train, pool, catalogue, e.negatives, e.batch_size, e.seed)
+        positives = task.train if own is None else own
+        return Sampler(positives, task.pool, catalogue, e.negatives, e.batch_size, e.seed, avoid=task.avoid)
 
     def together(self) -> Model:
-        """The model that rounds learn together: shared tensors, and the private ones that rounds use."""
+        """The model that rounds learn together: shared tensors, and the private ones that rounds use.
+
+        Those that a round makes anew are made of all that their clients have, as whoever recommends does.
+        """
         f = self.federation
         used = {name for name in read_by(f.phases("round")) if not name.startswith(PREVIOUS)}
         shared = {name: value for name, value in f.shared.items() if not name.startswith(PREVIOUS)}
-        return Model(shared, {name: value for name, value in f.private.items() if name in used}, f.tables)
+        private = {name: value for name, value in f.private.items() if name in used}
+        return Model(shared, private | self._made_anew(shared), {**f.tables, **f.own})
+
+    def _made_anew(self, shared: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return private tensors that nobody keeps after a round, as `shared` lets their clients make them now."""
+        f, at = self.federation, self.position.stage
+        names = [name for name, spec in f.program.specs.items() if spec.reset == "round" and name in f.private]
+        federated = [stage.task for stage in self.schedule[: at + 1] if stage.federated]
+        if not names or not federated:
+            return {}
+        task = federated[-1]
+        clients, sampler = np.flatnonzero(task.train.counts), self.sampler(task)
+        made = f.alone(clients, sampler, task.train, f.private, self.rounds, shared)
+        return {name: made[name] for name in names}
 
     def personal(self, task: Task, model: Model, number: int) -> Model:
         """`model` after its clients' local training on a task's items, in which nothing leaves a device."""
         f, context = self.federation, joined(task.history, task.train)
         private = f.personalise(
             np.flatnonzero(task.train.counts),
-            self.sampler(task.train, task.pool),
+            self.sampler(task),
             context,
             f.private | model.private,
             number,
@@ -231,9 +250,12 @@ class Training:
         known = TrainedModel(*tensors, self.names, task.train, history=context, pool=pool, tables=tables)
         return ModelScorer.of(known, f.device)
 
-    def plain_program(self) -> LocalProgram:
-        """The experiment's program as no strategy has changed it, on the federation's frozen tables."""
-        plain = build_program(self.experiment, self.prepared)
+    def plain_program(self, present: int | None = None) -> LocalProgram:
+        """The experiment's program as no strategy has changed it, on the federation's frozen tables.
+
+        `present`: the items that learning rates count (None: all).
+        """
+        plain = build_program(self.experiment, self.prepared, present)
         plain.frozen.update(self.federation.program.frozen)
         return plain
 

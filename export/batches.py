@@ -11,6 +11,7 @@ Tracing has a layout of its own, whose rows come gathered (`export.graphs`). A p
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -23,12 +24,21 @@ class Pairs:
     """These are positives among a batch's examples, and the negatives drawn for each: for losses that compare them.
 
     `positive` [..., P] and `negative` [..., P, k] are places of examples (an item that was drawn twice is one example,
-    and stands in two places here); `share` [..., P] is 1/P, 0 for padding.
+    and stands in two places here); `share` [..., P] is 1/P, 0 for padding. `context` [..., P, L] are places of what the
+    client had before a positive, the newest last, where `there` [..., P, L] is 1; elsewhere there is nothing, and the
+    place is another of the client's own (None where the phase does not ask for it).
     """
 
     positive: Tensor
     negative: Tensor
     share: Tensor
+    context: Tensor | None = None
+    there: Tensor | None = None
+
+    @property
+    def candidates(self) -> Tensor:
+        """Return the places of each positive with its negatives after it, [..., P, 1 + k]."""
+        return torch.cat([self.positive.unsqueeze(-1), self.negative], dim=-1)
 
     def of(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return the examples' values [..., n] (scores) as those of positives [..., P] and of negatives [..., P, k]."""
@@ -38,6 +48,15 @@ class Pairs:
     def mean(self, values: Tensor) -> Tensor:
         """Take the mean of values [..., P] over each client's positives, summed over clients (a scalar)."""
         return (values * self.share).sum()
+
+
+def rows_at(values: Tensor, places: Tensor) -> Tensor:
+    """Return the rows of examples [..., n, width] at some of their places [..., *]: [..., *, width]."""
+    if values.ndim == 2:
+        return torch.nn.functional.embedding(places, values)
+    clients, n, width = values.shape
+    first = torch.arange(clients, device=values.device) * n
+    return torch.nn.functional.embedding(places + first.view(-1, *[1] * (places.ndim - 1)), values.reshape(-1, width))
 
 
 class Batch(Protocol):
@@ -139,6 +158,18 @@ class One:
         return (values * real / same.sum(-1).clamp_min(1)).sum()
 
 
+def told(items: Tensor, catalogue: Tensor, there: Tensor) -> One:
+    """Return the batch that a message is about: the only pair is [..., 0], its context the others, where `there` is 1.
+
+    `items` [..., 1 + L] index the rows, `catalogue` are their numbers.
+    """
+    ones = there.new_ones(items.shape)
+    place = torch.arange(items.shape[-1], device=items.device).expand(items.shape)
+    negative = place.new_zeros(*items.shape[:-1], 1, 0)
+    pairs = Pairs(place[..., :1], negative, ones[..., :1], place[..., 1:].unsqueeze(-2), there.unsqueeze(-2))
+    return One(items, catalogue, ones, ones, pairs=pairs)
+
+
 @dataclass(frozen=True)
 class Window(One):
     """This is a client's session:
@@ -147,7 +178,8 @@ class Window(One):
 
     `weight` [..., L] is each position's share of the loss. `positive` [..., L] and `negative` [..., L, n] index rows
     like `items`; `target` [..., L] are the positives' numbers in the catalogue. `times` [..., L] are seconds since the
-    first item, `taught` [..., L, d] the teacher's features.
+    first item, `taught` [..., L, d] the teacher's features. `kept`: what values are multiplied with where dropout takes
+    some, by site [..., *shape]; nothing where it takes none.
     """
 
     times: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -155,6 +187,7 @@ class Window(One):
     negative: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     taught: Tensor | None = None
     target: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
 
     def everything(self, table: Tensor) -> Tensor:
         """Return the whole of a `rows` tensor, [..., items, width], for programs that read the whole catalogue."""

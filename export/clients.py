@@ -47,9 +47,9 @@ class Users:
         return np.empty(0, np.int64) if self.history is None else _row(self.history, user)
 
     def window(self, user: int, length: int) -> Windows:
-        """Return the newest items of one user's session."""
-        times = np.empty(0, np.int64) if self.times is None else _row(self.times, user)
-        return window_of(self.past(user), times, length)
+        """Return the newest items of one user, of its session where it has one."""
+        past = self.past(user)
+        return window_of(past, np.zeros_like(past) if self.times is None else _row(self.times, user), length)
 
     def left_out(self, user: int) -> Ints:
         """Items one user has seen."""

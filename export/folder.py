@@ -30,10 +30,11 @@ from edge.manifest import (
 from export.card import model_card
 from export.clients import Users
 from export.encoders import Form
+from export.explaining import EXPLAIN
 from export.graphs import window_of
 from export.learning import paths as learning_paths
 from export.parts import IDS, INIT, SCORE, SHARED
-from export.program import LocalProgram
+from export.program import LocalProgram, SessionProgram
 from export.staging import Staging
 from export.trace import IR, OPSET
 from export.variants import Size, Variant
@@ -68,7 +69,8 @@ class Kit:
         record = None if form is None else form.record
         encoder = [] if record is None else [path for path in (record.path, record.data, record.tokenizer) if path]
         learning = learning_paths(self.learning) if self.learning else []
-        return list(dict.fromkeys([SCORE, *learning, *encoder, *tables, IDS, SHARED, INIT]))
+        told = [EXPLAIN] if self.program.explains else []
+        return list(dict.fromkeys([SCORE, *told, *learning, *encoder, *tables, IDS, SHARED, INIT]))
 
     def size(self, variant: Variant) -> Size:
         """Bytes a device keeps; simulated users are carried for tests and do not count."""
@@ -98,12 +100,14 @@ class Plan:
 
 def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     """Write all files of one bundle, the manifest last."""
-    form = kit.form(plan.variant)
+    form, sessions = kit.form(plan.variant), isinstance(kit.program, SessionProgram)
     config = Config(
         score=SCORE,
         tables=kit.tables[plan.variant.table],
         history=kit.program.needs_history,
-        window=window_of(kit.program),
+        window=window_of(kit.program) if sessions else None,
+        last=None if sessions else window_of(kit.program),
+        explain=EXPLAIN if kit.program.explains else None,
         shared=SHARED,
         users=USERS if plan.carried else None,
         private=PRIVATE if plan.carried else None,

@@ -9,8 +9,8 @@ The score graph has no numbers of its own: every tensor is an input, named by ro
     shared.X        a shared dense tensor
     private.X       a private dense tensor
 
-Of programs that read a session in order, the past positives are a window of its newest items, of `program.window`
-positions: where a session is shorter, the first are padding, labelled 0.
+Of programs that read items in order, the past positives are a window of the newest, of `program.window` positions:
+where there are fewer, the first are padding, labelled 0.
 
     times.history   seconds since the first real one                [h]
 
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from export import purposes
 from export.batches import Batch, Pairs, Window
-from export.program import LocalProgram, SessionProgram
+from export.program import LocalProgram
 from export.trace import Shape, constants_of, example_rows, filled, gate, hold, trace
 from privacy import keyed
 from privacy.errors import InputError
@@ -115,8 +115,8 @@ class Viewed(Window):
 
 
 def window_of(program: LocalProgram) -> int | None:
-    """Return the number of positions of the window that a program reads; None: it reads no session in order."""
-    return program.window if isinstance(program, SessionProgram) else None
+    """Return the number of positions of the window that a program reads to score; None: it reads nothing in order."""
+    return program.window
 
 
 def table_widths(program: LocalProgram) -> dict[str, int]:
@@ -191,7 +191,7 @@ def vectors_graph(program: LocalProgram) -> Any:
     return model
 
 
-class _Scores(torch.nn.Module):
+class Scores(torch.nn.Module):
     """One client's scores [n], the way a device computes them, as a function of the graph's inputs in order."""
 
     def __init__(self, program: LocalProgram, tensors: Collection[str], inputs: list[str]) -> None:
@@ -201,6 +201,13 @@ class _Scores(torch.nn.Module):
         self._keys = {n: torch.empty(0) for n, s in program.specs.items() if s.kind == "rows"} | program.frozen
 
     def forward(self, *inputs: Tensor) -> Tensor:
+        tensors, items, past, vectors = self.seen(*inputs)
+        user = self._program.user(tensors, items, past, vectors)
+        scores: Tensor = self._program.score(tensors, items, vectors, user).reshape(-1)
+        return scores
+
+    def seen(self, *inputs: Tensor) -> tuple[dict[str, Tensor], Gathered, Tensor | None, Tensor]:
+        """Return what a program's `user` is asked with: tensors, candidates, past vectors and the candidates' own."""
         given = dict(zip(self._inputs, inputs, strict=True))
         specs = self._program.specs
         tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors}
@@ -209,10 +216,7 @@ class _Scores(torch.nn.Module):
             history = self._history(given)
             past = self._vectors("history", tensors, history, given)
         items = Gathered(self._tables("items", given), history=history)
-        vectors = self._vectors("items", tensors, items, given)
-        user = self._program.user(tensors, items, past, vectors)
-        scores: Tensor = self._program.score(tensors, items, vectors, user).reshape(-1)
-        return scores
+        return tensors, items, past, self._vectors("items", tensors, items, given)
 
     def _history(self, given: Mapping[str, Tensor]) -> Gathered | Viewed:
         tables, label = self._tables("history", given), given["label.history"]
@@ -240,8 +244,21 @@ def score_graph(program: LocalProgram, tensors: Collection[str] | None = None) -
     >>> [i.name for i in graph.graph.input]  # doctest: +SKIP
     ['items.item', 'private.user']
     """
-    widths = scored_tables(program)
     names = list(program.specs) if tensors is None else [name for name in program.specs if name in tensors]
+    shapes, inputs = score_inputs(program, names)
+    module = Scores(program, names, list(shapes))
+    # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
+    what = f"score graph of {program.name}"
+    model = trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False)
+    gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
+    return model
+
+
+def score_inputs(
+    program: LocalProgram, names: Sequence[str]
+) -> tuple[dict[str, Shape], Callable[[int, int], list[Tensor]]]:
+    """Return the inputs of a score graph by name, and a function that makes some for n items and h past positives."""
+    widths = scored_tables(program)
     shapes: dict[str, Shape] = {f"items.{name}": ("n", width) for name, width in widths.items()}
     if program.needs_history:
         shapes |= history_shapes(program, widths)
@@ -257,12 +274,7 @@ def score_graph(program: LocalProgram, tensors: Collection[str] | None = None) -
             for k, s in numbers.items()
         ]
 
-    module = _Scores(program, names, list(shapes))
-    # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
-    what = f"score graph of {program.name}"
-    model = trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False)
-    gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
-    return model
+    return shapes, inputs
 
 
 class TorchEncoder(torch.nn.Module):

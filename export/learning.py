@@ -8,12 +8,23 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import cast
 
+import numpy as np
 import torch
 
-from edge.learning import Learning, PhaseRecord, ReleaseRecord, ReplayRecord, SessionRecord, TensorRecord
+from edge.learning import (
+    AnewRecord,
+    ExchangeRecord,
+    Learning,
+    PhaseRecord,
+    ReleaseRecord,
+    ReplayRecord,
+    SessionRecord,
+    TensorRecord,
+)
 from export.graphs import score_graph, vectors_graph
+from export.messages import kept_by, message_graph
 from export.parts import SCORE as WHOLE
-from export.program import LocalProgram, Phase, SessionProgram, read_by
+from export.program import LocalProgram, Phase, SessionProgram, TensorSpec, read_by
 from export.session_steps import SessionStep
 from export.staging import Staging
 from export.steps import Optimisers, Step, step_graph
@@ -24,14 +35,16 @@ from privacy.errors import InputError
 
 SCORE, VECTORS, WEIGHTS = "onnx/score.rounds.onnx", "onnx/vectors.onnx", "onnx/step.weights.data"
 TEACH, PUBLISH = "onnx/teach.onnx", "onnx/publish.onnx"
+DRAWN_BY, DRAWN_FOR = (0, 2**63 + 5), (0, 7, 2**62 - 1)  # seeds and clients for which a rule of first values is tried
 
 
 @dataclass(frozen=True)
 class LearningSpec:
     """This says how clients of a run learn. `round`: rounds behind the tensors; `optimisers`: the maths of their steps.
 
-    Of clients that read sessions: `gap_s` is the pause after which a session is a new one, in seconds; `receiver_noise`
-    the standard deviation of the noise that devices add to replies."""
+    Of clients that read sessions: `gap_s` is the pause after which a session is a new one, in seconds. Of messages:
+    `receiver_noise` is the standard deviation of the noise that devices add to replies, `sender_noise` the scale of the
+    Laplace noise that they add to what they send."""
 
     optimisers: Optimisers
     negatives: int
@@ -42,6 +55,7 @@ class LearningSpec:
     replay: ReplayRecord | None = None
     gap_s: int = 1800
     receiver_noise: float = 0.0
+    sender_noise: float = 0.0
 
 
 def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) -> Learning:
@@ -53,10 +67,12 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
     if why is not None:
         raise InputError(f"{why}: export it without learning")
     phases = [phase for phase in program.phases if phase.epochs]
-    sessions, kind = None, cast(Callable[..., Step], Step)
+    sessions, messages, kind = None, None, cast(Callable[..., Step], partial(Step, negatives=spec.negatives))
     if isinstance(program, SessionProgram):
         sessions, taught = _sessions(stage, program, spec)
         kind = partial(SessionStep, negatives=spec.negatives, taught=taught)
+    else:
+        messages = _messages(stage, program, spec)
     steps = [step_graph(program, phase, spec.optimisers, kind)[0] for phase in phases]
     graphs = {f"onnx/step.{n}.onnx": graph for n, graph in enumerate(steps)}
     records = [_record(program, phase, path) for phase, path in zip(phases, graphs, strict=True)]
@@ -76,7 +92,7 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
         stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
     return Learning(
         tensors=[
-            TensorRecord(name=name, shape=list(spec.shape), place=spec.place, kind=spec.kind)
+            TensorRecord(name=name, shape=list(spec.shape), place=spec.place, kind=spec.kind, anew=_anew(spec))
             for name, spec in program.specs.items()
         ],
         phases=records,
@@ -90,59 +106,107 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
         release=spec.release,
         replay=spec.replay,
         sessions=sessions,
+        messages=messages,
     )
 
 
 def unlearnable(program: LocalProgram) -> str | None:
     """Say why no device can do the program's local work yet; None where one can."""
-    if any(spec.reset == "round" for spec in program.specs.values()):
-        return f"{program.name} makes private tensors anew in every round, which no device does yet"
-    if any(phase.which.part != "all" for phase in program.phases):
-        return f"{program.name} parts a support set from a query set, which no device does yet"
-    if any(phase.which.pairs for phase in program.phases):
-        return f"{program.name} compares items in pairs, which no device does yet"
-    if any(phase.alternates for phase in program.phases):
-        return f"{program.name} has phases that take turns step by step, which no device does yet"
-    if isinstance(program, SessionProgram) and program.whole_catalogue:
-        return f"{program.name} reads the whole catalogue in every step, which no device does yet"
-    if isinstance(program, SessionProgram) and len(program.phases) != 1:
-        return f"{program.name} reads sessions in {len(program.phases)} phases; a device has one"
+    for name, spec in program.specs.items():
+        if spec.reset == "round" and spec.first is None:
+            return f"{program.name} makes '{name}' anew in every round and does not say how (TensorSpec.first)"
+        if spec.reset == "round" and not _says_how(program, name):
+            return f"{program.name} makes '{name}' anew in every round, but not as its TensorSpec.first says"
+    if any(phase.pulls for phase in program.phases):
+        return f"{program.name} moves rows that a step does not read, which no device does yet"
+    if isinstance(program, SessionProgram):
+        return _unlearnable_sessions(program)
+    if program.publishes == "received":
+        return f"{program.name} sends messages before it trains, which devices do over sessions alone"
     return None
+
+
+def _unlearnable_sessions(program: SessionProgram) -> str | None:
+    """Say why no device can learn from sessions as the program does; None where one can."""
+    if program.asks == "next":
+        return f"{program.name} asks about the session that a client meets next, which no device knows"
+    if program.dropout:
+        return f"{program.name} drops values while it trains, which no device does yet"
+    if program.notices:
+        kept = program.notices[0]
+        return f"{program.name} keeps what a step's forward pass leaves ({kept}), which no device does yet"
+    return None
+
+
+def _says_how(program: LocalProgram, name: str) -> bool:
+    """Say whether a tensor's first values are, to the bit, those of the rule that its specification names."""
+    spec, clients = program.specs[name], np.array(DRAWN_FOR)
+    assert spec.first is not None
+    made = (program.init_private(seed, torch.from_numpy(clients))[name].numpy() for seed in DRAWN_BY)
+    rule = (spec.first.values(seed, clients, tuple(spec.shape)) for seed in DRAWN_BY)
+    return all(np.array_equal(one, other) for one, other in zip(made, rule, strict=True))
+
+
+def _anew(spec: TensorSpec) -> AnewRecord | None:
+    first = spec.first
+    return None if spec.reset == "never" or first is None else AnewRecord(purpose=first.purpose, scale=first.scale)
 
 
 def _sessions(
     stage: Staging, program: SessionProgram, spec: LearningSpec
 ) -> tuple[SessionRecord, tuple[int, ...] | None]:
     """Record how devices learn from sessions, and the shape of what a teacher says of one."""
-    sent = program.publishes != "none"
-    found = {TEACH: window_graph(program, program.teach, "taught")}
-    found |= {PUBLISH: window_graph(program, program.publish, "prototype")} if sent else {}
-    for path, made in found.items():
-        if made is not None:
-            stage.add(path, "step", made[0].SerializeToString(deterministic=True))
-    teach = found[TEACH]
-    numbers = dict(enumerate(program.specs, 2))  # a tensor that holds nothing but its number is found again
-    kept = program.remember({name: torch.tensor([float(number)]) for number, name in numbers.items()})
-    remembered = {name: float(value) for name, value in kept.items()}
-    keeps = {name: numbers[int(value)] for name, value in remembered.items() if value in numbers}
-    marks = [name for name, value in remembered.items() if value == 1.0]
-    if len(keeps) + len(marks) < len(remembered):
-        raise InputError(f"{program.name} remembers what no device does: a tensor that it has, or 1")
-    given = [n for n, s in program.specs.items() if s.place == "private" and n not in program.phases[0].trains]
-    others = [name for name in given if name not in remembered and name != program.reply]
+    if program.begins_alone and spec.round < 1:
+        raise InputError(f"{program.name} starts its first round from nets of the clients' own: export after a round")
+    teach, shape = _staged(stage, program, program.teach, "taught", TEACH)
+    _staged(stage, program, program.publish, "prototype", PUBLISH)
+    exchanged = _exchange(program, spec)
+    record = SessionRecord(
+        **exchanged.model_dump(),
+        gap_s=spec.gap_s,
+        teach=teach,
+        whole_catalogue=program.whole_catalogue,
+        once=program.one_draw,
+    )
+    return record, shape
+
+
+def _staged(
+    stage: Staging, program: SessionProgram, function: Callable[..., torch.Tensor | None], output: str, path: str
+) -> tuple[str | None, tuple[int, ...] | None]:
+    """Stage the graph of what a program makes of a window; its path and shape, where it makes anything."""
+    made = None if output == "prototype" and program.publishes == "none" else window_graph(program, function, output)
+    if made is None:
+        return None, None
+    stage.add(path, "step", made[0].SerializeToString(deterministic=True))
+    return path, tuple(made[1])
+
+
+def _messages(stage: Staging, program: LocalProgram, spec: LearningSpec) -> ExchangeRecord | None:
+    """Record what devices that learn from sets exchange beside updates; None where that is nothing."""
+    record = _exchange(program, spec)
+    if record.publish is not None:
+        stage.add(record.publish, "step", message_graph(program).SerializeToString(deterministic=True))
+    return record if record.publish is not None or record.keeps or record.marks else None
+
+
+def _exchange(program: LocalProgram, spec: LearningSpec) -> ExchangeRecord:
+    """Return what devices keep of a round, and what they exchange with the server beside updates."""
+    sent, (keeps, marks) = program.publishes != "none", kept_by(program)
+    trained = {name for phase in program.phases for name in phase.trains}
+    given = [n for n, s in program.specs.items() if s.place == "private" and n not in trained]
+    others = [name for name in given if name not in (*keeps, *marks, program.reply)]
     if others or (sent and program.reply is None):
         raise InputError(f"{program.name} leaves private tensors {others} to the server: a device knows of one reply")
-    record = SessionRecord(
-        gap_s=spec.gap_s,
-        teach=None if teach is None else TEACH,
+    return ExchangeRecord(
         publish=PUBLISH if sent else None,
-        order=program.publishes if sent else None,
+        order=None if program.publishes == "none" else program.publishes,
         reply=program.reply,
         receiver_noise=spec.receiver_noise,
+        sender_noise=spec.sender_noise if sent else 0.0,
         keeps=keeps,
         marks=marks,
     )
-    return record, None if teach is None else tuple(teach[1])
 
 
 def trained_tables(program: LocalProgram) -> list[str]:
@@ -154,9 +218,9 @@ def trained_tables(program: LocalProgram) -> list[str]:
 def paths(learning: Learning) -> list[str]:
     """Return the files that learning needs beside those of recommending."""
     phases = [path for phase in learning.phases for path in (phase.graph, phase.data)]
-    how = learning.sessions
-    windows = [] if how is None else [how.teach, how.publish]
-    named = [learning.score, learning.vectors, learning.vectors_data, *windows, *phases]
+    told = [] if learning.exchange is None else [learning.exchange.publish]
+    told += [] if learning.sessions is None else [learning.sessions.teach]
+    named = [learning.score, learning.vectors, learning.vectors_data, *told, *phases]
     return list(dict.fromkeys(path for path in named if path is not None))
 
 
@@ -173,4 +237,9 @@ def _record(program: LocalProgram, phase: Phase, path: str) -> PhaseRecord:
         tables=[name for name in trained if program.specs[name].kind == "rows"],
         lr={name: float(phase.lr[name]) for name in trained},
         beta_2=phase.beta_2,
+        part=phase.which.part,
+        support=phase.which.support,
+        pairs=phase.which.pairs,
+        context=phase.which.context,
+        alternates=phase.alternates,
     )

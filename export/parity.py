@@ -63,6 +63,33 @@ class Reference:
             personal = program.user(tensors, items, past, self._own)
             return as_float32(program.score(tensors, items, self._own, personal).reshape(-1))
 
+    def weights(self, user: int, items: Tensor) -> np.ndarray:
+        """Return how much items lean on each position of a user's window, float32 [items, L]; where it `explains`."""
+        with torch.no_grad():
+            tensors, batch, past = self._seen(user, items)
+            return as_float32(self._program.explain(tensors, batch, past, self._all[items]))
+
+    def conditioned(self, user: int, items: Tensor) -> np.ndarray:
+        """Return items as the user's client has them, float32 [items, values].
+
+        These are their vectors, and beside each what the client makes of it where that differs from item to item.
+        """
+        with torch.no_grad():
+            tensors, batch, past = self._seen(user, items)
+            vectors = self._all[items]
+            seen = self._program.user(tensors, batch, past, vectors)
+            each = seen.ndim == 2 and seen.shape[0] == len(items) > 1
+            return as_float32(torch.cat([seen, vectors], dim=-1) if each else vectors)
+
+    def _seen(self, user: int, items: Tensor) -> tuple[Mapping[str, Tensor], Gathered, Tensor | None]:
+        """Return a user's tensors, items as its candidates, and vectors of what it had."""
+        tensors = self._shared | self._users.tensors(user)
+        past, history = None, None
+        if self._program.needs_history:
+            numbers, history = self._history(user, tensors)
+            past = self._all[numbers]
+        return tensors, Gathered(self._rows(tensors, items), history=history), past
+
     def _history(self, user: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Gathered | Viewed]:
         """Return the user's past positives, or its window: their numbers, and what the program sees of them."""
         length = window_of(self._program)

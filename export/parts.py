@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edge.manifest import Table, TableType
 from export.clients import Users, as_float32
+from export.explaining import EXPLAIN, explain_graph
 from export.graphs import VECTORS, Gathered, score_graph
 from export.program import LocalProgram
 from export.quantise import table_fp16, table_int8
@@ -63,6 +64,9 @@ def stage_scoring(stage: Staging, program: LocalProgram, shared: Mapping[str, An
     stage.add(INIT, "private", packed({name: as_float32(fresh[name][0]) for name in users.private}))
     graph = score_graph(program, {*shared, *users.private})
     stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
+    if program.explains:
+        weights = explain_graph(program, {*shared, *users.private})
+        stage.add(EXPLAIN, "score", weights.SerializeToString(deterministic=True))
 
 
 def stage_catalogue(

@@ -14,17 +14,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
+from edge.anew import Normal
 from edge.optimiser import BETA_2
 from edge.sampling import EVERYTHING, Selection
+from edge.turns import turns as turns
 from export.batches import Batch, Window
 from privacy.errors import unknown
 
 Tensors = Mapping[str, Tensor]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,14 @@ class TensorSpec:
     `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows its examples touch. Private
     rows begin as zeros.
     `reset`: "round" tensors are made anew by `init_private` whenever a client begins local work, instead of kept.
+    `first` says how `init_private` draws one, which a device has to know that is to make it anew.
     """
 
     shape: tuple[int, ...]
     place: Literal["shared", "private", "received"]
     kind: Literal["dense", "rows"] = "dense"
     reset: Literal["never", "round"] = "never"
+    first: Normal | None = None
 
     def __post_init__(self) -> None:
         if self.reset == "round" and (self.place, self.kind) != ("private", "dense"):
@@ -55,6 +64,22 @@ class TensorSpec:
         for n in self.shape:
             out *= n
         return out
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A pull moves rows of a table that a step does not read: `rate` of their way to the same rows of table `to`.
+
+    So plain SGD moves them on a squared distance over the whole table; rows that it reads the loss pulls. Nobody lays a
+    table out for it: after k steps without it a row has (1 - rate)^k of its way left.
+    """
+
+    to: str
+    rate: float
+
+    def left(self, steps: Tensor) -> Tensor:
+        """Return the share of its way that a row has left after so many steps."""
+        return torch.pow(torch.tensor(1 - self.rate, dtype=torch.float64), steps)
 
 
 ON_DEVICES: Mapping[str, bool] = {"sgd": False, "adam": True}
@@ -71,7 +96,8 @@ class Phase:
     the second moment. `number` is the round it runs in, for weights that change with it (0: before any round).
 
     `which`: the examples it learns from; phases of the same draws have the same. A phase that `alternates` takes a step
-    after each step of the phase before it, instead of all its steps after all of that one's.
+    after each step of the phase before it, instead of all its steps after all of that one's. `pulls`: shared tables
+    whose rows move in steps that do not read them, too.
     """
 
     name: str
@@ -86,6 +112,7 @@ class Phase:
     number: int = 0
     which: Selection = EVERYTHING
     alternates: bool = False
+    pulls: Mapping[str, Pull] = field(default_factory=dict)
 
     @property
     def purpose(self) -> str:
@@ -123,7 +150,13 @@ class LocalProgram(ABC):
 
     `specs`: every tensor by name. `phases`: local work in order. `frozen`: tables that never change and every client
     can read (may be empty), e.g. {"text": [items, 312]}. `pointwise`: no dense layers, so `Flat` batches work.
-    `needs_history`: batches carry the client's own past positives.
+    `needs_history`: batches carry the client's own past positives. `window`: of these a program that reads their order
+    is shown the newest so many, as a `Window`, when it scores (None: all of them, in no order).
+
+    `explains`: it says of a candidate how much it leans on each item of its window (`explain`).
+
+    `publishes`: whose message is sent beside an update, the "received" model's, the "trained" one's, or "none".
+    `reply`: the private tensor that holds what came back (None: nothing does; zeros: nothing has).
     """
 
     name: str
@@ -132,6 +165,10 @@ class LocalProgram(ABC):
     frozen: dict[str, Tensor]
     pointwise: bool = False
     needs_history: bool = False
+    window: int | None = None
+    publishes: Literal["received", "trained", "none"] = "none"
+    reply: str | None = None
+    explains: bool = False
 
     @property
     def constants(self) -> Mapping[str, Tensor]:
@@ -176,55 +213,69 @@ class LocalProgram(ABC):
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         """Return the client's loss on a batch, summed over clients."""
 
+    def explain(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        """Return how much each candidate leans on each position of the window, [..., K, L]; where it `explains`.
+
+        Arguments as of `user`. A candidate's weights sum to 1 over the positions that hold an item, others have none.
+        """
+        raise NotImplementedError(f"{self.name} explains nothing")
+
+    def publish(self, tensors: Tensors, batch: Any) -> Tensor | None:
+        """Return the message that a client sends beside its update, [..., P]; None for a program that sends none.
+
+        `batch` shows what the client had last: over sessions its window, else the newest of its positives alone as the
+        only pair, without negatives, in the context of what came before it.
+        """
+        return None
+
+    def remember(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return private tensors a client keeps for its next round, made of those it has at the end of this one."""
+        return {}
+
 
 class SessionProgram(LocalProgram):
     """This is a program that learns from sessions in order:
 
     its batches, and the histories of those it scores, are windows.
 
-    `window`: positions that a device reads. `publishes`: whose prototype is sent, the "received" encoder's, the
-    "trained" one's, or "none". `reply`: the private tensor that holds what came back (None: nothing does).
+    `window`: positions that a device reads. A message is the prototype of its session.
     `whole_catalogue`: a step reads every row of its tables, in the catalogue's order (a softmax over all items).
     `inner`: a score is the inner product of the user's vector with an item's, the same vector for all items.
+    `one_draw`: a round's negatives are drawn once, for all its epochs. `asks`: with what a client asks for its reply,
+    the prototype that it sent, or one more, of the session it meets "next". `notices`: private tensors that hold what
+    a step's forward pass leaves. `begins_alone`: clients start the run's first round from tensors of their own.
+    `dropout`: the share of values that training drops, and `sites` where, with one client's shape there.
     """
 
     needs_history = True
     window: int
-    publishes: Literal["received", "trained", "none"] = "none"
-    reply: str | None = None
     whole_catalogue: bool = False
     inner: bool = True
+    one_draw: bool = False
+    asks: Literal["sent", "next"] = "sent"
+    notices: tuple[str, ...] = ()
+    begins_alone: bool = False
+    dropout: float = 0.0
+    sites: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
     def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
         """Return the teacher's features of a window [..., L, d], fixed before a round; None without a teacher."""
         return None
 
-    def publish(self, tensors: Tensors, batch: Window) -> Tensor | None:
-        """Return the prototype of a window that a client sends, [..., P]; None for a program that sends none."""
-        return None
+    def ask(self, tensors: Tensors, batch: Window) -> Tensor | None:
+        """Return what a client asks the server with about a window, [..., P]: as a rule what it would publish."""
+        return self.publish(tensors, batch)
 
-    def remember(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Private tensors a client keeps for its next round, made of those it has at the end of this one."""
+    def noticed(self, tensors: Tensors, batch: Window) -> dict[str, Tensor]:
+        """Return the private tensors `notices` as a step's forward pass leaves them, made before the step."""
         return {}
 
+    def begins(self, seed: int, clients: Ints, slots: Ints, items: Ints) -> dict[str, Tensor]:
+        """Return what clients [C] start the run's first round from in place of the broadcast (`begins_alone`).
 
-def turns(phases: Iterable[Phase]) -> list[list[Phase]]:
-    """Phases in order, those that take turns step by step together.
-
-    Raises `ValueError` for a phase that alternates with one of other draws, epochs or time.
-    """
-    out: list[list[Phase]] = []
-    for phase in phases:
-        if not phase.alternates:
-            out.append([phase])
-            continue
-        if not out or any(
-            (p.purpose, p.epochs, p.when, p.which) != (phase.purpose, phase.epochs, phase.when, phase.which)
-            for p in out[-1]
-        ):
-            raise ValueError(f"phase '{phase.name}' alternates, but not with a phase of the same draws and epochs")
-        out[-1].append(phase)
-    return out
+        Dense tensors [C, ...]; of tables the rows [R] of `items` of the clients `slots`.
+        """
+        return {}
 
 
 def read_by(phases: Iterable[Phase], when: Literal["round", "final"] | None = None) -> set[str]:

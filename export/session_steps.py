@@ -27,7 +27,7 @@ from torch import Tensor
 from export import purposes
 from export.batches import Window
 from export.graphs import example_history, window_of
-from export.step_check import Values
+from export.step_check import Sizes, Values
 from export.steps import MOMENTS, Step
 from export.trace import Shape, filled, noise
 from privacy import keyed
@@ -40,7 +40,6 @@ class SessionStep(Step):
     `taught` is the shape of the teacher's features.
     """
 
-    negatives: int = 1
     taught: tuple[int, ...] | None = None
 
     @property
@@ -56,7 +55,7 @@ class SessionStep(Step):
     def shapes(self) -> dict[str, Shape]:
         at, specs = self.layout, self.program.specs
         out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
-        out |= {f"items.{name}": ("n", at.read[name]) for name in at.tables}
+        out |= {f"items.{name}": ("n", width) for name, width in at.read.items() if name in specs}
         out |= {f"lr.{name}": (1,) for name in at.tables} | self.window
         if self.phase.moments:
             out |= {"factor": (1,), "epsilon": (1,)}
@@ -66,7 +65,8 @@ class SessionStep(Step):
     def loss(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> Tensor:
         now = dict(given) | dict(zip(self.moving(), moving, strict=True))
         specs, at = self.program.specs, self.layout
-        tensors = {n: now[f"{specs[n].place}.{n}"] for n in at.given} | {n: now[f"items.{n}"] for n in at.tables}
+        tensors = {n: now[f"{specs[n].place}.{n}"] for n in at.given}
+        tensors |= {n: now[f"items.{n}"] for n in at.read if n in specs}
         tensors |= at.split(now["theta"]) if at.dense else {}
         inputs, positives = now["window.inputs"], now["window.positives"]
         negatives = now.get("window.negatives", positives.new_empty(len(positives), 0))
@@ -80,6 +80,7 @@ class SessionStep(Step):
             positive=positives,
             negative=negatives,
             taught=taught,
+            target=positives,  # read by programs of the whole catalogue alone, whose rows are those of all items
         )
         return self.program.loss(tensors, window, self.phase)
 
@@ -92,14 +93,15 @@ class SessionStep(Step):
         loss = self.loss(leaves, given)
         return torch.autograd.grad(loss, leaves), loss.detach()
 
-    def examples(self, client: Mapping[str, Tensor], number: int, size: int, past: int) -> tuple[Tensor, Values]:
+    def examples(self, client: Mapping[str, Tensor], number: int, sizes: Sizes) -> tuple[Tensor, Values]:
         out: Values = {}
         for name, shape in self.window.items():
             places, key = np.arange(math.prod(filled(shape, {}))), keyed.key(0, purposes.rehearsal(name), number)
-            out[name] = torch.from_numpy(keyed.integers(key, places, size).astype(np.int64)).reshape(filled(shape, {}))
-        shown = example_history(self.program, past)
+            drawn = keyed.integers(key, places, sizes.examples).astype(np.int64)
+            out[name] = torch.from_numpy(drawn).reshape(filled(shape, {}))
+        shown = example_history(self.program, sizes.past)
         real = shown["label.history"]
         out |= {"label": real, "weight": real / real.sum(), "window.times": shown["times.history"] * number}
         if self.taught is not None:
             out["window.taught"] = noise(f"taught {number}", self.taught)
-        return torch.arange(size), out
+        return torch.arange(sizes.examples), out

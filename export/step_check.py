@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from edge.optimiser import corrections
+from export.messages import kept_by
 from export.trace import constants_of, example_rows, filled, noise, open_session, refused
 from privacy.errors import InputError
 
@@ -18,11 +19,20 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-5  # largest allowed difference of a loss, a parameter or a moment; relative where they exceed 1
 STEPS = 51
-BATCHES, PASTS = (1, 40, 17, 5), (3, 1, 8)  # examples and past positives of the steps in turn, from the second on
+BATCHES, PASTS, PAIRS = (1, 40, 17, 5), (3, 1, 8), (2, 1, 9, 4, 30)  # of the steps in turn, from the second on
 ITEMS = 64
 RATES = {"sgd": 0.1, "adam": 1e-3}  # the learning rate is an input, so any will do
 GENTLE = 0.2  # of the rates, and of what changes it, where a language model is trained: it magnifies what rounds off
 Values = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A step is checked with so many examples, past positives, and positives in pairs."""
+
+    examples: int
+    past: int
+    pairs: int
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ def check_step(what: str, graph: Any, step: Step) -> StepCheck:
 def first_values(step: Step) -> Values:
     """Make all that a client holds: whole tables, dense tensors and rates by input name, keyed and always the same."""
     program, shapes = step.program, step.shapes()
+    _, marks = kept_by(program)  # tensors that say yes: of no other number is a loss meant
     out: Values = {}
     for name, shape in shapes.items():
         role, _, rest = name.partition(".")
@@ -75,15 +86,15 @@ def first_values(step: Step) -> Values:
             parts = {part: noise(part, size) for part, size in step.layout.dense.items()}
             out[name] = torch.cat([(GENTLE if n in calm else 1.0) * value.flatten() for n, value in parts.items()])
         elif role in ("shared", "private"):
-            out[name] = noise(name, filled(shape, {}))
+            out[name] = torch.ones(filled(shape, {})) if rest in marks else noise(name, filled(shape, {}))
         elif role == "items":
             out[name] = example_rows(name, program.frozen.get(rest), filled(shape, {"n": ITEMS}))
     return out | constants_of(program)
 
 
-def inputs_of(step: Step, client: Values, number: int, size: int, past: int) -> tuple[Tensor, Values]:
-    """Make the items of step `number` (from 1) and all its inputs by name, for `size` examples and `past` positives."""
-    items, examples = step.examples(client, number, size, past)
+def inputs_of(step: Step, client: Values, number: int, sizes: Sizes) -> tuple[Tensor, Values]:
+    """Make the items of step `number` (from 1) and all its inputs by name, for so many examples."""
+    items, examples = step.examples(client, number, sizes)
     factor, epsilon = (torch.tensor([float(value)]) for value in corrections(number, step.phase.beta_2))
     inputs = client | {name: value[items] for name, value in client.items() if name.startswith("items.")}
     inputs |= examples | {"factor": factor, "epsilon": epsilon}
@@ -92,8 +103,8 @@ def inputs_of(step: Step, client: Values, number: int, size: int, past: int) -> 
 
 def advance(step: Step, client: Values, run: Callable[[Values], Values], number: int) -> Values:
     """Take a step of a client, whose values are changed in place; what the step gave."""
-    size, past = BATCHES[number % len(BATCHES)], PASTS[number % len(PASTS)]
-    items, inputs = inputs_of(step, client, number, size, past)
+    sizes = Sizes(*(some[number % len(some)] for some in (BATCHES, PASTS, PAIRS)))
+    items, inputs = inputs_of(step, client, number, sizes)
     out = run(inputs)
     for name, value in out.items():
         before = name.removesuffix(".next")

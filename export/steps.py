@@ -5,6 +5,11 @@
          items.T          rows of table T for the batch's items, all different         [n, width]
          lr.T             learning rate of the rows of a trained table T              [1]
          label, weight    of the examples; weights sum to 1                            [n]
+         pairs.positive   places of positives among the items, int64                  [p]
+         pairs.negative   and of the negatives drawn for each, int64                  [p, negatives]
+         pairs.share      of the loss, sum 1; pairs for phases that ask for them      [p]
+         pairs.context    and of what the client had before each, int64               [p, context]
+         pairs.there      1 where there is such an item, 0 where there is none        [p, context]
          history.T, ...   the client's past positives, as in the score graph          [h, width]
          shared.X, ...    dense tensors that the loss reads and the phase leaves alone
     out  loss [1], theta.next, items.T.next for trained tables
@@ -28,10 +33,11 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from export import purposes
+from export.batches import Pairs
 from export.graphs import Gathered, table_widths, window_of
 from export.program import LocalProgram, Phase
-from export.step_check import ITEMS, StepCheck, Values, check_step, first_values, inputs_of
-from export.trace import Shape, constants_of, hold, trace
+from export.step_check import ITEMS, Sizes, StepCheck, Values, check_step, first_values, inputs_of
+from export.trace import Shape, constants_of, filled, hold, trace
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -80,13 +86,32 @@ class Layout:
 
 @dataclass(frozen=True)
 class Step:
-    """This is one step as a function of the graph's inputs in order."""
+    """This is one step as a function of the graph's inputs in order. `negatives` are drawn for each positive."""
 
     program: LocalProgram
     phase: Phase
     optimisers: Optimisers
     layout: Layout
     keys: dict[str, Tensor] = field(default_factory=dict)
+    negatives: int = 1
+
+    @property
+    def pairs(self) -> dict[str, Shape]:
+        """Return the inputs that say which negatives belong to which positive."""
+        if not self.phase.which.pairs:
+            return {}
+        out: dict[str, Shape] = {
+            "pairs.positive": ("p",),
+            "pairs.negative": ("p", self.negatives),
+            "pairs.share": ("p",),
+        }
+        before = self.phase.which.context
+        return out | ({"pairs.context": ("p", before), "pairs.there": ("p", before)} if before else {})
+
+    @property
+    def reads_past(self) -> bool:
+        """Say whether the loss reads all past positives; a window is read to score alone."""
+        return self.program.needs_history and window_of(self.program) is None
 
     def shapes(self) -> dict[str, Shape]:
         """Return the inputs by name, in order."""
@@ -94,12 +119,12 @@ class Step:
         out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
         out |= {f"items.{name}": ("n", width) for name, width in at.read.items()}
         out |= {f"lr.{name}": (1,) for name in at.tables}
-        out |= {"label": ("n",), "weight": ("n",)}
+        out |= {"label": ("n",), "weight": ("n",)} | self.pairs
         if self.phase.moments:
             out |= {"factor": (1,), "epsilon": (1,)}
             for name in self.moving():
                 out |= {f"{name}.{moment}": out[name] for moment in MOMENTS}
-        if self.program.needs_history:
+        if self.reads_past:
             out |= {f"history.{name}": ("h", width) for name, width in at.read.items()}
             out |= {"label.history": ("h",), "weight.history": ("h",)}
         out |= {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}
@@ -124,11 +149,12 @@ class Step:
         if at.dense:
             tensors |= at.split(now["theta"])
         past = None
-        if self.program.needs_history:
+        if self.reads_past:
             tables = [(self.keys[n], now[f"history.{n}"]) for n in at.read]
             past = Gathered(tables, now["label.history"], now["weight.history"])
         tables = [(self.keys[n], now[f"items.{n}"]) for n in at.read]
-        batch = Gathered(tables, now["label"], now["weight"], past, training=past is not None)
+        pairs = Pairs(*(now[name] for name in self.pairs)) if self.pairs else None
+        batch = Gathered(tables, now["label"], now["weight"], past, training=past is not None, pairs=pairs)
         return self.program.loss(tensors, batch, self.phase)
 
     def gradients(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -136,12 +162,13 @@ class Step:
         found: tuple[tuple[Tensor, ...], Tensor] = torch.func.grad_and_value(self.loss)(moving, given)
         return found
 
-    def examples(self, client: Mapping[str, Tensor], number: int, size: int, past: int) -> tuple[Tensor, Values]:
+    def examples(self, client: Mapping[str, Tensor], number: int, sizes: Sizes) -> tuple[Tensor, Values]:
         """Draw what a client that has these tables learns from in step `number` of a step check.
 
-        `size` items, and all inputs that say what is to be learned of them, with `past` positives.
+        These are so many items, and all inputs that say what is to be learned of them, with so many past positives.
         """
-        keys = keyed.fold(keyed.key(0, purposes.REHEARSAL, number), np.arange(2))
+        size, past, key = sizes.examples, sizes.past, keyed.key(0, purposes.REHEARSAL, number)
+        keys = keyed.fold(key, np.arange(2))
         items, history = (
             torch.from_numpy(keyed.choose(int(key), np.arange(ITEMS), count))
             for key, count in zip(keys, (size, past), strict=True)
@@ -149,6 +176,12 @@ class Step:
         label = torch.from_numpy(keyed.uniform(keys[0], items.numpy())).float().round(decimals=1)
         out = {f"history.{n}": client[f"items.{n}"][history] for n in self.layout.read}
         out |= {"label": label, "weight": torch.full((size,), 1 / size)}
+        for place, (name, shape) in enumerate(self.pairs.items(), 2):
+            wide = filled(shape, {"p": sizes.pairs})
+            drawn = keyed.integers(keyed.fold(key, place), np.arange(int(np.prod(wide))), size)
+            out[name] = torch.from_numpy(drawn.astype(np.int64)).reshape(wide)
+        out |= {"pairs.share": torch.full((sizes.pairs,), 1 / sizes.pairs)} if self.pairs else {}
+        out |= {"pairs.there": (out["pairs.there"] % 3 > 0).float()} if "pairs.there" in self.pairs else {}
         return items, out | {"label.history": torch.ones(past), "weight.history": torch.ones(past) / past}
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -173,7 +206,7 @@ class Step:
 def step_graph(
     program: LocalProgram, phase: Phase, optimisers: Optimisers, kind: Callable[..., Step] = Step
 ) -> tuple[Any, StepCheck]:
-    """Return the ONNX graph of one optimiser step of a phase, and how near it stays to torch; n and h are free.
+    """Return the ONNX graph of one optimiser step of a phase, and how near it stays to torch; n, h and p are free.
 
     `kind` makes the step of program, phase, optimisers, layout and keys of tables. Raises `InputError` for a phase that
     cannot be traced, and, naming tensor and step, for a graph that does not train like torch (`export.step_check`).
@@ -186,7 +219,7 @@ def step_graph(
     step = kind(program, phase, optimisers, Layout.of(program, phase), keys)
     what = f"step graph of phase '{phase.name}' of {program.name}"
     shapes = step.shapes()
-    example = list(inputs_of(step, first_values(step), 1, *free_sizes(shapes))[1].values())
+    example = list(inputs_of(step, first_values(step), 1, free_sizes(shapes))[1].values())
     # the gradient is traced first, with symbolic sizes: the exporter cannot see through torch.func
     traced = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller, Adam's epsilon among them
@@ -194,12 +227,12 @@ def step_graph(
     return graph, check_step(what, graph, step)
 
 
-def free_sizes(shapes: Mapping[str, Shape]) -> tuple[int, int]:
-    """Return two sizes that no tensor of the graph has: tracing takes equal sizes for the same size.
+def free_sizes(shapes: Mapping[str, Shape]) -> Sizes:
+    """Return sizes that no tensor of the graph has: tracing takes equal sizes for the same size.
 
     >>> free_sizes({"theta": (17,), "items.text": ("n", 19)})
-    (18, 20)
+    Sizes(examples=18, past=20, pairs=21)
     """
     fixed = {size for shape in shapes.values() for size in shape}
     free = (size for size in range(17, 64) if size not in fixed)
-    return next(free), next(free)
+    return Sizes(next(free), next(free), next(free))

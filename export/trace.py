@@ -21,6 +21,8 @@ from privacy.errors import InputError
 OPSET = 18
 IR = 8  # the file format of opset 18; the exporter writes a newer one without using anything of it
 Shape = tuple[int | str, ...]  # a text names a dimension of any size
+MOVES = {"Concat", "Gather", "Identity", "Range", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+"""Operators whose output has the type of their first input."""
 TOLERANCE = 1e-4  # largest allowed difference from torch of a graph that computes values
 
 
@@ -110,7 +112,27 @@ def trace(
     finally:
         noisy.setLevel(level)
     assert program is not None
-    return _with_shifts(_strip(program.model_proto))
+    return _with_shifts(_with_long_places(_strip(program.model_proto)))
+
+
+def _with_long_places(model: Any) -> Any:
+    """Let places to scatter to be int64 where they were counted in int32, of which ONNX has no ScatterND."""
+    from onnx import TensorProto, helper
+
+    short: set[str] = set()
+    nodes = []
+    for node in model.graph.node:
+        to = [attribute.i for attribute in node.attribute if attribute.name == "to"]
+        if to == [TensorProto.INT32] or (node.op_type in MOVES and node.input[0] in short):
+            short |= set(node.output)
+        if node.op_type == "ScatterND" and node.input[1] in short:
+            long = f"{node.output[0]}.places"
+            nodes.append(helper.make_node("Cast", [node.input[1]], [long], to=TensorProto.INT64))
+            node.input[1] = long
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
 
 
 def _strip(model: Any) -> Any:

@@ -13,7 +13,7 @@ from privacy.errors import InputError, unknown
 from privacy.mechanism import MECHANISMS, ORDERS, Floats, Mechanism, law_of
 from privacy.settings import NoiseSettings, Norm, PrivacySettings
 
-__all__ = ["LARGEST", "MECHANISMS", "ORDERS", "Event", "zcdp_of_laplace"]
+__all__ = ["LARGEST", "MECHANISMS", "ORDERS", "Event", "zcdp_of_gaussian", "zcdp_of_laplace"]
 
 LARGEST = 1e100
 """Of noise over sensitivity, either way round: beyond it squares leave the range of floats."""
@@ -93,6 +93,14 @@ class Event:
         if self.sampling < 1:
             raise InputError("a Renyi curve under Poisson sampling is the library's: compose it with accounting")
         return self.row.curve(self)
+
+
+def zcdp_of_gaussian(multiplier: float) -> float:
+    """Return rho of one vector Gaussian release, whatever its dimension; `multiplier` = sigma / sensitivity_2.
+
+    Bun & Steinke 2016, Prop. 1.6; of the discrete Gaussian for whole shifts Canonne, Kamath & Steinke 2020, Thm. 14.
+    """
+    return 0.5 / multiplier**2
 
 
 def zcdp_of_laplace(multiplier: float) -> float:

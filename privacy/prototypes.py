@@ -1,6 +1,6 @@
-"""Prototypes that clients send beside their updates are a second release, clipped and noised on the device.
+"""Messages beside updates, such as prototypes, are a second release, clipped and noised on the device.
 
-The server looks at single prototypes, so no sum hides one: each brings its device's own noise along. Clip and noise are
+The server looks at single messages, so no sum hides one: each brings its device's own noise along. Clip and noise are
 in the proportion of the update's, so a prototype costs what an update does (on a grid, but for whole steps). What the
 server makes of prototypes, and what other clients are told of that, is post-processing and costs nothing more.
 
@@ -10,7 +10,7 @@ Owns: what a prototype may be when it leaves, and the event that it is. Does not
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from privacy.settings import Norm, PrivacySettings
 RECIPIENTS = "server, other clients (through fused answers)"
 """Who learns from a prototype: the server what was sent, other clients what answers are made of."""
 
+RELAYED = "server, one other client"
+"""Who learns from a message that the server relays."""
+
 IN_THE_CLEAR = Event("none", recipient=RECIPIENTS)
 
 
@@ -32,9 +35,12 @@ IN_THE_CLEAR = Event("none", recipient=RECIPIENTS)
 class Prototypes:
     """Each client sends one prototype of `values` numbers in `rounds` of a run's rounds.
 
-    `asked`: one more leaves for every recommendation, which nobody counts. `received_noise`: standard deviation of the
-    noise that devices add to what they receive. `clip` in `norm` and `noise` are those of `under`; until then, and
-    where nothing is clipped, prototypes leave as they are and guarantee nothing.
+    `asked`: one more leaves for every recommendation, which nobody counts; `queried`: one more beside each, to be
+    answered (FCUCR as released). `received_noise`: standard deviation of the noise that devices add to what they
+    receive. `nominal`: scale of the Laplace noise that the method itself adds to what leaves, which bounds nothing.
+    `what` it is called, what it goes `through` to the `recipients` who learn from it, and the setting that turns it
+    `off`. `clip` in `norm` and `noise` are those of `under`; until then, and where nothing is clipped, prototypes
+    leave as they are and guarantee nothing.
 
     >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, prototype_clip=0.5, sigma=4.0)
     >>> sent = Prototypes(values=50, rounds=10).under(settings, 4.0)
@@ -45,11 +51,21 @@ class Prototypes:
     values: int
     rounds: int
     asked: bool = False
+    queried: bool = False
     received_noise: float = 0.0
+    nominal: float = 0.0
+    what: str = "prototype"
+    through: Literal["knowledge", "relay"] = "knowledge"
+    off: str = "model.prototypes=none"
+    recipients: str = RECIPIENTS
     clip: float | None = None
     norm: Norm = "l2"
     noise: Noise | None = None
     event: Event = IN_THE_CLEAR
+
+    def __post_init__(self) -> None:
+        if self.event is IN_THE_CLEAR:
+            object.__setattr__(self, "event", replace(IN_THE_CLEAR, recipient=self.recipients))
 
     def under(self, settings: PrivacySettings, scale: float | None) -> Prototypes:
         """The same beside updates with noise of this absolute `scale` (None: none). Without a clip there is no noise.
@@ -61,7 +77,7 @@ class Prototypes:
         clip = settings.clip if settings.prototype_clip is None else settings.prototype_clip
         own = settings.model_copy(update={"clip": clip})
         noise = own.noise(None if scale is None else scale * (clip / settings.clip))
-        event = Event.of(own, noise.scale if noise else None, recipient=RECIPIENTS)
+        event = Event.of(own, noise.scale if noise else None, recipient=self.recipients)
         return replace(self, clip=clip, norm=settings.norm, noise=noise, event=event)
 
     @property
@@ -93,7 +109,10 @@ class Prototypes:
         'a prototype of 50 values as it is, one more for every recommendation'
         """
         how = "as it is" if self.clip is None else "clipped" if self.noise is None else "clipped and noised"
-        return f"a prototype of {self.values} values {how}" + (", one more for every recommendation" * self.asked)
+        how += f" and noise of its own, Laplace {self.nominal:g}" if self.nominal else ""
+        more = ", one more of the next session beside it" * self.queried
+        whole = f"a {self.what} of {self.values} values {how}{more}"
+        return whole + ", one more for every recommendation" * self.asked
 
     def record(self) -> dict[str, Any]:
         """Return this for JSON: `scale` and `std` are of the noise on every value of every prototype."""
@@ -106,4 +125,5 @@ class Prototypes:
             "scale": None if self.noise is None else self.noise.scale,
             "std": 0.0 if self.noise is None else self.noise.std,
             "received_noise": self.received_noise,
+            **({"nominal_noise": self.nominal} if self.nominal else {}),
         }

@@ -21,16 +21,19 @@ PUBLIC = [
     "Run",
     "audit",
     "calibrate",
+    "explain",
     "export",
     "load_data",
     "load_experiment",
     "load_fleet",
+    "map_items",
     "register",
     "reproduce",
     "resume",
     "simulate",
     "simulate_seeds",
     "sweep",
+    "tune",
 ]
 ROOT = Path(__file__).parents[1]
 WITH_EXAMPLES = sorted(

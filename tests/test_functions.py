@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 import edgefr
+from privacy.errors import InputError
+from privacy.noise_key import NoiseKey
 from tests import answers
 from tests.cli import commands
 
@@ -70,6 +72,10 @@ def test_sweep(place: Path) -> None:
     assert (place / "ours-sweep" / "sweep.csv").read_text() == (place / "theirs-sweep" / "sweep.csv").read_text()
     assert list(ours.tables["sweep"]["rounds"]) == ["1", "2"]
     assert answers.fits_a_screen(repr(ours)), repr(ours)
+    other = place / "other.key"
+    NoiseKey.new().write(other)
+    with pytest.raises(InputError, match=r"draws its noise by another key, .*: leave the noise key out"):
+        edgefr.sweep(answers.experiment(), {"rounds": [1, 2]}, resume=place / "ours-sweep", noise_key=other)
     again = edgefr.sweep(answers.experiment(), {"rounds": [1, 2]}, resume=place / "ours-sweep")
     pd.testing.assert_frame_equal(again.runs.drop(columns=apart), ours.runs.drop(columns=apart))
 

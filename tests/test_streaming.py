@@ -93,6 +93,8 @@ def met(run: Training, monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
         current = run.stage.current(number)
         if run.stage.windowed:
             assert (sampler.current == current).all()
+            asked = run.experiment.model["query"] == "next"
+            assert (sampler.following == run.stage.current(number + 1)).all() if asked else sampler.following is None
         rounds.append({int(client): int(current[client]) for client in cohort})
         return real(number, cohort, sampler, context)
 
@@ -113,7 +115,7 @@ def curve(run: Training, which: str = "valid", split: str = "main") -> dict[int,
 # --- which session when ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["gru4rec", "fedmf"])
+@pytest.mark.parametrize("kind", ["gru4rec", "released", "fedmf"])
 def test_one_pass_meets_each_session_once_in_its_turn_and_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(kind, "rounds=50")
     rounds = met(run, monkeypatch)

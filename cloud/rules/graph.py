@@ -40,6 +40,8 @@ class Graph(Rule):
 
     def answer(self, settings: AggregationSettings, received: Received) -> Answer:
         """The mean of the clients' answers, and how each is mixed of the cohort's tables."""
+        import torch
+
         from cloud.aggregate import moved
         from cloud.graph import relations
         from cloud.uploads import weighted
@@ -51,6 +53,10 @@ class Graph(Rule):
         if not uploads.clients:
             return Answer(before)
         (table,) = received.tables
-        mix = relations(uploads.rows[table], uploads.clients, before[table], settings)
-        update = weighted(uploads, before, mix.mean(0).to(before[table].device))
+        laid = received.laid.get(table)
+        mix = relations(uploads.rows[table], uploads.clients, before[table], settings, laid)
+        share = mix.mean(0).to(before[table].device)
+        update = weighted(uploads, before, share)
+        if laid is not None:
+            update[table] = torch.tensordot(share.to(laid), laid, dims=1).to(share) - before[table].to(share)
         return Answer(moved(before, update, uploads.clients, settings), mix)

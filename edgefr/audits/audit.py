@@ -15,6 +15,7 @@ from edgefr.audits.target import AttackTarget
 from edgefr.engine.federation import one_thread
 from edgefr.prepare import Progress
 from edgefr.run import Run
+from edgefr.shippable import check_federated
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
 from privacy.trust import TRUSTS
@@ -33,6 +34,7 @@ def audit(
 
     Example: ``edgefr.audits.audit.audit(edgefr.Run.open("runs/demo"), ["game"])["verdict"]``
     """
+    check_federated(run.experiment, "update that leaves a device, to attack")
     effort, progress = effort or Effort(), progress or _quiet
     for name in attacks:
         if name not in ATTACKS:

@@ -142,7 +142,7 @@ class AttackTarget:
         if self.release is not None:
             found.append(Upload(self.plan, self.release, specs, seed))
         if self.plan.prototypes is not None and self.plan.prototypes.clip is not None:
-            found.append(Message(self.plan.prototypes, seed))
+            found.append(Message(replace(self.plan.prototypes, nominal=0.0), seed))
         if self.examples is not None:
             found.append(Steps(self.examples, specs, seed))
         return found

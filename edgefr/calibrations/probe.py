@@ -173,6 +173,7 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
             tables[tensor.name] = np.array(tables[tensor.name](slice(None)), np.float32).__getitem__
     dense = clients.shared() | nothing_kept(learning) | clients.private(None)
     graphs = {phase.name: Graph(bundle.file(phase.graph))}
+    alone = phase.model_copy(update={"alternates": False})  # a phase that takes turns is measured by itself
 
     def sized(positives: int) -> tuple[float, Step]:
         own = pool[:: max(1, len(pool) // positives)][: min(positives, max(1, len(pool) // 2))]
@@ -183,17 +184,20 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
         def step(number: int) -> float:
             material: Work = Material(sampler, own, None, tables, number)
             if bundle.config.window is not None:
-                material = lesson(bundle, graphs[phase.name], tables, own, number)
+                material = lesson(bundle, phase, graphs[phase.name], tables, own, number)
             began = time.process_time()
-            done = train([phase], graphs, learning, dense, material)
-            return (time.process_time() - began) / done.steps
+            done = train([alone], graphs, learning, dense, material)
+            return (time.process_time() - began) / max(done.steps, 1)
 
-        return len(own) * (1 + learning.negatives) / int(sampler.steps(np.zeros(1, np.int64))[0]) + past, step
+        steps = max(int(sampler.steps(np.zeros(1, np.int64), phase.which)[0]), 1)
+        return len(own) * (1 + learning.negatives) / steps + past, step
 
     return sized
 
 
-def lesson(bundle: Bundle, graph: Graph, tables: dict[str, Rows], own: Any, number: int) -> LearningMaterial:
+def lesson(
+    bundle: Bundle, phase: PhaseRecord, graph: Graph, tables: dict[str, Rows], own: Any, number: int
+) -> LearningMaterial:
     """Return the work of a round on a session of the items `own` and the first of them again; no teacher is asked."""
     import numpy as np
 
@@ -203,13 +207,15 @@ def lesson(bundle: Bundle, graph: Graph, tables: dict[str, Rows], own: Any, numb
 
     learning, window, none = bundle.config.learning, bundle.config.window, np.empty(0, np.int64)
     assert learning is not None
+    assert learning.sessions is not None
     assert window is not None
     items = np.append(own, own[:1])
     had = {"items.own": own, "items.past": none, "items.seen": none}
     state = State({"number": 0}, had | {"session.items": items, "session.times": 60 * np.arange(len(items))})
     shape = [size for size in graph.inputs.get("window.taught", []) if isinstance(size, int)]
     drawn = sampler(state, learning, window, Catalogue(bundle).offered_items, bundle.manifest.item_count)
-    return LearningMaterial(drawn, tables, number, np.zeros(shape, np.float32) if shape else None)
+    taught, whole = np.zeros(shape, np.float32) if shape else None, learning.sessions.whole_catalogue
+    return LearningMaterial(drawn, tables, number, taught, [phase], whole)
 
 
 ACTIVITIES: dict[str, Callable[..., dict[str, Any]]] = {

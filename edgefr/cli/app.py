@@ -22,6 +22,7 @@ from edgefr.cli.data import data
 from edgefr.cli.device import device
 from edgefr.cli.devices import devices
 from edgefr.cli.encoder import distill, pretrain
+from edgefr.cli.explain import explain
 from edgefr.cli.export import export
 from edgefr.cli.join import join
 from edgefr.cli.privacy import privacy
@@ -30,6 +31,7 @@ from edgefr.cli.reproduce import reproduce
 from edgefr.cli.serve import serve
 from edgefr.cli.simulate import simulate
 from edgefr.cli.sweep import sweep
+from edgefr.cli.tune import tune
 from privacy.errors import InputError
 
 app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -57,7 +59,23 @@ def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-for command in (simulate, data, export, recommend, devices, distill, pretrain, serve, calibrate, privacy, sweep, audit):
+RUNS = (
+    simulate,
+    data,
+    export,
+    recommend,
+    explain,
+    devices,
+    distill,
+    pretrain,
+    serve,
+    calibrate,
+    privacy,
+    sweep,
+    tune,
+    audit,
+)
+for command in RUNS:
     app.command()(with_plugins(command))
 app.add_typer(reproduce)
 app.add_typer(bundle)

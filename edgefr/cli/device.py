@@ -179,7 +179,7 @@ def read_interactions(path: Path) -> list[str]:
 
 def _nearest(one: Device, item: str) -> str:
     try:
-        found: Iterable[tuple[str, str, float]] = one.explain(item, 1)
+        found: Iterable[tuple[str, str, float]] = one.nearest(item, 1)
     except InputError:
         return "-"
     return ", ".join(f"{title} ({value:.2f})" for _, title, value in found)

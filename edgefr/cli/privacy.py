@@ -113,9 +113,11 @@ def answer(
 def _print_run(folder: Path, as_json: bool) -> None:
     from edgefr.audits.record import read_bound
     from edgefr.run import Run
+    from edgefr.shippable import check_federated
     from privacy.report import ledger_report
 
     run = Run.open(folder)
+    check_federated(run.experiment, "release to account for, and no privacy")
     report = run.summary.get("privacy")
     if not isinstance(report, dict):
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.ragged import Ragged
 from edgefr.arguments import checked
-from edgefr.data import amazon, amazon_pairs, demo, files, hetrec, lastfm_1k, movielens, retailrocket, tmall, xing
+from edgefr.data import (
+    amazon,
+    amazon_pairs,
+    amazon_ratings,
+    demo,
+    files,
+    hetrec,
+    lastfm_1k,
+    movielens,
+    retailrocket,
+    tmall,
+    xing,
+)
 from edgefr.data.archive import Public
 from edgefr.data.files.folder import is_file
 from edgefr.data.interactions import Catalogue, Dataset, Progress
@@ -43,7 +56,7 @@ class Reader:
 
     `options` are its settings, which are the keys of `data_options`; `public` says where its archive is from (None: it
     is generated, or is somebody's own, and needs no folder). `texts(data_dir, options)` says, before anything is
-    loaded, whether items have texts.
+    loaded, whether items have texts. `holds` says in a few words what is in it.
     """
 
     name: str
@@ -51,13 +64,18 @@ class Reader:
     public: Public | None
     read: Callable[[Path, Any, int, Progress | None], Dataset]
     texts: Texts = lambda data_dir, options: True
+    holds: str = ""
 
 
-def _fixed(name: str, read: Callable[[Path, Progress | None], Dataset], public: Public, texts: bool = True) -> Reader:
+def _fixed(
+    name: str, read: Callable[[Path, Progress | None], Dataset], public: Public, holds: str, texts: bool = True
+) -> Reader:
     """Return the reader of a data set with nothing to choose."""
-    return Reader(
-        name, NoOptions, public, lambda data_dir, options, seed, progress: read(data_dir, progress), lambda *_: texts
-    )
+
+    def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
+        return read(data_dir, progress)
+
+    return Reader(name, NoOptions, public, chosen, lambda *_: texts, holds)
 
 
 def _chosen(
@@ -66,11 +84,21 @@ def _chosen(
     read: Callable[[Path, Any, Progress | None], Dataset],
     public: Public,
     texts: Texts = lambda *_: True,
+    holds: str = "",
 ) -> Reader:
     """Return the reader of a public data set with options."""
-    return Reader(
-        name, options, public, lambda data_dir, options, seed, progress: read(data_dir, options, progress), texts
-    )
+
+    def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
+        return read(data_dir, options, progress)
+
+    return Reader(name, options, public, chosen, texts, holds)
+
+
+def _category(name: str) -> Reader:
+    """Return the reader of one category of Amazon, "amazon-video" or "amazon-digital-music"."""
+    read, texts = partial(amazon.read_category, name), partial(amazon.category_has_texts, name)
+    about = f"every rating of Amazon's {amazon_ratings.category_of(name)}"
+    return _chosen(name, amazon.CategoryOptions, read, amazon.AMAZON, texts, about)
 
 
 def _not_given(*_: Any) -> Any:
@@ -87,25 +115,88 @@ def _none(*_: Any) -> bool:
 READERS: Table[Reader] = Table("data set", Reader, group="edgefr.readers")
 """The data sets that `load` knows."""
 
-READERS.register(Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest)))
-READERS.register(_fixed("ml-100k", movielens.read_100k, movielens.ML_100K))
-READERS.register(_fixed("ml-latest-small", movielens.read_latest_small, movielens.ML_LATEST_SMALL))
-READERS.register(_fixed("lastfm-2k", hetrec.read_lastfm_2k, hetrec.LASTFM_2K))
-READERS.register(_fixed("hetrec2011", hetrec.read_movielens_2k, hetrec.MOVIELENS_2K))
-READERS.register(_chosen("amazon", amazon.AmazonOptions, amazon.read, amazon.AMAZON, amazon.has_texts))
-READERS.register(_fixed("amazon-arts-office", amazon_pairs.read_arts_office, amazon_pairs.ARTS_OFFICE))
-READERS.register(_fixed("amazon-movie-book", amazon_pairs.read_movie_book, amazon_pairs.MOVIE_BOOK))
-READERS.register(_fixed("xing", xing.read_sessions, xing.XING, texts=False))
-READERS.register(_chosen("xing-2017", xing.ChallengeOptions, xing.read_challenge, xing.XING_2017, _none))
-READERS.register(_fixed("retailrocket", retailrocket.read, retailrocket.RETAILROCKET, texts=False))
-READERS.register(_chosen("lastfm-1k", lastfm_1k.LastfmOptions, lastfm_1k.read, lastfm_1k.LASTFM_1K))
-READERS.register(Reader(GIVEN, NoOptions, None, _not_given, _not_given))
-READERS.register(_fixed("tmall", tmall.read, tmall.TMALL, texts=False))
+for _reader in (
+    Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest), holds="books, films, made up"),
+    _fixed("ml-100k", movielens.read_100k, movielens.ML_100K, holds="943 users, 1,682 films, 100,000 ratings"),
+    _fixed("ml-1m", movielens.read_1m, movielens.ML_1M, holds="6,040 users, 3,706 rated films, 1,000,209 ratings"),
+    _fixed(
+        "ml-latest-small",
+        movielens.read_latest_small,
+        movielens.ML_LATEST_SMALL,
+        holds="610 users, 9,724 rated films, 100,836 ratings",
+    ),
+    _chosen(
+        "lastfm-2k",
+        hetrec.LastfmOptions,
+        hetrec.read_lastfm_2k,
+        hetrec.LASTFM_2K,
+        holds="186,479 tags that users gave to artists",
+    ),
+    _fixed(
+        "hetrec2011", hetrec.read_movielens_2k, hetrec.MOVIELENS_2K, holds="2,113 users, 10,109 films, 855,598 ratings"
+    ),
+    _chosen(
+        "amazon",
+        amazon.AmazonOptions,
+        amazon.read,
+        amazon.AMAZON,
+        amazon.has_texts,
+        holds="categories as domains, of users and items with many ratings",
+    ),
+    _category("amazon-video"),
+    _fixed(
+        "amazon-arts-office",
+        amazon_pairs.read_arts_office,
+        amazon_pairs.ARTS_OFFICE,
+        holds="9,577 users of both domains, 208,541 interactions",
+    ),
+    _fixed(
+        "amazon-movie-book",
+        amazon_pairs.read_movie_book,
+        amazon_pairs.MOVIE_BOOK,
+        holds="20,502 users, 8,317 of both domains, 269,443 interactions",
+    ),
+    _fixed("xing", xing.read_sessions, xing.XING, texts=False, holds="877 users' 5,982 sessions with job postings"),
+    _chosen(
+        "xing-2017",
+        xing.ChallengeOptions,
+        xing.read_challenge,
+        xing.XING_2017,
+        _none,
+        holds="interactions with job postings",
+    ),
+    _fixed(
+        "retailrocket",
+        retailrocket.read,
+        retailrocket.RETAILROCKET,
+        texts=False,
+        holds="1,407,580 visitors' 2,756,101 events",
+    ),
+    _chosen(
+        "lastfm-1k",
+        lastfm_1k.LastfmOptions,
+        lastfm_1k.read,
+        lastfm_1k.LASTFM_1K,
+        holds="992 listeners' 19,150,868 plays",
+    ),
+    Reader(GIVEN, NoOptions, None, _not_given, _not_given),
+    _fixed("tmall", tmall.read, tmall.TMALL, texts=False, holds="shopping logs"),
+):
+    READERS.register(_reader)
 
 
 def names() -> list[str]:
     """Return the names of the data sets that `load` knows."""
     return [name for name in READERS if name != GIVEN]
+
+
+def is_named(name: str) -> bool:
+    """Say whether a data set is one of `names`, or a category of Amazon's by its name; others are somebody's own.
+
+    >>> is_named("ml-1m"), is_named("amazon-digital-music"), is_named("orders.csv")
+    (True, True, False)
+    """
+    return name in names() or name in amazon_ratings.NAMES
 
 
 def bare_name(name: str) -> str:
@@ -119,7 +210,9 @@ def bare_name(name: str) -> str:
 
 def reader(name: str) -> Reader:
     """Return the reader of a data set: by its name, or of a file or folder by its path."""
-    return _of_files(name) if name not in READERS and is_file(name) else READERS[name]
+    if name not in READERS and is_file(name):
+        return _of_files(name)
+    return _category(name) if name not in READERS and name.startswith("amazon-") else READERS[name]
 
 
 def _of_files(path: str) -> Reader:

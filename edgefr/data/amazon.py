@@ -3,9 +3,10 @@
 one ratings or reviews file and one metadata file per category.
 
 Found in the folder `amazon` of the data folder, or in the data folder itself, or in a folder below:
-`ratings_<Category>.csv` (user, item, rating, unix time; no header), or `reviews_<Category>.json.gz`,
-`reviews_<Category>_5.json.gz`, `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`, without
-which the category's items have no texts.
+`ratings_<Category>.csv` (2014: user, item, rating, unix time), or `<Category>.csv` (2018: item, user, rating, unix
+time), which `amazon_ratings` tells apart, or `reviews_<Category>.json.gz`, `reviews_<Category>_5.json.gz`,
+`<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`, without which the category's items have no
+texts.
 Every rating is an interaction; every category is a domain. The large files are streamed.
 """
 
@@ -18,22 +19,16 @@ import re
 import zlib
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefr.data.archive import (
-    Archive,
-    Numbering,
-    Public,
-    Wanted,
-    check_ids,
-    check_times,
-    read_table,
-)
-from edgefr.data.archive import refuse as refuse_row
+from edgefr.data import amazon_ratings
+from edgefr.data.amazon_ratings import Columns, Layout, Order
+from edgefr.data.archive import Archive, Numbering, Public, open_archive
 from edgefr.data.interactions import Catalogue, Dataset, Progress, assemble, item_text, k_core
 from privacy.errors import InputError
 
@@ -42,17 +37,26 @@ AMAZON = Public(
     "no licence stated; research use with citation",
     "every rating is an interaction",
 )
+_URL_2018 = "https://cseweb.ucsd.edu/~jmcauley/datasets/amazon_v2/"
 _LONGEST_LINE = 1 << 22  # bytes
 _LONGEST_TEXT = 4000  # characters of a description: more than 512 tokens ever need
 _ASIN = re.compile(rb"""["']asin["']\s*:\s*["']([^"']{1,64})["']""")
 
-Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-
-class AmazonOptions(BaseModel):
-    """The options say which categories are read and how thin users and items are dropped, within each category."""
+class Ordered(BaseModel):
+    """The option says in which order the columns of a table of ratings alone stand."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    order: Order = Field(
+        "auto",
+        description="columns of a table of ratings alone: user,item (as of 2014), item,user (as of 2018), or auto, by "
+        "what the ids look like",
+    )
+
+
+class AmazonOptions(Ordered):
+    """The options say which categories are read and how thin users and items are dropped, within each category."""
+
     categories: list[str] = Field(
         min_length=1,
         max_length=64,
@@ -62,15 +66,58 @@ class AmazonOptions(BaseModel):
     item_core: int = Field(30, ge=1, description="interactions an item needs, repeatedly applied (count)")
 
 
+class CategoryOptions(Ordered):
+    """The options of one category say how thin users and items are dropped.
+
+    ``user_core: 5`` is FedCAR's Amazon-Video.
+    """
+
+    user_core: int = Field(1, ge=1, description="interactions a user needs, repeatedly applied (count)")
+    item_core: int = Field(1, ge=1, description="interactions an item needs, repeatedly applied (count)")
+
+
+def read_category(name: str, data_dir: Path, options: CategoryOptions, progress: Progress | None) -> Dataset:
+    """Read one category by the name of its data set, as "amazon-video"; its files may lie in `amazon-video.zip` too."""
+    category = amazon_ratings.category_of(name)
+    chosen = AmazonOptions.model_validate(options.model_dump() | {"categories": [category]})
+    with _opened(data_dir, name) as (archive, names):
+        if _table(category, names) is None:
+            raise InputError(
+                f"{data_dir / name}.zip is not there, nor ratings_{category}.csv (2014), nor {category}.csv (2018); "
+                f"get it from {AMAZON.url} or {_URL_2018} (licence: {AMAZON.licence}) and name its folder by "
+                "--data-dir or EDGEFR_DATA"
+            )
+        return _read(archive, names, chosen, progress, name)
+
+
+def category_has_texts(name: str, data_dir: Path, options: CategoryOptions) -> bool:
+    """Say whether a category has its metadata."""
+    with _opened(data_dir, name) as (_, names):
+        return f"meta_{amazon_ratings.category_of(name)}.json.gz" in names
+
+
 def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> Dataset:
     """Read the chosen categories as domains, with clock times. Raises `InputError` naming file and line."""
     archive, names = _find_files(data_dir)
+    return _read(archive, names, options, progress, "amazon")
+
+
+def _read(
+    archive: Archive, names: dict[str, str], options: AmazonOptions, progress: Progress | None, name: str
+) -> Dataset:
+    """Read the chosen categories of an archive, whose files' places are `names`."""
     users, parts, catalogues, used = Numbering(), [], [], []
+    layouts = list[tuple[str, Layout]]()
     for number, category in enumerate(options.categories):
         table, meta = _files_of(category, archive, names)
         asins = Numbering()
-        read_rows = _ratings if table.endswith(".csv") else _reviews
-        user, item, time = read_rows(archive, table, users, asins)
+        if table.endswith((".csv", ".csv.gz")):
+            (user, item, time), layout = amazon_ratings.read_ratings(archive, table, options.order, users, asins)
+            layouts.append((table, layout))
+        elif options.order != "auto":
+            raise InputError(f"{archive.path}: {table} has named fields, so nothing reads data_options.order; drop it")
+        else:
+            user, item, time = _reviews(archive, table, users, asins)
         keep = k_core(user, item, options.user_core, options.item_core)
         if not keep.any():
             raise InputError(
@@ -87,8 +134,9 @@ def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> D
     active, user = np.unique(user, return_inverse=True)
     source = archive.source(used)
     source["notes"] += f"; {options.user_core}-core users and {options.item_core}-core items within each category"
+    source["notes"] += f"; {amazon_ratings.notes(layouts)}" if layouts else ""
     domains = tuple(options.categories)
-    return assemble("amazon", users.ids()[active], _join(catalogues), (user, item, time), domains, True, source)
+    return assemble(name, users.ids()[active], _join(catalogues), (user, item, time), domains, True, source)
 
 
 def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
@@ -97,10 +145,20 @@ def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
     found = [
         p
         for p in sorted([*folder.glob("*"), *folder.glob("*/*")])
-        if p.is_file() and p.name.endswith((".csv", ".json.gz"))
+        if p.is_file() and p.name.endswith((".csv", ".csv.gz", ".json.gz"))
     ]
     members = {p.relative_to(folder).as_posix(): p for p in found}
     return Archive(folder, AMAZON, members), {p.name: place for place, p in members.items()}
+
+
+@contextmanager
+def _opened(data_dir: Path, name: str) -> Iterator[tuple[Archive, dict[str, str]]]:
+    """Open the zip of a category's own name, where there is one, or else the folder of all of them."""
+    if not (data_dir / f"{name}.zip").is_file():
+        yield _find_files(data_dir)
+        return
+    with open_archive(data_dir, name, AMAZON) as archive:
+        yield archive, {member.rpartition("/")[2]: member for member in archive.members}
 
 
 def has_texts(data_dir: Path, options: AmazonOptions) -> bool:
@@ -111,38 +169,21 @@ def has_texts(data_dir: Path, options: AmazonOptions) -> bool:
 
 def _files_of(category: str, archive: Archive, names: dict[str, str]) -> tuple[str, str | None]:
     """Return the files of ratings and, where it is there, of metadata."""
-    tables = [f"ratings_{category}.csv"]
-    tables += [f"{prefix}{category}{core}.json.gz" for prefix in ("reviews_", "") for core in ("", "_5")]
-    table = next((names[t] for t in tables if t in names), None)
+    table = _table(category, names)
     if table is None:
         raise InputError(
-            f"{archive.path} has no {tables[0]} (or {tables[1]}); get it from {AMAZON.url} (licence: {AMAZON.licence}) "
-            "and name its folder by --data-dir or EDGEFR_DATA"
+            f"{archive.path} has no ratings_{category}.csv (or reviews_{category}.json.gz); get it from "
+            f"{AMAZON.url} (licence: {AMAZON.licence}), or {category}.csv from {_URL_2018}, and name its folder by "
+            "--data-dir or EDGEFR_DATA"
         )
     return table, names.get(f"meta_{category}.json.gz")
 
 
-def _ratings(archive: Archive, member: str, users: Numbering, asins: Numbering) -> Columns:
-    columns = []
-    wanted: Wanted = {"user": "str", "item": "str", "rating": "float", "time": "int"}
-    for line, block in read_table(archive, member, wanted, header=False):
-        for what in ("user", "item"):
-            check_ids(archive, member, line, block.column(what), f"{what} id")
-        stars = block.column("rating").to_numpy()
-        refuse_row(
-            archive,
-            member,
-            line,
-            ~((stars >= 0) & (stars <= 5)),
-            block.column("rating"),
-            "a rating is 0 to 5",
-        )
-        time = check_times(archive, member, line, block.column("time"))
-        columns.append((users.add(block.column("user")), asins.add(block.column("item")), time))
-    if not columns:
-        raise archive.fault(member, None, "it has no rows")
-    user, item, time = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return user, item, time
+def _table(category: str, names: dict[str, str]) -> str | None:
+    """Return the file with a category's interactions: ratings alone before reviews."""
+    tables = amazon_ratings.files_of(category)
+    tables += [f"{prefix}{category}{core}.json.gz" for prefix in ("reviews_", "") for core in ("", "_5")]
+    return next((names[table] for table in tables if table in names), None)
 
 
 def _reviews(archive: Archive, member: str, users: Numbering, asins: Numbering) -> Columns:

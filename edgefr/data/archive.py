@@ -32,6 +32,8 @@ _BLOCK = 1 << 22  # bytes parsed at once; no row is longer
 _MAX_BYTES = 1 << 36  # of one unpacked member
 _MAX_RATIO = 200  # unpacked to packed, above 64 MB: interaction tables stay under 20
 _MAX_ID = 64  # characters
+_UNIT = "\x1f"  # what separates units in ASCII
+_CHUNK = 1 << 16
 _MAX_NUMBER = 2**31 - 1
 
 
@@ -187,28 +189,33 @@ def read_table(
     header: bool = True,
     every_column: Sequence[str] | None = None,
     encoding: str = "utf8",
+    skip: int = 0,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(line number of the first row, rows) block by block, checked: column count, numbers, text encoding.
 
     `columns` are those wanted, by name; with ``header=False`` the file's columns are named by `every_column`
-    and quotes mean nothing. Lines count from 1. Raises `InputError` naming file and line.
+    and quotes mean nothing. `separator` is one or two characters. `skip` lines at the start are left out. Lines count
+    from 1. Raises `InputError` naming file and line.
     """
     import pyarrow as pa
     from pyarrow import csv
 
     types = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}
     names = list(every_column or columns)
-    line = 2 if header else 1
+    line = skip + (2 if header else 1)
     with archive.open(member) as file, archive.faults(member):
         blocks = csv.open_csv(
-            file,
+            file if len(separator) == 1 else _one_sign(file, separator),
             csv.ReadOptions(
                 use_threads=False,
                 block_size=_BLOCK,
                 encoding=encoding,
                 column_names=None if header else names,
+                skip_rows=skip,
             ),
-            csv.ParseOptions(delimiter=separator, quote_char='"' if header else False),
+            csv.ParseOptions(
+                delimiter=separator if len(separator) == 1 else _UNIT, quote_char='"' if header else False
+            ),
             csv.ConvertOptions(
                 column_types={name: types[kind] for name, kind in columns.items()},
                 include_columns=list(columns),
@@ -219,6 +226,32 @@ def read_table(
         for block in blocks:
             yield line, block
             line += block.num_rows
+
+
+def _one_sign(file: BinaryIO, separator: str) -> BinaryIO:
+    """Return the stream with its separator of two signs as the one that no text has."""
+    return cast(BinaryIO, io.BufferedReader(_Cut(file, separator.encode()), _CHUNK))
+
+
+class _Cut(io.RawIOBase):
+    """This is a stream with one other byte for every separator of two equal bytes, wherever the pieces read end."""
+
+    def __init__(self, file: BinaryIO, separator: bytes) -> None:
+        super().__init__()
+        self.file, self.separator, self.left = file, separator, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            piece = self.file.read(max(len(buffer) - len(self.left), 1))
+            text = (self.left + piece).replace(self.separator, _UNIT.encode())
+            half = piece and text.endswith(self.separator[:1])  # its other half may be what comes next
+            text, self.left = (text[:-1], text[-1:]) if half else (text, b"")
+            if text or not piece:
+                buffer[: len(text)] = text
+                return len(text)
 
 
 def row_of(message: str) -> tuple[int | None, str]:

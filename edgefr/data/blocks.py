@@ -6,7 +6,7 @@ not own: what is carried from block to block, ranking and masking.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from math import floor
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr import purposes
+from edgefr.data.given_blocks import check_given
 from edgefr.data.interactions import Dataset, k_core
 from edgefr.protocol import ProtocolSettings
 from privacy import keyed
@@ -67,6 +68,10 @@ class Block:
     def history(self) -> Ragged:
         """Return what may serve as context beside the block's own training items."""
         return self.past
+
+    @property
+    def avoid(self) -> None:
+        """Negatives of a block avoid nothing but what their users train on."""
 
     def users(self, which: Part) -> npt.NDArray[np.int64]:
         """Return the users with at least one item in that part, ascending, int64 [n]."""
@@ -142,10 +147,15 @@ class Blocks(ProtocolSettings):
     def restrict(self, dataset: Dataset) -> Stream:
         """Return the interactions that take part, with users and items renumbered by first appearance in time.
 
-        Whoever is new in a later block has the highest numbers.
+        Whoever is new in a later block has the highest numbers. All of them take part, with the numbers they have,
+        where a data set comes with its blocks.
 
         Raises `InputError` when the data set has no clock times and when nothing is left.
         """
+        if dataset.block is not None:
+            check_given(self, dataset)
+            position = _ranks(dataset.time)
+            return Stream(**{f.name: getattr(dataset, f.name) for f in fields(Dataset)}, position=position)
         if not dataset.clock:
             raise InputError(
                 f"protocol blocks cuts by time and data set '{dataset.name}' has no clock times; choose one that has"
@@ -169,12 +179,15 @@ class Blocks(ProtocolSettings):
         user, item, users, items = dataset.user, dataset.item, len(dataset.users), len(dataset.catalogue)
         blocks = self.learned
         number = self._numbers(dataset)
-        group = user.astype(np.int64) * blocks + number  # ascends, since a user's rows are in time order
+        group = user.astype(np.int64) * blocks + number  # ascends where blocks are cut: a user's rows are in time order
         once = _first(group * items + item)
         ever = _first(user.astype(np.int64) * items + item)
         chronological = {"random": False, "chronological": True}[self.increment_split or increment_split]
         part = np.full(len(user), -1, np.int8)
-        part[once] = _parts(group[once], blocks, seed, chronological)
+        if dataset.block is None or dataset.part is None:
+            part[once] = _parts(group[once], blocks, seed, chronological)
+        else:
+            part = dataset.part.astype(np.int8)
         user_born, item_born = _born(user, number, users, blocks), _born(item, number, items, blocks)
 
         def table(rows: npt.NDArray[np.bool_]) -> Ragged:
@@ -190,6 +203,11 @@ class Blocks(ProtocolSettings):
 
     def describe(self, dataset: Dataset, increment_split: IncrementSplit = "random") -> str:
         """Write one line that says how the numbers beside it were made; `increment_split` as in `apply`."""
+        if dataset.block is not None:
+            return (
+                f"the {self.learned} blocks that '{dataset.name}' comes with, a user's items of each in the parts that "
+                "it says (columns block and split); ties count against the target"
+            )
         how = {
             "random": "at random as well",
             "chronological": "by time: newest = test, then validation",
@@ -207,6 +225,8 @@ class Blocks(ProtocolSettings):
 
         D0 is the first share of the interactions, the last increment takes the rest.
         """
+        if dataset.block is not None:
+            return dataset.block
         share, n = Fraction(str(self.base)), len(dataset.user)
         sizes = [floor(share * n)] + [floor((1 - share) * n / self.increments)] * (self.increments - 1)
         if not all(sizes) or sum(sizes) == n:
@@ -214,7 +234,7 @@ class Blocks(ProtocolSettings):
                 f"{n} interactions of '{dataset.name}' are too few for {self.learned} blocks; lower "
                 "protocol.min_interactions or protocol.increments, or use more data"
             )
-        position = dataset.position if isinstance(dataset, Stream) else _ranks(dataset.time)
+        position = dataset.position if isinstance(dataset, Stream) else _ranks(dataset.moment)
         return np.searchsorted(np.cumsum(sizes), position, side="right").astype(np.int16)
 
 
@@ -230,7 +250,7 @@ def _first(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 def _moments(dataset: Dataset) -> npt.NDArray[np.int64]:
     """Return a number for every (user, time) of the rows, int64 [n]: rows are sorted by both."""
-    changed = (np.diff(dataset.user, prepend=-1) != 0) | (np.diff(dataset.time, prepend=0) != 0)
+    changed = (np.diff(dataset.user, prepend=-1) != 0) | (np.diff(dataset.moment, prepend=0) != 0)
     return np.cumsum(changed, dtype=np.int64)
 
 
@@ -251,7 +271,7 @@ def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> n
 def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
     """Return these rows as a stream whose users and items are numbered by their first place in it."""
     n = len(rows)
-    position = _ranks((dataset.position if isinstance(dataset, Stream) else dataset.time)[rows])
+    position = _ranks((dataset.position if isinstance(dataset, Stream) else dataset.moment)[rows])
     users = _by_birth(_born(dataset.user[rows], position, len(dataset.users), n), n)
     items = _by_birth(_born(dataset.item[rows], position, len(dataset.catalogue), n), n)
     grouped = Ragged.from_sorted(dataset.user[rows], np.arange(n), len(dataset.users)).take(users)
@@ -270,6 +290,7 @@ def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
         offsets=grouped.offsets,
         source=dataset.source,
         position=position[order],
+        exact=None if dataset.exact is None else dataset.exact[rows[order]],
     )
 
 

@@ -29,17 +29,19 @@ _LATEST = 253_402_300_799_000  # 9999 in ms
 class Time:
     """This says how a column of times is written.
 
-    `type` is its type, and `seconds(archive, member, line, column)` checks it and returns unix seconds.
+    `type` is its type, and `read(archive, member, line, column)` checks it and returns times since 1970 in units of
+    which `per_second` make a second.
     """
 
     type: Literal["int", "str"]
-    seconds: Callable[[Archive, str, int, pa.Array], Ints]
+    read: Callable[[Archive, str, int, pa.Array], Ints]
+    per_second: int = 1
 
 
 def _milliseconds(archive: Archive, member: str, line: int, column: pa.Array) -> Ints:
     times = column.to_numpy()
     refuse(archive, member, line, (times < 0) | (times > _LATEST), column, "a time must be unix milliseconds")
-    return times.astype(np.int64) // 1000
+    return times.astype(np.int64)
 
 
 def written(pattern: str, example: str) -> Time:
@@ -60,7 +62,7 @@ def written(pattern: str, example: str) -> Time:
 
 
 SECONDS = Time("int", check_times)
-MILLISECONDS = Time("int", _milliseconds)
+MILLISECONDS = Time("int", _milliseconds, 1000)
 
 
 @dataclass(frozen=True)
@@ -104,21 +106,22 @@ def read_events(archive: Archive, member: str, name: str, domain: str, layout: L
         user, item, time, kind = (block.column(column) for column in columns)
         check_ids(archive, member, line, user, layout.user)
         check_ids(archive, member, line, item, layout.item)
-        seconds = layout.clock.seconds(archive, member, line, time)
+        moments = layout.clock.read(archive, member, line, time)
         number = _kinds(archive, member, line, kind, layout)
         if skipped:
             import pyarrow as pa
 
             kept = ~np.isin(number, skipped)
             user, item = (column.filter(pa.array(kept)) for column in (user, item))
-            seconds, number = seconds[kept], number[kept]
-        parts.append((users.add(user), items.add(item), seconds, number))
+            moments, number = moments[kept], number[kept]
+        parts.append((users.add(user), items.add(item), moments, number))
     if not any(len(part[0]) for part in parts):
         raise archive.fault(member, None, "it has no rows")
     user_rows, item_rows, time_rows, numbers = (np.concatenate(column) for column in zip(*parts, strict=True))
     kinds = Kinds(numbers, layout.kinds, layout.dropped)
     rows, source = (user_rows, item_rows, time_rows), archive.source([member])
-    return assemble(name, users.ids(), untitled(items), rows, (domain,), True, source, kinds=kinds)
+    made = (name, users.ids(), untitled(items), rows, (domain,), True, source)
+    return assemble(*made, kinds=kinds, per_second=layout.clock.per_second)
 
 
 def untitled(items: Numbering) -> Catalogue:

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.data.archive import Archive, Numbering, Public, Wanted, check_ids, open_archive, read_table, refuse
 from edgefr.data.interactions import Catalogue, Dataset, Progress, assemble
+from edgefr.data.thinned import thinned
 
 LASTFM_2K = Public(
     "https://grouplens.org/datasets/hetrec-2011/",
     "non-commercial use, citing Last.fm",
-    "A tag assignment is an interaction; an artist tagged several times at once has as many rows.",
+    "Times are in milliseconds.",
 )
 MOVIELENS_2K = Public(
     "https://grouplens.org/datasets/hetrec-2011/",
@@ -25,6 +28,7 @@ MOVIELENS_2K = Public(
 
 _MOST_BYTES = 1 << 26  # of a table of names; the published ones are under 6 MB
 _STARS = "a rating is 0 to 5"
+_PER_SECOND = 1000
 _EARLIEST, _LATEST = -2_208_988_800_000, 253_402_300_799_000  # 1900 to 9999 in ms: some tags are dated 1956
 
 
@@ -43,15 +47,36 @@ class _Layout:
 
 _TAGS = _Layout("user_taggedartists-timestamps.dat", "userID", "artistID", None, "artists.dat", "name", "artists")
 _RATINGS = _Layout("user_ratedmovies-timestamps.dat", "userID", "movieID", "rating", "movies.dat", "title", "movies")
+_COUNTED = {
+    "every": "every tag assignment is an interaction, so an artist tagged several times at once has as many rows",
+    "distinct": "an interaction is a distinct (user, artist, time in ms), however many tags were given",
+}
 
 
-def read_lastfm_2k(data_dir: Path, progress: Progress | None) -> Dataset:
+class LastfmOptions(BaseModel):
+    """The options say what is counted as an interaction, and which users and artists are thin.
+
+    FedCAR's Table 1 is ``user_core: 5`` over every record; F3CRec's is ``records: distinct`` with both cores 5.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    records: Literal["every", "distinct"] = Field(
+        "every",
+        description="what an interaction is: every tag assignment, or a distinct (user, artist, time in milliseconds)",
+    )
+    user_core: int = Field(1, ge=1, description="interactions a user needs, repeatedly applied (count)")
+    item_core: int = Field(1, ge=1, description="interactions an artist needs, repeatedly applied (count)")
+
+
+def read_lastfm_2k(data_dir: Path, options: LastfmOptions, progress: Progress | None) -> Dataset:
     """Read Last.fm-2K: 186,479 tag assignments with clock times.
 
     Artists that `artists.dat` does not list have no text.
     """
     with open_archive(data_dir, "hetrec2011-lastfm-2k", LASTFM_2K) as archive:
-        return _read(archive, "lastfm-2k", _TAGS)
+        table = _read(archive, "lastfm-2k", _TAGS)
+    repeats: Literal["keep", "once"] = "once" if options.records == "distinct" else "keep"
+    return thinned(table, repeats, options.user_core, options.item_core, _COUNTED[options.records])
 
 
 def read_movielens_2k(data_dir: Path, progress: Progress | None) -> Dataset:
@@ -69,13 +94,14 @@ def _read(archive: Archive, name: str, layout: _Layout) -> Dataset:
     users, rows = _interactions(archive, layout, items)
     titles += [""] * (len(items.numbers) - len(titles))
     catalogue = Catalogue(items.ids(), titles, titles, np.zeros(len(titles), np.uint8))
-    return assemble(name, users, catalogue, rows, (layout.domain,), True, archive.source(members))
+    source = archive.source(members)
+    return assemble(name, users, catalogue, rows, (layout.domain,), True, source, per_second=_PER_SECOND)
 
 
 def _interactions(
     archive: Archive, layout: _Layout, items: Numbering
 ) -> tuple[npt.NDArray[np.str_], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return user ids and the (user, item, time) columns; items that no table lists get the next numbers."""
+    """Return user ids and the (user, item, ms) columns; items that no table lists get the next numbers."""
     member, users, columns = layout.member, Numbering(), []
     wanted: Wanted = {layout.user: "int", layout.item: "int", "timestamp": "int"}
     if layout.rating is not None:
@@ -89,7 +115,7 @@ def _interactions(
             refuse(archive, member, line, ~((stars >= 0) & (stars <= 5)), block.column(layout.rating), _STARS)
         ms = time.to_numpy()
         refuse(archive, member, line, (ms < _EARLIEST) | (ms > _LATEST), time, "a time must be unix milliseconds")
-        columns.append((users.add(user), items.add(item), ms // 1000))
+        columns.append((users.add(user), items.add(item), ms))
     if not columns:
         raise archive.fault(member, None, "it has no rows")
     user_rows, item_rows, time_rows = (np.concatenate(c) for c in zip(*columns, strict=True))

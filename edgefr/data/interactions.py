@@ -76,9 +76,11 @@ class Dataset:
     + 1] cuts the rows into users. Repeated (user, item) pairs are kept; protocols decide. `source` says where
     it came from: archive, url, licence, sha256, notes.
 
-    What only some data sets have: `session` int64 [n], the session a row belongs to, and `part` uint8 [n], 0 training,
-    1 validation, 2 test, where they were released with it (a session lies in one part, and a user has at most one of
-    validation and one of test); `kinds`, the rows' kinds of interaction.
+    What only some data sets have: `exact` int64 [n], the time in the archive's own unit where that is finer than
+    seconds (rows of one second stand by it); `session` int64 [n], the session a row belongs to, and `part` uint8 [n],
+    0 training, 1 validation, 2 test, where they were released with it (a session lies in one part, and a user has at
+    most one of validation and one of test); `kinds`, the rows' kinds of interaction; `block` int16 [n], the block of
+    time a row is of where blocks were released, whose `part` is then of the user's items of the block.
     """
 
     name: str
@@ -94,6 +96,13 @@ class Dataset:
     session: npt.NDArray[np.int64] | None = None
     part: npt.NDArray[np.uint8] | None = None
     kinds: Kinds | None = None
+    exact: npt.NDArray[np.int64] | None = None
+    block: npt.NDArray[np.int16] | None = None
+
+    @property
+    def moment(self) -> npt.NDArray[np.int64]:
+        """Return every row's time as finely as it is known, int64 [n]: what orders rows and tells them apart."""
+        return self.time if self.exact is None else self.exact
 
     @classmethod
     @checked
@@ -119,7 +128,7 @@ class Dataset:
         time = "in an order without clock"
         if self.clock and len(self.time):
             time = " to ".join(str(np.datetime64(int(at), "s"))[:10] for at in (self.time.min(), self.time.max()))
-        beside = [name for name in ("session", "part", "kinds") if getattr(self, name) is not None]
+        beside = [name for name in ("session", "part", "kinds", "block") if getattr(self, name) is not None]
         lines = [
             f"<{type(self).__name__} '{self.name}': {len(self.users):,} users, {len(self.catalogue):,} items, "
             f"{len(self.user):,} interactions, {time}",
@@ -188,13 +197,20 @@ def assemble(
     session: np.ndarray | None = None,
     part: np.ndarray | None = None,
     kinds: Kinds | None = None,
+    per_second: int = 1,
+    block: np.ndarray | None = None,
 ) -> Dataset:
-    """Make a `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order."""
+    """Make a `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order.
+
+    `per_second`: how many units of the column of times make a second. Rows are sorted by these units, which are kept
+    where seconds alone would say less.
+    """
     user, item, time = rows
     order = _by_user_and_time(user, time)  # stable: equal times stay in file order
     user = user[order].astype(np.int32)
     offsets = np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64)
-    columns = (user, item[order].astype(np.int32), time[order].astype(np.int64))
+    exact = time[order].astype(np.int64)
+    columns = (user, item[order].astype(np.int32), exact if per_second == 1 else exact // per_second)
     return Dataset(
         name,
         users,
@@ -207,6 +223,8 @@ def assemble(
         session=None if session is None else session[order].astype(np.int64),
         part=None if part is None else part[order].astype(np.uint8),
         kinds=None if kinds is None else replace(kinds, number=kinds.number[order].astype(np.int8)),
+        exact=exact if (exact % per_second).any() else None,
+        block=None if block is None else block[order].astype(np.int16),
     )
 
 

@@ -45,7 +45,7 @@ def read(data_dir: Path, options: LastfmOptions, progress: Progress | None) -> D
         for line, block in read_table(archive, _FILE, wanted, "\t", False, _COLUMNS):
             user = block.column("user")
             check_ids(archive, _FILE, line, user, "the user's id")
-            seconds = _CLOCK.seconds(archive, _FILE, line, block.column("time"))
+            seconds = _CLOCK.read(archive, _FILE, line, block.column("time"))
             item = _named(block.column(options.items), block.column(f"{options.items} name"), titles)
             check_ids(archive, _FILE, line, item, f"the {options.items}'s id")
             parts.append((users.add(user), items.add(item), seconds))

@@ -1,4 +1,4 @@
-"""This module reads MovieLens-100K and MovieLens latest-small as GroupLens distributes them.
+"""This module reads MovieLens-100K, MovieLens-1M and MovieLens latest-small as GroupLens distributes them.
 
 Genres and titles are the items' text.
 """
@@ -27,10 +27,18 @@ ML_100K = Public(
     "https://grouplens.org/datasets/movielens/100k/",
     "research use with acknowledgement; no redistribution, no commercial use without permission",
 )
+ML_1M = Public(
+    "https://grouplens.org/datasets/movielens/1m/",
+    "research use with acknowledgement; no redistribution, no commercial use without permission",
+    "users.dat (age, sex, occupation, zip code) is not read: nothing here uses it",
+)
 ML_LATEST_SMALL = Public(
     "https://grouplens.org/datasets/movielens/latest/",
     "research use with acknowledgement; redistribution under the same terms, no commercial use",
 )
+
+_TWICE = "::"
+"""What stands between the columns of MovieLens-1M."""
 
 
 def read_100k(data_dir: Path, progress: Progress | None) -> Dataset:
@@ -44,6 +52,22 @@ def read_100k(data_dir: Path, progress: Progress | None) -> Dataset:
     return assemble("ml-100k", users, catalogue, rows, ("movies",), True, source)
 
 
+def read_1m(data_dir: Path, progress: Progress | None) -> Dataset:
+    """Read 6,040 users, 3,883 listed films (3,706 rated; ids go to 3,952), 1,000,209 ratings with clock times."""
+    with open_archive(data_dir, "ml-1m", ML_1M) as archive:
+        films, titles, texts = Numbering(), list[str](), list[str]()
+        wanted: Wanted = {"id": "int", "title": "str", "genres": "str"}
+        for line, block in read_table(archive, "movies.dat", wanted, _TWICE, False, encoding="latin-1"):
+            _add_films(archive, "movies.dat", line, block.column("id"), films)
+            titles += block["title"].to_pylist()
+            texts += map(item_text, _listed(block["genres"].to_pylist()), block["title"].to_pylist())
+        names = ("user", "item", "rating", "time")
+        users, rows = _ratings(archive, "ratings.dat", films, names, _TWICE, header=False)
+        source = archive.source(["movies.dat", "ratings.dat"])
+    catalogue = Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8))
+    return assemble("ml-1m", users, catalogue, rows, ("movies",), True, source)
+
+
 def read_latest_small(data_dir: Path, progress: Progress | None) -> Dataset:
     """Read 610 users, 9,742 listed films (9,724 rated), 100,836 ratings with clock times."""
     with open_archive(data_dir, "ml-latest-small", ML_LATEST_SMALL) as archive:
@@ -51,14 +75,22 @@ def read_latest_small(data_dir: Path, progress: Progress | None) -> Dataset:
         wanted: Wanted = {"movieId": "int", "title": "str", "genres": "str"}
         for line, block in read_table(archive, "movies.csv", wanted):
             _add_films(archive, "movies.csv", line, block.column("movieId"), films)
-            genres = [g.replace("|", ", ").replace("(no genres listed)", "") for g in block["genres"].to_pylist()]
             titles += block["title"].to_pylist()
-            texts += map(item_text, genres, block["title"].to_pylist())
+            texts += map(item_text, _listed(block["genres"].to_pylist()), block["title"].to_pylist())
         names = ("userId", "movieId", "rating", "timestamp")
         users, rows = _ratings(archive, "ratings.csv", films, names, ",", header=True)
         source = archive.source(["movies.csv", "ratings.csv"])
     catalogue = Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8))
     return assemble("ml-latest-small", users, catalogue, rows, ("movies",), True, source)
+
+
+def _listed(genres: list[str]) -> list[str]:
+    """Return genres as a text lists them.
+
+    >>> _listed(["Comedy|Drama", "(no genres listed)"])
+    ['Comedy, Drama', '']
+    """
+    return [names.replace("|", ", ").replace("(no genres listed)", "") for names in genres]
 
 
 def _genre_names(archive: Archive) -> list[str]:

@@ -6,7 +6,7 @@ metrics. A protocol is part of a result: `describe` is printed with every number
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,11 +19,18 @@ from edgefr.data.candidates import Candidates, check_room, drawn
 from edgefr.data.interactions import Dataset
 from edgefr.data.order import repeats
 from edgefr.data.split import Items, Split
+from edgefr.data.thinned import without_users
 from edgefr.protocol import ProtocolSettings
 from privacy import keyed
 from privacy.errors import InputError, unknown
 
 _ROWS_AT_ONCE = 1 << 18
+_FEW = {"train": "only train", "drop": "are dropped whole, and items that they alone had"}
+
+KNOWN = (
+    "training knew which items are held out: its negatives avoid them, so a held-out item is never learned to be one"
+)
+"""What is printed beside numbers that rest on a leak."""
 
 
 class LeaveOneOut(ProtocolSettings):
@@ -40,18 +47,48 @@ class LeaveOneOut(ProtocolSettings):
     name: Literal["leave-one-out"] = "leave-one-out"
     negatives: int = Field(99, ge=1, description="sampled items each held-out item is ranked against (items)")
     min_interactions: int = Field(
-        3, ge=3, description="users with fewer distinct items only train and are not evaluated (items)"
+        3, ge=3, description="users with fewer distinct items are not evaluated: what becomes of them says few (items)"
+    )
+    few: Literal["train", "drop"] = Field(
+        "train",
+        description="users with fewer distinct items: they only train, or are dropped whole, as in FedCAR (which drops "
+        "those under 6)",
+    )
+    negatives_avoid_held_out: bool = Field(
+        False,
+        description="whether negatives for training avoid the held-out items too, as in PFedRec's and GPFedRec's "
+        "released code: then training knows which items are asked for, and its results say so",
     )
 
+    def restrict(self, dataset: Dataset) -> Dataset:
+        """Return the data that takes part: without users of too few different items, where these are dropped.
+
+        Items that they alone had go with them; a listed item that nobody had stays. Raises `InputError` when nobody is
+        left.
+        """
+        if self.few == "train":
+            return dataset
+        rows = _first_times(dataset)
+        enough = np.bincount(dataset.user[rows], minlength=len(dataset.users)) >= self.min_interactions
+        if not enough.any():
+            raise _nobody(dataset, self.min_interactions)
+        return without_users(dataset, enough)
+
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """Return one split, "main"; `InputError` when nobody can be evaluated or too many negatives are asked."""
+        """Return one split, "main", of what `restrict` returned.
+
+        Raises `InputError` when nobody can be evaluated or too many negatives are asked.
+        """
         held = _hold_out(dataset, _first_times(dataset), self.min_interactions)
         pool, nothing = np.arange(len(dataset.catalogue), dtype=np.int32), Ragged.empty(len(dataset.users))
-        return (_split("main", dataset, held, pool, nothing, self.negatives, seed),)
+        split = _split("main", dataset, held, pool, nothing, self.negatives, seed)
+        return (replace(split, avoid=_held_out(split)) if self.negatives_avoid_held_out else split,)
 
     def describe(self, dataset: Dataset) -> str:
         """Write one line that says how the numbers beside it were made."""
-        return f"leave-one-out by {_clock(dataset)}; {_rules(dataset, self.negatives, self.min_interactions)}"
+        few = f"users under {self.min_interactions} items {_FEW[self.few]}"
+        leak = f"; {KNOWN}" if self.negatives_avoid_held_out else ""
+        return f"leave-one-out by {_clock(dataset)}; {_rules(dataset, self.negatives, few)}{leak}"
 
 
 class CrossDomain(ProtocolSettings):
@@ -96,7 +133,7 @@ class CrossDomain(ProtocolSettings):
 
     def describe(self, dataset: Dataset) -> str:
         """Write one line that says how the numbers beside it were made."""
-        rules = _rules(dataset, self.negatives, self.min_interactions)
+        rules = _rules(dataset, self.negatives, f"users under {self.min_interactions} items {_FEW['train']}")
         return (
             f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
             f"domain; all {self.source} users train, overlapping users are tested in {self.target} with "
@@ -111,17 +148,17 @@ def _has_split(dataset: Dataset) -> bool:
 
 def _clock(dataset: Dataset) -> str:
     if dataset.clock:
-        return "clock time (of equal times the first in the file counts as newest, as PFedRec's released split)"
+        return "clock time (of equal times the first in the file counts as newest)"
     return "position (no clock times; equal positions in file order)"
 
 
-def _rules(dataset: Dataset, negatives: int, min_interactions: int) -> str:
+def _rules(dataset: Dataset, negatives: int, few: str) -> str:
     held = "newest item = test, second newest = validation"
     if _has_split(dataset):
         held = "test and validation items as the data's own split (no validation item: the newest training item)"
     return (
         f"{held}, a repeated item counts at its first time; "
-        f"users under {min_interactions} items only train; sampled ranking: {negatives} fixed uniform "
+        f"{few}; sampled ranking: {negatives} fixed uniform "
         "negatives, listed items the user never had; full ranking: every listed item but the user's own "
         "earlier ones; ties count against the target"
     )
@@ -143,7 +180,7 @@ def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
     while first < len(ends) - 1:  # as many whole users at a time as fit the cache, at least one
         last = max(first + 1, int(np.searchsorted(ends, ends[first] + _ROWS_AT_ONCE, side="right")) - 1)
         part = slice(int(ends[first]), int(ends[last]))
-        user, item, time = dataset.user[part], dataset.item[part], dataset.time[part]
+        user, item, time = dataset.user[part], dataset.item[part], dataset.moment[part]
         rows = _by_time(user, time) if dataset.clock else np.arange(len(user))
         pairs = (user[rows] - np.int64(first)) * items + item[rows]
         keep = np.ones(len(rows), bool)
@@ -170,13 +207,17 @@ def _hold_out(dataset: Dataset, rows: npt.NDArray[np.int64], min_interactions: i
     if _has_split(dataset) and len(last):
         return _as_split(dataset, rows, counts >= min_interactions)
     if not len(last):
-        raise InputError(
-            f"no user of '{dataset.name}' has the {min_interactions} different items that the protocol "
-            "needs; lower protocol.min_interactions or use more data"
-        )
+        raise _nobody(dataset, min_interactions)
     valid, test = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     test[last], valid[last - 1] = True, True
     return _Held(rows, valid, test)
+
+
+def _nobody(dataset: Dataset, min_interactions: int) -> InputError:
+    return InputError(
+        f"no user of '{dataset.name}' has the {min_interactions} different items that the protocol "
+        "needs; lower protocol.min_interactions or use more data"
+    )
 
 
 def _as_split(dataset: Dataset, rows: npt.NDArray[np.int64], enough: npt.NDArray[np.bool_]) -> _Held:
@@ -204,6 +245,13 @@ def _as_split(dataset: Dataset, rows: npt.NDArray[np.int64], enough: npt.NDArray
     newest[user[valid]] = -1
     valid[newest[tested & (newest >= 0)]] = True
     return _Held(rows, valid, test)
+
+
+def _held_out(split: Split) -> Ragged:
+    """Return the held-out items of every user."""
+    both = np.stack([split.valid, split.test], axis=1)
+    user, which = np.nonzero(both >= 0)
+    return Ragged.from_sorted(user, both[user, which], len(both))
 
 
 def _split(

@@ -131,6 +131,7 @@ class SessionsProtocol(ProtocolSettings):
             user=user.astype(np.int32),
             item=item.astype(np.int32),
             time=dataset.time[rows],
+            exact=None if dataset.exact is None else dataset.exact[rows],
             offsets=np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64),
             session=number,
             part=cut.part[number],

@@ -25,7 +25,8 @@ class Split:
     the items that may be drawn and ranked, ascending. `valid_candidates`, `test_candidates`: int32 [n, 1 +
     negatives], the held-out item in column 0, one row per user of `users("valid")` or `users("test")`; tables too
     large to keep draw a row when it is asked for. `repeats`: a held-out item may be one that the user has in train,
-    so full ranking leaves nothing out.
+    so full ranking leaves nothing out. `avoid`: the held-out items by user where negatives for training avoid them, so
+    that training knows which they are (None: it knows nothing of them).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Split:
     valid_candidates: Items | Candidates
     test_candidates: Items | Candidates
     repeats: bool = False
+    avoid: Ragged | None = None
 
     def users(self, which: Which) -> npt.NDArray[np.int64]:
         """Return the users with a held-out item, ascending, int64 [n]."""

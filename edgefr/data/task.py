@@ -14,7 +14,8 @@ from edgefr.data.split import Which
 class Task(Protocol):
     """A task says what every user trains on and what is held out: a split, or a block. Row u of each table is user u.
 
-    `history`: items that a user had before and that serve as context. `pool`: the items that exist, ascending.
+    `history`: items that a user had before and that serve as context. `pool`: the items that exist, ascending. `avoid`:
+    what else, beside what they train on, are no negatives of the users (None: nothing).
     """
 
     @property
@@ -28,6 +29,9 @@ class Task(Protocol):
 
     @property
     def pool(self) -> npt.NDArray[np.int32]: ...
+
+    @property
+    def avoid(self) -> Ragged | None: ...
 
     def users(self, which: Which) -> npt.NDArray[np.int64]:
         """Return the users with held-out items, ascending, int64 [n]."""

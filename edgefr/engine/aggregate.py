@@ -91,8 +91,9 @@ class Terms:
     """These terms say how updates are released.
 
     `joint`: projected (None: as they are); `clip` in `norm`; `step`: of the grid that the clipped update is rounded to
-    (None: none); `by_size`: weighted by the client's number of interactions; `count_everyone`: the weight may not
-    depend on who was dropped; `each`: the server's rule needs every update.
+    (None: none); `largest`: joint norm above which an update has diverged; `by_size`: weighted by the client's number
+    of interactions; `count_everyone`: the weight may not depend on who was dropped; `each`: the server's rule needs
+    every update; `keeps`: clients keep the tables that they trained.
     """
 
     clip: float | None
@@ -100,8 +101,10 @@ class Terms:
     by_size: bool
     count_everyone: bool
     each: bool = False
+    keeps: bool = False
     joint: Joint | None = None
     step: float | None = None
+    largest: float = LARGEST
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ class ShardAggregate:
     [C] are joint norms of what is clipped, before that, of clients that were kept; `dropped` and `clipped` count
     clients. `private` are new private tensors [C, *shape], `tables` new values of private rows.
     `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's prototype, as
-    it is (None: none is sent). `kept` are the slots of the clients that were kept.
+    it is (None: none is sent). `kept` are the slots of the clients that were kept. `left`: how clients changed shared
+    tables, which they keep for themselves as it is.
     """
 
     dense: dict[str, Tensor]
@@ -128,14 +132,16 @@ class ShardAggregate:
     tables: dict[str, RowUpdates] = field(default_factory=dict)
     message: Tensor | None = None
     kept: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    left: dict[str, RowUpdates] = field(default_factory=dict)
 
 
 def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> ShardAggregate:
     """Sum a shard's updates under `terms`; `sizes` [C] are its clients' numbers of training interactions."""
     order, own, message = {"l1": 1, "l2": 2}[terms.norm], updates.tables, updates.message
     norms = updates.norms(len(sizes), order).cpu().numpy()
-    kept = norms <= LARGEST  # false for NaN
+    kept = norms <= terms.largest  # false for NaN
     updates = updates if kept.all() else _without(updates, kept)
+    left = updates.rows if terms.keeps else {}
     if terms.joint is not None:
         updates = replace(updates, dense={SHORT: terms.joint.short(updates, len(sizes))}, rows={})
         norms = np.where(kept, updates.norms(len(sizes), order).cpu().numpy(), norms)
@@ -159,6 +165,7 @@ def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Sha
         tables=own,
         message=message,
         kept=np.flatnonzero(kept),
+        left=left,
     )
 
 
@@ -267,7 +274,7 @@ def _scaled(updates: Updates, factors: npt.NDArray[np.float64], kept: npt.NDArra
         mine = alive[update.client]
         client = update.client[mine]
         rows[name] = type(update)(update.rows[mine], slot[client], update.values[mine] * factor[client].unsqueeze(1))
-    return Updates(dense, rows, {})
+    return Updates(dense, rows, {}, left={name: share[alive] for name, share in updates.left.items()})
 
 
 def _device(updates: Updates) -> torch.device:

@@ -308,7 +308,7 @@ def largest_shard(program: LocalProgram, memory_mb: int) -> int:
 
 def check_program(program: LocalProgram) -> None:
     """Raises `InputError` for a program whose examples depend on one another, or that opacus is not tried with."""
-    if program.needs_history:
+    if program.needs_history and program.window is None:
         raise InputError(
             "privacy.examples: a mean over the history makes every example depend on all of a client's interactions; "
             "use model.user_encoder=vector"

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,10 @@ from edgefr import purposes
 from edgefr.engine import inline
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
 from edgefr.engine.backend import BLOCK, Backend, InProcess
+from edgefr.engine.laid import LaidRows, check_laid, laid_out, pulls_of
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
-from edgefr.engine.tables import RECEIVED, GraphRows, first_tables, keep_rows, tables_of, tensors_of
-from edgefr.engine.transfer import Transfer
+from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
+from edgefr.engine.transfer import Exchange
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
 from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
@@ -122,7 +123,8 @@ class Federation:
     `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
     clients are trained per vectorised call; results are summed over blocks of `BLOCK` shards, and these sums in order,
     so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or `executor` in this
-    process. `noise`: where noise on sums comes from (None: simulated, with a key that nobody keeps).
+    process. `noise`: where noise on sums comes from (None: simulated, with a key that nobody keeps). `keeps`: clients
+    keep the tables of their last round for themselves, to recommend from (`own`).
     """
 
     def __init__(
@@ -138,21 +140,28 @@ class Federation:
         executor: Executor = inline.run,
         backend: Backend | None = None,
         noise: NoiseSource | None = None,
+        keeps: bool = False,
     ):
         self.program, self.seed, self.shard_size = program, seed, shard_size
         self.backend: Backend = InProcess(executor) if backend is None else backend
         self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
         self.aggregation, self.plan, self.device = aggregation, plan, device
-        self.terms = terms_of(aggregation, plan)
+        self.terms = replace(terms_of(aggregation, plan), keeps=keeps)
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
         self.memory: Memory | None = None
-        self.transfer: Transfer | None = None
+        self.transfer: Exchange | None = None
         self.adam = self.rule.optimiser(aggregation)
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
         self.private = program.init_private(seed, torch.arange(clients))
         self.tables = first_tables(program, self.shared)
+        trains = trained(program, self.phases("round"), "shared", "rows") if keeps else []
+        if keeps and not trains:
+            raise InputError(f"evaluation.tables: clients of {program.name} train no table of items: drop it")
+        self.own: dict[str, OwnTables | LaidRows] = {n: OwnTables(self.shared[n], clients) for n in trains}
+        self.pulls = pulls_of(program)
+        check_laid(program, clients, plan.clip is not None, self.rule.personal)
         self.counters = Counters(participation=np.zeros(clients, np.int64))
 
     @property
@@ -192,6 +201,9 @@ class Federation:
         self.backend.start()
         started = time.perf_counter()
         groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
+        named = np.concatenate([np.zeros(0, np.int64), *(group.clients for group in groups)])
+        if len(np.unique(named)) < len(named):
+            raise ValueError("a client is named twice in a cohort, and would release twice what is counted once")
         if groups is cohort and self.rule.personal:
             what = f"rule {self.rule.name} compares tables of one broadcast"
             raise InputError(f"{what}: use another fleet.rounds.policy than async")
@@ -204,7 +216,7 @@ class Federation:
         numbers: list[Clients] = []
         for group in groups:
             if self.transfer is not None:
-                some = group.clients, cast(SessionSampler, sampler)
+                some = group.clients, sampler
                 self.transfer.before(self.program, group.number, group.shared, self.private, *some, self.device)
             work = LocalWork(
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
@@ -212,7 +224,7 @@ class Federation:
             shards = self.shards(group.clients, sampler.train.counts)
             releases = self.backend.releases(work, terms, group.shared, self.private, shards)
             for place, (shard, part) in enumerate(zip(shards, releases, strict=True), 1):
-                self._take(shard, part, total, group.weight)
+                self._take(shard, part, total, group)
                 if place % BLOCK == 0 or place == len(shards):
                     total.end_block()
                 if self.transfer is not None and part.message is not None:
@@ -223,7 +235,7 @@ class Federation:
             self.counters.participation[group.clients] += 1
             self.counters.clients += len(group.clients)
             if self.transfer is not None:
-                self.transfer.after(group.number, self.private, cast(SessionSampler, sampler))
+                self.transfer.after(group.number, self.private, sampler)
         opened = total.open(self._noise(number, sent, groups))
         if opened is None:
             self.counters.closed += 1
@@ -233,12 +245,16 @@ class Federation:
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
             self._move(list(shapes), opened, each, numbers)
+        for name, table in self.own.items():
+            if isinstance(table, OwnTables):
+                table.table = self.shared[name]
+                table.forget()
         self.counters.seconds += time.perf_counter() - started
 
     def events(self, number: int) -> tuple[Event, ...]:
         """Return what a client that takes part in round `number` releases:
 
-        its update and, where one is sent, a prototype.
+        its update and, where one is sent, a message.
         """
         if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
             return (self.plan.event,)
@@ -258,9 +274,9 @@ class Federation:
         size = sum(math.prod(shape) for shape in shapes.values())
         return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
 
-    def _take(self, shard: Clients, part: ShardAggregate, total: SealedSum, weight: float) -> None:
-        """Add a shard's partial sum times `weight` to the total and put its private tensors back."""
-        total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, weight)
+    def _take(self, shard: Clients, part: ShardAggregate, total: SealedSum, group: Group) -> None:
+        """Add a shard's partial sum times its group's weight to the total and put its private tensors back."""
+        total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, group.weight)
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
         self.counters.norms.append(part.norms)
@@ -268,6 +284,10 @@ class Federation:
         for name, value in part.private.items():
             self.private[name].index_copy_(0, index, value.cpu())
         keep_rows(self.tables, shard, part.tables)
+        for name, changes in part.left.items():
+            table = self.own[name]
+            if isinstance(table, OwnTables) and name not in self.pulls:
+                table.leave(group.shared[name], shard, changes)
 
     def _move(self, changed: list[str], total: Accumulator, each: list[Uploads], numbers: list[Clients]) -> None:
         """Move the tensors in `changed` as the rule says; what a client gets of its own is kept until it asks for it.
@@ -277,15 +297,21 @@ class Federation:
         before = {name: self.shared[name] for name in changed}
         tables = [name for name in changed if self.program.specs[name].kind == "rows"]
         uploads = joined([part for part in each if part.clients]) if self.terms.each else None
-        answer = self.rule.answer(self.aggregation, Received(before, total, uploads, tables, self.previous, self.adam))
+        cohort = np.concatenate([np.zeros(0, np.int64), *numbers])
+        laid = {} if uploads is None else laid_out(self.pulls, uploads, cohort, self.shared, self.tables)
+        received = Received(before, total, uploads, tables, self.previous, self.adam, laid)
+        answer = self.rule.answer(self.aggregation, received)
         if answer.mix is not None and uploads is not None:
             (own,) = (name for name, spec in self.program.specs.items() if spec.place == "received")
-            table, clients = own.removeprefix(RECEIVED), np.concatenate(numbers)
-            changes = uploads.rows[table]
-            self.tables[own] = GraphRows.of(answer.after[table], before[table], clients, answer.mix, changes)
+            table = own.removeprefix(RECEIVED)
+            self.tables[own] = made_for(cohort, before[table], answer, table, uploads.rows[table], laid.get(table))
         self.shared = self.shared | answer.after
+        for name, whole in laid.items():
+            if name in self.own:
+                had = self.own[name]
+                had = had if isinstance(had, LaidRows) else LaidRows.first(before[name])
+                self.own[name] = had.joined(self.shared[name], cohort, whole)
 
-    @one_thread()
     def personalise(
         self,
         clients: Clients,
@@ -299,21 +325,36 @@ class Federation:
 
         `shared`: of the model that they start from (None: the server's tensors as they are).
         """
+        started = time.perf_counter()
+        out = self.alone(clients, sampler, context, private, number, shared)
+        if self.phases("final"):
+            self.counters.clients += len(clients)
+            self.counters.seconds += time.perf_counter() - started
+        return out
+
+    @one_thread()
+    def alone(
+        self,
+        clients: Clients,
+        sampler: Sampler,
+        context: Ragged,
+        private: dict[str, Tensor],
+        number: int,
+        shared: Tensors | None = None,
+    ) -> dict[str, Tensor]:
+        """Do the work of `personalise` without counting it: devices do it whenever they recommend."""
         phases = self.phases("final")
         out = {name: value.clone() for name, value in private.items()}
-        if not phases:
+        if not phases or not len(clients):
             return out
         work = LocalWork(self.program, phases, sampler, context, number, self.device)
         self.backend.start()
-        started = time.perf_counter()
         shards = self.shards(clients, sampler.train.counts)
         for shard, updates in zip(
             shards, self.backend.updates(work, self.shared if shared is None else shared, private, shards), strict=True
         ):
             for name, value in updates.private.items():
                 out[name][torch.from_numpy(shard)] = value.cpu()
-        self.counters.clients += len(clients)
-        self.counters.seconds += time.perf_counter() - started
         return out
 
     def state(self) -> dict[str, Any]:
@@ -323,6 +364,7 @@ class Federation:
         tables = tensors_of(self.tables)
         out = {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
         out["adam"] = {} if self.adam is None else self.adam.state()
+        out["own"] = tensors_of(self.own)
         return out | {"tables": tables, "transfer": None if self.transfer is None else self.transfer.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -333,6 +375,8 @@ class Federation:
             table, known = (torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
             self.previous[name] = (table, known)
         self.tables = tables_of(self.program, state["tables"])
+        own = tables_of(self.program, state["own"])
+        self.own = {name: table for name, table in own.items() if isinstance(table, OwnTables | LaidRows)}
         if self.adam is not None:
             self.adam.restore(state["adam"], self.device)
         if self.transfer is not None:
@@ -364,4 +408,4 @@ class Federation:
 def _uploads(updates: Updates, clients: int, weight: float) -> Uploads:
     """Every update of a shard as a robust rule sees it, times its weight."""
     rows = {name: (u.rows, u.client, u.values * weight) for name, u in updates.rows.items()}
-    return Uploads({name: value * weight for name, value in updates.dense.items()}, rows, clients)
+    return Uploads({name: value * weight for name, value in updates.dense.items()}, rows, clients, updates.left)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edge.sampling import Sampler
+from edge.sampling import EVERYTHING, Sampler
 from edge.sessions import SessionSampler
 from edgefr.engine.aggregate import released_values
 from edgefr.engine.optimisers import RULES
 from edgefr.engine.work import Clients
 from edgefr.fleet import Work
 from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
-from export.program import LocalProgram, Phase, read_by
+from export.program import LocalProgram, Phase, SessionProgram, read_by
 
 FLOAT, HALF = 4, 2
 """Bytes of a value: tensors travel and train as float32, frozen tables lie on the device as float16."""
@@ -37,26 +37,46 @@ def round_work(
     `project`, what travels up is a projection of so many values.
     """
     examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
-    steps = sum(phase.epochs for phase in phases) * np.maximum(sampler.steps(cohort), 1)
-    epochs = sum(phase.epochs for phase in phases)
+    none = np.zeros(len(cohort), np.int64)
+    steps = sum((phase.epochs * np.maximum(_epoch(sampler, cohort, phase)[1], 1) for phase in phases), none)
+    read = sum((phase.epochs * _epoch(sampler, cohort, phase)[0] for phase in phases), none)
     history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
     frozen = frozen_bytes(program)
     sent = sum(spec.size for spec in program.specs.values() if spec.place in ("shared", "received"))
     upload = released_values(program, project)
+    told = relayed_values(program)
     return Work(
         steps=steps,
-        examples_per_step=epochs * examples / steps + history,
+        examples_per_step=read / steps + history,
         flops_per_example=flops_per_example(program, phases) + reading_flops(program, phases),
         trained_parameters=_trained(program, phases, examples),
         resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen / FLOAT,
         activation_bytes=activation_bytes(program, sampler.batch_size)
         + reading_bytes(program, np.minimum(sampler.batch_size, examples) + history),
-        bytes_down=FLOAT * sent + frozen * newcomers,
-        bytes_up=FLOAT * upload,
+        bytes_down=FLOAT * (sent + told) + frozen * newcomers,
+        bytes_up=FLOAT * (upload + told),
         optimiser="adam" if phases and RULES[phases[0].optimiser].moments else "sgd",  # what its traffic is like
         passes=3.0 if program.transformer is None else 2.0,  # nearly all of it is a frozen encoder's
         width=max(spec.shape[-1] for spec in program.specs.values()),
     )
+
+
+def _epoch(sampler: Sampler | SessionSampler, cohort: Clients, phase: Phase) -> tuple[Clients, Clients]:
+    """Return how many examples and how many steps an epoch of a phase has for each client of `cohort` [C]."""
+    if phase.which == EVERYTHING:
+        return sampler.train.counts[cohort] * (1 + sampler.negatives), sampler.steps(cohort)
+    assert isinstance(sampler, Sampler)
+    return sampler.counts(cohort, phase.which) * (1 + sampler.negatives), sampler.steps(cohort, phase.which)
+
+
+def relayed_values(program: LocalProgram) -> int:
+    """Count the values of a message beside an update, and of another client's that comes back.
+
+    (Prototypes of sessions, of some fifty values, are not counted.)
+    """
+    if program.reply is None or isinstance(program, SessionProgram):
+        return 0
+    return program.specs[program.reply].size
 
 
 def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
@@ -78,7 +98,8 @@ def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
 
 def activation_bytes(program: LocalProgram, examples: int) -> float:
     """Count the bytes kept for the backward pass of a batch: every layer's output and the frozen inputs."""
-    widths = sum(spec.shape[-1] for spec in program.specs.values()) + sum(t.shape[-1] for t in program.frozen.values())
+    read = (spec for name, spec in program.specs.items() if name != program.reply)  # a reply is no example's
+    widths = sum(spec.shape[-1] for spec in read) + sum(t.shape[-1] for t in program.frozen.values())
     return float(FLOAT * examples * widths)
 
 

@@ -20,14 +20,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edge.sampling import EVERYTHING, Examples, Sampler, Selection
+from edge.replay import Step
+from edge.sampling import EVERYTHING, Examples, Sampler, Selection, newest
 from edge.sessions import SessionSampler
 from edge.steps import Ints, Steps, steps_of
 from edgefr.engine import sequences
 from edgefr.engine.optimisers import Optimiser
+from edgefr.engine.pulled import Pulled
+from edgefr.engine.replays import Shardwise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
-from export.batches import Flat, One, Pairs
-from export.program import Phase, Tensors, turns
+from export.batches import Flat, One, Pairs, told
+from export.program import Phase, Pull, Tensors, turns
 
 Drawn = tuple[str, Selection]
 """What phases must have in common to learn from the same draws: purpose and selection."""
@@ -92,7 +95,7 @@ class _Shard:
     def __init__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients):
         self.work, self.clients, self.broadcast = work, clients, shared
         specs = work.program.specs
-        self.replay = work.replay(shared, private, clients)
+        self.replay, draws = work.replay(shared, private, clients), work.draws(private, clients)
         private = without_memory(private)
         self.rows = [name for name, spec in specs.items() if spec.kind == "rows"]
         shared_trained = trained(work.program, work.phases, "shared")
@@ -104,8 +107,12 @@ class _Shard:
         self.values |= {n: v for n, v in shared.items() if n not in self.values and n not in self.rows}
         self.change: dict[str, Tensor] = {}
         self.whole = self._whole() if self.rows else None
+        self.redrawn: Shardwise | None = None
+        if draws is not None and self.whole is not None:
+            self.redrawn = Shardwise(work, draws, self.whole[0].steps)
         self.own = {name: self._own(name) for name in self.rows if specs[name].place != "shared"}
-        self.history = self._history() if work.program.needs_history else None
+        self.history = self._history() if work.program.needs_history and work.program.window is None else None
+        self.pulled: dict[str, Pulled] = {}
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(self.work.device)
@@ -153,11 +160,28 @@ class _Shard:
             for phase in phases
         ]
         done = np.zeros(len(self.clients), np.int64)
+        for name, pull in phases[0].pulls.items():
+            self.pulled[name] = self._pulled(name, pull)
         for plan, step in self._every(phases[0]):
             active = int(np.count_nonzero(plan.steps.lengths[step]))
             done[:active] += 1
             for phase, optimiser in zip(phases, optimisers, strict=True):
                 self._step(phase, optimiser, plan, step, done[:active])
+        for name in phases[0].pulls:
+            self._pull_to_the_end(name, done)
+
+    def _pulled(self, name: str, pull: Pull) -> Pulled:
+        assert self.whole is not None
+        steps = self.whole[0].steps
+        return Pulled.of(pull, self.own[pull.to] - self.broadcast[name][self._tensor(steps.touched)])
+
+    def _pull_to_the_end(self, name: str, done: Ints) -> None:
+        """Move the rows of a table on through the last steps, which did not read them."""
+        assert self.whole is not None
+        change = self.change.get(name, self.broadcast[name].new_zeros(self._shape(name)))
+        steps = self._tensor(done[self.whole[0].steps.slots])
+        self.change[name] = self.pulled[name].moved(change, slice(None), steps)
+        self.pulled[name].ended = self._tensor(done)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         pairs = len(self.whole[0].steps.slots) if self.whole is not None and name in self.rows else len(self.clients)
@@ -180,8 +204,12 @@ class _Shard:
         """Take one optimiser step of the first len(number) clients; `number` [A] is each one's step count."""
         at = slice(*plan.steps.bounds[step : step + 2].tolist())
         active = slice(0, len(number))
-        batch = self._batch(plan, step, at, len(number))
+        given = self._given(phase, plan, at, number)
+        batch = self._batch(plan, step, at, len(number), given)
         before = {name: self.change[name].index_select(0, plan.row[at]) for name in phase.uses if name in self.change}
+        for name in phase.pulls.keys() & before.keys():
+            count = self._tensor(number[plan.steps.slots[plan.steps.row[at]]])
+            before[name] = self.pulled[name].moved(before[name], plan.row[at], count - 1)
         tensors: dict[str, Tensor] = {}
         for name in phase.uses:
             if name in self.rows:
@@ -196,6 +224,8 @@ class _Shard:
         gradients = torch.autograd.grad(self.work.program.loss(tensors, batch, phase), leaves)
         with torch.no_grad():
             for name, gradient in zip(phase.trains, gradients, strict=True):
+                if name in phase.pulls:
+                    self.pulled[name].read(plan.row[at])
                 if name in self.rows:
                     self._move(name, optimiser, before.get(name), gradient, plan, at, number)
                 else:
@@ -225,8 +255,22 @@ class _Shard:
         else:
             self.change[name] = before
 
-    def _batch(self, plan: _Plan, step: int, at: slice, active: int) -> One:
-        items, label, weight = plan.items[at], plan.label[at], plan.weight[at]
+    def _given(self, phase: Phase, plan: _Plan, at: slice, number: Ints) -> tuple[Tensor, Tensor]:
+        """Return labels and weights of a step's entries, with what is replayed in this step alone."""
+        label, weight = plan.label[at], plan.weight[at]
+        if self.redrawn is None or phase.when != "round":
+            return label, weight
+
+        def values(slots: Ints) -> dict[str, Tensor]:
+            at = self._tensor(slots)
+            return {name: v.index_select(0, at) if name in self.per_client else v for name, v in self.values.items()}
+
+        tables = {name: (self.broadcast[name], self.change.get(name)) for name in self.rows if name in phase.uses}
+        step = Step(self.work.place(phase), number)
+        return self.redrawn.mixed(label, weight, self.redrawn.drawn(tables, values, step, self.history), plan.row[at])
+
+    def _batch(self, plan: _Plan, step: int, at: slice, active: int, given: tuple[Tensor, Tensor]) -> One:
+        items, (label, weight) = plan.items[at], given
         pairs = self._pairs(plan, step, active)
         if self.work.program.pointwise:
             of, ends = plan.client[at], plan.ends[step, :active]
@@ -252,19 +296,14 @@ class _Shard:
         if not self.work.program.pointwise:
             entries = plan.steps.lengths[step, :active]
             first = first + np.cumsum(entries) - entries
-        positive = self._tensor(pairs.positive[at] - first[owner])
-        negative = self._tensor(pairs.negative[at] - first[owner][:, None])
-        share = self._tensor(pairs.share[at])
+        found = [pairs.positive[at] - first[owner], pairs.negative[at] - first[owner][:, None], pairs.share[at]]
+        if pairs.context is not None and pairs.there is not None:
+            found += [pairs.context[at] - first[owner][:, None], pairs.there[at]]
+        fields = [self._tensor(field) for field in found]
         if self.work.program.pointwise:
-            return Pairs(positive, negative, share)
+            return Pairs(*fields)
         real = self._tensor(np.arange(max(int(lengths.max(initial=0)), 1)) < lengths[:, None])
-        wide = negative.new_zeros(*real.shape, negative.shape[1])
-        wide[real] = negative
-        return Pairs(
-            positive.new_zeros(real.shape).masked_scatter_(real, positive),
-            wide,
-            share.new_zeros(real.shape).masked_scatter_(real, share),
-        )
+        return Pairs(*(_spread(field, real) for field in fields))
 
     def _history(self) -> One:
         own = self.work.context.take(self.clients)
@@ -276,11 +315,9 @@ class _Shard:
         place = np.arange(max(int(lengths.max(initial=0)), 1))
         real = self._tensor(place < lengths[:, None])
 
-        def spread(values: Tensor) -> Tensor:
-            return values.new_zeros(real.shape).masked_scatter_(real, values)
-
         number = torch.arange(len(items), device=items.device)
-        return One(spread(number), spread(items), spread(label), spread(weight))
+        number, items, label, weight = (_spread(values, real) for values in (number, items, label, weight))
+        return One(number, items, label, weight)
 
     def updates(self, order: Ints) -> Updates:
         """The shard's updates in the order the clients were asked for: slot k here was client `order[k]` there."""
@@ -294,10 +331,42 @@ class _Shard:
                 rows[name] = RowUpdates(self._tensor(steps.touched), self._tensor(order[steps.slots]), change)
             else:
                 dense[name] = (self.values[name] - self.broadcast[name]).index_select(0, back)
-        private = trained(self.work.program, self.work.phases, "private", "dense")
-        kept = {name: self.values[name].index_select(0, back) for name in private}
-        written = trained(self.work.program, self.work.phases, "private", "rows")
-        return Updates(dense, rows, kept, tables={name: self._written(name, order) for name in written})
+        program = self.work.program
+        private = {name: self.values[name] for name in trained(program, self.work.phases, "private", "dense")}
+        message = None
+        if any(phase.when == "round" for phase in self.work.phases):
+            with torch.no_grad():
+                private |= program.remember(self.values)
+                message = self._message()
+        kept = {name: value.index_select(0, back) for name, value in private.items()}
+        written = trained(program, self.work.phases, "private", "rows")
+        tables = {name: self._written(name, order) for name in written}
+        left = {name: pulled.left.index_select(0, back) for name, pulled in self.pulled.items()}
+        sent = None if message is None else message.index_select(0, back)
+        return Updates(dense, rows, kept, sent, tables, left)
+
+    def _message(self) -> Tensor | None:
+        """Return what the clients send of the model they have trained, on what they had last: [C, P]."""
+        program = self.work.program
+        if program.publishes != "trained":
+            return None
+        items, there = newest(cast(Sampler, self.work.sampler).train.take(self.clients), program.window or 0)
+        tables = {name: self._now(name, items) for name in self.rows if name in self.broadcast}
+        place = torch.arange(items.size, device=self.work.device).view(items.shape)
+        return program.publish(self.values | tables, told(place, self._tensor(items), self._tensor(there)))
+
+    def _now(self, name: str, items: Ints) -> Tensor:
+        """Return the rows that the clients now have of a shared table, for items [C, n]: [C x n, w]."""
+        rows = self.broadcast[name].index_select(0, self._tensor(items.ravel()))
+        if name not in self.change:
+            return rows
+        assert self.whole is not None
+        steps, catalogue = self.whole[0].steps, self.work.sampler.catalogue
+        wanted = (np.arange(len(items))[:, None] * catalogue + items).ravel()
+        known = steps.slots * catalogue + steps.touched
+        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        mine = self._tensor(known[at] == wanted).unsqueeze(1)
+        return rows + self.change[name].index_select(0, self._tensor(at)) * mine
 
     def _written(self, name: str, order: Ints) -> RowUpdates:
         """Return the clients' own rows of a table as they are now."""
@@ -305,3 +374,9 @@ class _Shard:
         steps = self.whole[0].steps
         slots = self._tensor(order[steps.slots])
         return RowUpdates(self._tensor(steps.touched), slots, self.own[name] + self.change.get(name, 0))
+
+
+def _spread(values: Tensor, real: Tensor) -> Tensor:
+    """Return values [n, ...] in the places of [A, B] that are real, zeros in the others."""
+    mask = real.view(*real.shape, *[1] * (values.ndim - 1))
+    return values.new_zeros(*real.shape, *values.shape[1:]).masked_scatter_(mask, values)

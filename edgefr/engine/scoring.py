@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from edge.ragged import Ragged
+from edge.sessions import windows
 from edgefr.engine.work import Table
-from export.batches import One
+from export.batches import One, Window
 from export.model import TrainedModel
 from export.program import LocalProgram, Tensors
 
@@ -48,7 +49,8 @@ class ModelScorer:
 
     `shared` and `private` [clients, ...] are the model's tensors, `context` the users' own items for programs that
     average over them. Shared item vectors are computed once for the catalogue. `values_per_block` bounds how many
-    values are held at once beside the answer. `tables` are the rows tensors that are not shared, by name.
+    values are held at once beside the answer. `tables` are the rows tensors that differ from user to user, by name; if
+    a shared one is among them, every user's item vectors are made of its own rows.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ModelScorer:
     ):
         self.program, self.shared, self.private, self.context = program, shared, private, context
         self.device, self.values_per_block, self.tables = device, values_per_block, tables or {}
+        self.remade = any(program.specs[name].place == "shared" for name in self.tables)
         self.pool = torch.from_numpy(np.asarray(pool, np.int64)).to(device)
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         with torch.inference_mode():
@@ -105,10 +108,28 @@ class ModelScorer:
         wanted = self.pool if items is None else torch.from_numpy(np.asarray(items, np.int64)).to(self.device)
         history = self._history(users) if self.program.needs_history else None
         batch = (_Gathered if self.tables else One)(wanted, wanted, wanted, wanted, history)
-        tensors |= {name: self._own(table, users, wanted) for name, table in self.tables.items()}
-        past = None if history is None else history.frozen(self.vectors)
-        vectors = self.ranked if items is None else batch.frozen(self.vectors)
-        return self.program.score(tensors, batch, vectors, self.program.user(tensors, batch, past, vectors))
+        own = tensors | self._gathered(users, wanted)
+        past = None if history is None else self._past(tensors, history, users)
+        if self.remade:
+            vectors = self.program.vectors(own, batch)
+        else:
+            vectors = self.ranked if items is None else batch.frozen(self.vectors)
+        return self.program.score(own, batch, vectors, self.program.user(own, batch, past, vectors))
+
+    def _gathered(self, users: npt.NDArray[np.int64], items: Tensor) -> dict[str, Tensor]:
+        """Return the rows tensors for the users' items: their own, and where vectors are made of them, shared ones."""
+        out = {name: self._own(table, users, items) for name, table in self.tables.items()}
+        if self.remade:
+            rows = (n for n, spec in self.program.specs.items() if spec.kind == "rows" and n in self.shared)
+            out |= {name: self.shared[name][items] for name in rows if name not in self.tables}
+        return out
+
+    def _past(self, tensors: Tensors, history: One, users: npt.NDArray[np.int64]) -> Tensor:
+        """Return the vectors of the users' own past items."""
+        if not self.remade:
+            return history.frozen(self.vectors)
+        batch = _Gathered(history.items, history.catalogue, history.label, history.weight)
+        return self.program.vectors({**tensors, **self._gathered(users, history.items)}, batch)
 
     def _own(self, table: Table, users: npt.NDArray[np.int64], items: Tensor) -> Tensor:
         """Return the users' own rows for the items [n, K], or for the whole pool [K]: [n, K, width]."""
@@ -118,6 +139,15 @@ class ModelScorer:
 
     def _history(self, users: npt.NDArray[np.int64]) -> One:
         own = self.context.take(users)
+        return self._all(own) if self.program.window is None else self._window(own, self.program.window)
+
+    def _window(self, own: Ragged, length: int) -> Window:
+        """Return the newest items of each user, the last of them last."""
+        seen = windows(own, own, np.arange(len(own)), length)
+        items, real = torch.from_numpy(seen.items).to(self.device), torch.from_numpy(seen.real).to(self.device)
+        return Window(items, items, real, real)
+
+    def _all(self, own: Ragged) -> One:
         place = np.arange(max(int(own.counts.max(initial=0)), 1))
         real = place < own.counts[:, None]
         at = np.where(real, own.offsets[:-1, None] + place, 0)

@@ -11,8 +11,10 @@ Owns: the step loop of sessions, teachers and prototypes of a shard, scoring by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -22,11 +24,16 @@ from torch import Tensor
 
 from edge.sampling import EVERYTHING
 from edge.sessions import Draw, SessionSampler, Windows
+from edgefr import purposes
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained
 from export.batches import One, Window
 from export.program import LocalProgram, Phase, SessionProgram, Tensors, turns
+from privacy import keyed
 from privacy.errors import InputError
+
+SENT, ASKED, HELD = 1 << 30, (1 << 30) + 1, (1 << 30) + 2
+"""What keys dropped values where no epoch does: of prototypes, of queries, and of queries about held-out sessions."""
 
 AT_ONCE = 1024
 """Windows that are encoded in one call where there is no shard: prototypes of everybody."""
@@ -36,7 +43,7 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
     """Train a shard of clients, each on its window; see `edgefr.engine.work.Executor`."""
     program, draws = program_of(work), draws_of(work, clients)
     draw = draws[work.phases[0].purpose]
-    first = tensors_of(program, shared, private, draw, work.device)
+    first = begun(work, tensors_of(program, shared, private, draw, work.device), clients, draw)
     with torch.no_grad():
         taught = program.teach(first, batch_of(draw, 0, work.device))
     changed = trained(program, work.phases, "shared") + trained(program, work.phases, "private")
@@ -48,10 +55,69 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
             for phase in phases
         ]
         for epoch in range(phases[0].epochs):
-            batch = replace(batch_of(draws[phases[0].purpose], epoch, work.device), taught=taught)
+            batch = replace(lesson(work, draws[phases[0].purpose], epoch, clients), taught=taught)
             for phase, optimiser in zip(phases, optimisers, strict=True):
+                notice(program, values, batch)
                 _step(program, phase, optimiser, values, batch, epoch + 1)
-    return _updates(program, changed, shared, first, values, batch_of(draw, 0, work.device), draw)
+    return _updates(program, changed, first, values, closing(work, draw, clients), draw)
+
+
+def lesson(work: LocalWork, draw: Draw, epoch: int, clients: Clients) -> Window:
+    """Return the windows of an epoch, with the values that training drops of them."""
+    some = dropped(cast(SessionProgram, work.program), work.sampler.seed, work.round, epoch, clients, work.device)
+    return replace(batch_of(draw, epoch, work.device), kept=some)
+
+
+def closing(work: LocalWork, draw: Draw, clients: Clients) -> tuple[Window, Window | None]:
+    """Return the windows that prototypes are made of after training, and those asked about where these are others."""
+    program, seed = cast(SessionProgram, work.program), work.sampler.seed
+    sent, asks = (dropped(program, seed, work.round, at, clients, work.device) for at in (SENT, ASKED))
+    asked = None if draw.asked is None else replace(_window(draw.asked, work.device), kept=asks)
+    return replace(batch_of(draw, 0, work.device), kept=sent), asked
+
+
+def dropped(
+    program: SessionProgram, seed: int, number: int, at: int, clients: Clients, device: torch.device
+) -> dict[str, Tensor]:
+    """Return what multiplies values by site [C, *shape]: 0 where dropout takes them, more than 1 elsewhere.
+
+    Keyed by round, client and `at`: the epoch, or `SENT` and `ASKED`.
+    """
+    out: dict[str, Tensor] = {}
+    for site, shape in program.sites.items() if program.dropout else ():
+        keys = keyed.fold(keyed.key(seed, purposes.dropped(site), number, at), clients)
+        stay = keyed.uniform(keys[:, None], np.arange(math.prod(shape))) >= program.dropout
+        values = (stay / (1 - program.dropout)).astype(np.float32)
+        out[site] = torch.from_numpy(values).view(len(clients), *shape).to(device)
+    return out
+
+
+def begun(work: LocalWork, first: dict[str, Tensor], clients: Clients, draw: Draw) -> dict[str, Tensor]:
+    """Return the tensors that clients begin with: in a run's first round perhaps others than they received."""
+    program = cast(SessionProgram, work.program)
+    if not program.begins_alone or work.round > 1:
+        return first
+    own = program.begins(work.sampler.seed, clients, draw.slots, draw.touched)
+    return {**first, **{name: value.to(work.device).to(first[name].dtype) for name, value in own.items()}}
+
+
+def notice(program: SessionProgram, values: dict[str, Tensor], batch: Window) -> None:
+    """Put what the next step's forward pass leaves into `values`."""
+    if program.notices:
+        with torch.no_grad():
+            values.update(program.noticed(values, batch))
+
+
+def message_of(program: SessionProgram, values: Tensors, batch: Window, asked: Window | None) -> Tensor | None:
+    """Return what clients send beside their updates, [..., P]: prototypes, with another query [..., 2 P] behind."""
+    if program.publishes != "trained":
+        return None
+    message = program.publish(values, batch)
+    if message is None or asked is None:
+        return message
+    query = program.ask(values, asked)
+    assert query is not None
+    return torch.cat([message, query], dim=-1)
 
 
 def program_of(work: LocalWork) -> SessionProgram:
@@ -75,14 +141,21 @@ def draws_of(work: LocalWork, clients: Clients) -> dict[str, Draw]:
     return cast(SessionSampler, work.sampler).draws(clients, epochs, work.round, whole)
 
 
-def published(program: SessionProgram, shared: Tensors, windows: Windows, device: torch.device) -> Tensor:
-    """Return prototypes [C, P] of windows by tensors that all clients have in common."""
+def published(
+    program: SessionProgram,
+    shared: Tensors,
+    windows: Windows,
+    device: torch.device,
+    kept: Mapping[str, Tensor] = MappingProxyType({}),
+) -> Tensor:
+    """Return prototypes [C, P] of windows by tensors that all clients have in common, `kept` as in `dropped`."""
     found = []
     with torch.no_grad():
         for at in range(0, max(len(windows.items), 1), AT_ONCE):
             some = slice(at, at + AT_ONCE)
             part = Windows(windows.items[some], windows.real[some], windows.times[some])
-            made = program.publish(shared, _window(part, device))
+            left = {site: values[some] for site, values in kept.items()}
+            made = program.ask(shared, replace(_window(part, device), kept=left))
             assert made is not None
             found.append(made)
     return torch.cat(found)
@@ -129,7 +202,7 @@ def _copies(program: SessionProgram, first: Tensors, names: Sequence[str], clien
     for name in names:
         spec, value = program.specs[name], first[name]
         each = spec.kind == "dense" and spec.place == "shared"
-        whole = value.expand(clients, *spec.shape) if each else value
+        whole = value.expand(clients, *spec.shape) if each else value  # or of every client already
         out[name] = whole.clone(memory_format=torch.contiguous_format)  # of one client too, or it trains the broadcast
     return out
 
@@ -149,10 +222,9 @@ def _step(
 def _updates(
     program: SessionProgram,
     changed: Sequence[str],
-    shared: Tensors,
     first: Tensors,
     values: Tensors,
-    batch: Window,
+    last: tuple[Window, Window | None],
     draw: Draw,
 ) -> Updates:
     """Return what the shard's clients learned, what they keep, and the prototypes of what they have now."""
@@ -163,12 +235,12 @@ def _updates(
             touched, slots = (torch.from_numpy(part).to(values[name].device) for part in (draw.touched, draw.slots))
             rows[name] = RowUpdates(touched, slots, values[name] - first[name])
         elif spec.place == "shared":
-            dense[name] = values[name] - shared[name]
+            dense[name] = values[name] - first[name]
         else:
             private[name] = values[name]
     with torch.no_grad():
-        private |= program.remember(values)
-        message = program.publish(values, batch) if program.publishes == "trained" else None
+        private |= {name: values[name] for name in program.notices} | program.remember(values)
+        message = message_of(program, values, *last)
     return Updates(dense, rows, private, message)
 
 

@@ -1,13 +1,13 @@
 """Item rows may belong to one client: what it keeps of a table of its own, and what the server made of one for it.
 
-No table per client is ever laid out: 877 clients x 24,390 items x 50 values are 4.3 GB, and a client that is not
-through with its first hundred rounds has touched a small part of them.
+No table per client is laid out that need not be: 877 clients x 24,390 items x 50 values are 4.3 GB, and a client that
+is not through with its first hundred rounds has touched a small part of them. (`engine.laid` has those that need be.)
 Owns: where such rows lie between rounds. Does not own: how they are trained (executors), when (`federation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from cloud.rule import Answer
 from cloud.uploads import Rows
+from edgefr.engine.laid import LaidRows
 from edgefr.engine.work import Clients, RowUpdates
 from export.program import LocalProgram, Tensors
 
@@ -184,7 +186,110 @@ class GraphRows:
         return {name: value.clone() for name, value in vars(self).items()}
 
 
-Own = PrivateRows | GraphRows
+@dataclass(frozen=True)
+class Left:
+    """This is what clients of one shard left of a table: the broadcast `start` they began from, and their changes.
+
+    `codes` [n] (client * items + item) ascend; `values` [n, width] are the changes.
+    """
+
+    start: Tensor
+    codes: Ints
+    values: Tensor
+
+    @classmethod
+    def of(cls, start: Tensor, shard: Clients, update: RowUpdates) -> Left:
+        """Return what the clients of a shard made of `start`."""
+        codes = shard[update.client.cpu().numpy()] * len(start) + update.rows.cpu().numpy()
+        order = np.argsort(codes, kind="stable")
+        return cls(start.cpu(), codes[order], update.values.cpu()[torch.from_numpy(order)])
+
+    def rows(self, clients: Clients, items: Ints) -> Tensor:
+        """Return the row of each (client, item) pair."""
+        out = self.start[torch.from_numpy(items)]
+        if not len(self.codes):
+            return out
+        codes = clients * len(self.start) + items
+        at = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        known = np.flatnonzero(self.codes[at] == codes)
+        out[torch.from_numpy(known)] += self.values[torch.from_numpy(at[known])]
+        return out
+
+
+class OwnTables:
+    """This is a shared table as each client's last round left it: the broadcast it began from, plus its changes.
+
+    Of no client more is held than the rows it changed. Who never took part has the server's `table` as it is now.
+
+    >>> own = OwnTables(torch.zeros(3, 1), clients=2)
+    >>> changes = RowUpdates(torch.tensor([2]), torch.tensor([0]), torch.tensor([[5.0]]))
+    >>> own.leave(torch.ones(3, 1), np.array([1]), changes)
+    >>> own.rows(np.array([0, 1, 1]), np.array([2, 2, 0])).flatten().tolist()
+    [0.0, 6.0, 1.0]
+    """
+
+    def __init__(self, table: Tensor, clients: int):
+        self.table = table
+        self.last: Ints = np.full(clients, -1)
+        """The shard that each client was in when it last trained; -1: it never did."""
+        self.left: dict[int, Left] = {}
+
+    def leave(self, start: Tensor, shard: Clients, update: RowUpdates) -> None:
+        """Keep what the clients of a shard made of the broadcast `start`; what they had before is forgotten."""
+        number = max(self.left, default=-1) + 1
+        self.left[number] = Left.of(start, shard, update)
+        self.last[shard] = number
+
+    def forget(self) -> None:
+        """Let go of shards none of whose clients stands where that shard left it: at the end of a round."""
+        self.left = {number: self.left[number] for number in np.unique(self.last[self.last >= 0]).tolist()}
+
+    def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
+        """Return the row of each (client, item) pair: float32 [n, width], on the host."""
+        asked, last = np.asarray(items, np.int64), self.last[clients]
+        out = self.table.new_empty(len(asked), self.table.shape[1], device="cpu")
+        for number in np.unique(last).tolist():
+            some = np.flatnonzero(last == number)
+            if number < 0:
+                out[torch.from_numpy(some)] = self.table.cpu()[torch.from_numpy(asked[some])]
+            else:
+                out[torch.from_numpy(some)] = self.left[number].rows(clients[some], asked[some])
+        return out
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what is to be saved: shards one after another, each broadcast once."""
+        self.forget()
+        parts = list(self.left.values())
+        starts = list({id(part.start): part.start for part in parts}.values())
+        place = {id(start): at for at, start in enumerate(starts)}
+        number = {old: new for new, old in enumerate(self.left)}
+        empty = self.table.new_zeros(0, *self.table.shape, device="cpu")
+        return {
+            "table": self.table.cpu().clone(),
+            "last": torch.tensor([number.get(n, -1) for n in self.last.tolist()], dtype=torch.int64),
+            "starts": torch.stack(starts) if starts else empty,
+            "start": torch.tensor([place[id(part.start)] for part in parts], dtype=torch.int64),
+            "lengths": torch.tensor([len(part.codes) for part in parts], dtype=torch.int64),
+            "codes": torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *(part.codes for part in parts)])),
+            "values": torch.cat(
+                [self.table.new_zeros(0, self.table.shape[1], device="cpu")] + [p.values for p in parts]
+            ),
+        }
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> OwnTables:
+        """Return the tables of `tensors()`, from tensors or arrays."""
+        parts = {name: torch.as_tensor(value) for name, value in saved.items()}
+        out = cls(parts["table"], len(parts["last"]))
+        out.last = parts["last"].numpy().copy()
+        lengths, starts = parts["lengths"].tolist(), list(parts["starts"])
+        values, codes = (parts[name].split(lengths) for name in ("values", "codes"))
+        for at, start in enumerate(parts["start"].tolist()):
+            out.left[at] = Left(starts[start], codes[at].numpy().copy(), values[at].clone())
+        return out
+
+
+Own = PrivateRows | GraphRows | OwnTables | LaidRows
 RECEIVED = "received."
 """Before the name of a shared table: the rows of it that the server made for each client."""
 
@@ -192,12 +297,28 @@ RECEIVED = "received."
 def first_tables(program: LocalProgram, shared: Tensors) -> dict[str, Own]:
     """Return the tables of a program's clients that are not shared, before anybody trained, by name."""
     out: dict[str, Own] = {}
+    laid = {pull.to for phase in program.phases for pull in phase.pulls.values()}
     for name, spec in program.specs.items():
         if spec.kind == "rows" and spec.place == "private":
             out[name] = PrivateRows(*spec.shape)
         if spec.kind == "rows" and spec.place == "received":
-            out[name] = GraphRows.first(shared[name.removeprefix(RECEIVED)])
+            out[name] = (LaidRows if name in laid else GraphRows).first(shared[name.removeprefix(RECEIVED)])
     return out
+
+
+def made_for(
+    cohort: Clients, before: Tensor, answer: Answer, name: str, changes: Rows, laid: Tensor | None
+) -> GraphRows | LaidRows:
+    """Return what the server made of table `name` for each client of a cohort, of their changes of `before`.
+
+    `laid`: of their whole tables instead, where they changed every row.
+    """
+    assert answer.mix is not None
+    after = answer.after[name]
+    if laid is None:
+        return GraphRows.of(after, before, cohort, answer.mix, changes)
+    mixed = torch.tensordot(answer.mix.to(laid), laid, dims=1)
+    return LaidRows.first(after).joined(after, cohort, mixed)
 
 
 def tensors_of(tables: Mapping[str, Own]) -> dict[str, Tensor]:
@@ -211,8 +332,18 @@ def tables_of(program: LocalProgram, saved: Mapping[str, Any]) -> dict[str, Own]
     for name, spec in program.specs.items():
         parts = {k.removeprefix(f"{name}/"): torch.as_tensor(v) for k, v in saved.items() if k.startswith(f"{name}/")}
         if parts:
-            out[name] = PrivateRows.of(spec.shape[0], parts) if spec.place == "private" else GraphRows(**parts)
+            opened = next(made for part, made in OPENED.items() if part in parts)
+            out[name] = opened(spec.shape[0], parts)
     return out
+
+
+OPENED: Mapping[str, Callable[[int, dict[str, Tensor]], Own]] = {
+    "laid": lambda items, parts: LaidRows(parts["table"], parts["clients"], parts["laid"]),
+    "mix": lambda items, parts: GraphRows(**parts),
+    "last": lambda items, parts: OwnTables.of(parts),
+    "codes": PrivateRows.of,
+}
+"""How a table is made of (items, what was saved), by the first of these parts that it has."""
 
 
 def keep_rows(tables: Mapping[str, Own], shard: Clients, updates: Mapping[str, RowUpdates]) -> None:

@@ -1,16 +1,19 @@
-"""Clients exchange prototypes through the server: sent beside updates, answered by its knowledge base (FCUCR §4.2).
+"""Clients exchange messages through the server: sent beside updates, answered out of what others sent.
 
-What leaves a device is clipped and noised there, by the run's terms: the server sees single prototypes, so each brings
-its own noise along, and what is stored, retrieved, fused and answered is made of that alone.
+What leaves a device is clipped and noised there, by the run's terms: the server sees single messages, so each brings
+its own noise along, and what is stored, retrieved, fused, relayed and answered is made of that alone.
 
-Two orders. `received`: a client sends the prototype of its session by the encoder it was handed, and trains with the
-answer (FCUCR Alg. 1). `trained`: it sends what its trained encoder makes of the session, and the answer serves the next
-round (as released). Owns: when prototypes are sent and where answers go. Does not own: the knowledge base (`cloud`),
-clip and noise (`privacy.prototypes`).
+FCUCR's are prototypes, answered by a knowledge base, in two orders (§4.2). `received`: a client sends the prototype of
+its session by the encoder it was handed, and trains with the answer (FCUCR Alg. 1). `trained`: it sends what its
+trained encoder makes of the session, and the answer serves the next round (as released, where it answers one more
+message: of the session that the client meets next). FedCAR's are relayed to one other client (Eq. 17). Owns: when
+messages are sent and where answers go. Does not own: what is answered (`cloud.prototypes`, `cloud.relay`), clip and
+noise (`privacy.prototypes`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -18,7 +21,9 @@ import torch
 from torch import Tensor
 
 from cloud.prototypes import KnowledgeBase
+from cloud.relay import senders
 from edge.purposes import RECEIVED_NOISE
+from edge.sampling import Sampler
 from edge.sessions import SessionSampler, Windows
 from edgefr import purposes
 from edgefr.engine import sequences
@@ -26,6 +31,7 @@ from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Clients
 from export.program import LocalProgram, SessionProgram, Tensors
 from privacy import keyed
+from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey
 from privacy.prototypes import Prototypes
 
@@ -36,20 +42,125 @@ REPLY = "prototype"
 """The private tensor that holds a client's last answer."""
 
 
-class Transfer:
-    """This is the server's side of prototypes, with what reaches the clients' private tensors.
+class Exchange(ABC):
+    """This is the server's side of messages, with what reaches the clients' private tensors.
 
-    `terms`: what prototypes are when they leave a device, and the noise that a device adds to what it receives (as
-    released); `noise` keys what is added on leaving (None: a key that nobody keeps). In rounds without a transfer
-    (FCUCR Table 5) clients send nothing and keep their answer.
+    `terms`: what messages are when they leave a device, and the noise that a device adds to what it receives (as
+    released); `noise` keys what is added on leaving (None: a key that nobody keeps).
     """
+
+    purpose: str
+    """What keys the noise on leaving."""
+    order: Order = "trained"
+
+    def __init__(self, terms: Prototypes, seed: int, noise: NoiseKey | None = None):
+        self.terms, self.seed = terms, seed
+        self.noise = SimulatedNoise(NoiseKey.new() if noise is None else noise, seed)
+        self._sent: list[tuple[Clients, Tensor]] = []
+
+    @abstractmethod
+    def sends(self, number: int) -> bool:
+        """Say whether clients send a message in round `number`."""
+
+    def before(  # noqa: B027 - messages of trained models go after training alone
+        self,
+        program: LocalProgram,
+        number: int,
+        shared: Tensors,
+        private: dict[str, Tensor],
+        clients: Clients,
+        sampler: Sampler | SessionSampler,
+        device: torch.device,
+    ) -> None:
+        """Exchange messages of the received model before clients train in round `number`, if that is the order."""
+
+    def take(self, shard: Clients, messages: Tensor) -> None:
+        """Hold what a shard's clients sent along with their updates."""
+        self._sent.append((shard, messages))
+
+    def after(self, number: int, private: dict[str, Tensor], sampler: Sampler | SessionSampler) -> None:
+        """Exchange what was sent along after clients have trained in round `number`."""
+        sent, self._sent = self._sent, []
+        if self.order == "trained" and sent and self.sends(number):
+            clients = np.concatenate([shard for shard, _ in sent])
+            self.exchange(number, private, clients, torch.cat([messages for _, messages in sent]), sampler)
+
+    @abstractmethod
+    def exchange(
+        self,
+        number: int,
+        private: dict[str, Tensor],
+        clients: Clients,
+        messages: Tensor,
+        sampler: Sampler | SessionSampler,
+    ) -> None:
+        """Answer the messages [C, P] of `clients` as they are on their devices, before they leave."""
+
+    def leaving(self, number: int, clients: Clients, messages: Tensor) -> Tensor:
+        """Return what leaves the devices of `clients` of their messages [C, P]: each clipped, with its own noise."""
+        if self.terms.clip is None and not self.terms.nominal:
+            return messages
+        left = self.terms.leaving(messages.cpu().numpy(), self.noise.of_clients(self.purpose, number), clients)
+        if self.terms.nominal:
+            own = self.noise.of_clients(purposes.NOMINAL_NOISE, number)
+            left = left + Noise("laplace", self.terms.nominal).of_clients(own, clients, left.shape[1])
+        return torch.from_numpy(left.astype(np.float32))
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most keep nothing
+        """Go on from `state()`."""
+
+
+class Relay(Exchange):
+    """This hands every client of a round what another client of it sent, in the private tensor `place`.
+
+    The server's draw of who gets whose is keyed by the secret `noise`, since clients know the seed.
+    """
+
+    purpose = purposes.MESSAGE_NOISE
+
+    def __init__(self, place: str, terms: Prototypes, seed: int, noise: NoiseKey | None = None):
+        super().__init__(terms, seed, noise)
+        self.place = place
+
+    def sends(self, number: int) -> bool:
+        """Say that messages are sent in every round."""
+        return True
+
+    def exchange(
+        self,
+        number: int,
+        private: dict[str, Tensor],
+        clients: Clients,
+        messages: Tensor,
+        sampler: Sampler | SessionSampler,
+    ) -> None:
+        """Hand on every message that is finite; who sent another kind gets none either."""
+        sent = self.leaving(number, clients, messages)
+        sound = torch.isfinite(sent).all(dim=1).cpu().numpy()
+        clients, sent = clients[sound], sent[torch.from_numpy(np.flatnonzero(sound))]
+        secret = self.noise.of_clients(purposes.RELAY, number)
+        whose = senders(keyed.fold(int(secret.key), clients))
+        if len(whose):
+            private[self.place][torch.from_numpy(clients)] = sent[torch.from_numpy(whose)].cpu()
+
+
+class Transfer(Exchange):
+    """This answers prototypes by the server's knowledge base.
+
+    In rounds without a transfer (FCUCR Table 5) clients send nothing and keep their answer.
+    """
+
+    purpose = purposes.PROTOTYPE_NOISE
 
     def __init__(self, base: KnowledgeBase, order: Order, terms: Prototypes, seed: int, noise: NoiseKey | None = None):
         if order not in get_args(Order):
             raise ValueError(f"prototypes are sent as {' or '.join(get_args(Order))}, not as {order}")
-        self.base, self.order, self.terms, self.seed = base, order, terms, seed
-        self.noise = SimulatedNoise(NoiseKey.new() if noise is None else noise, seed)
-        self._sent: list[tuple[Clients, Tensor]] = []
+        super().__init__(terms, seed, noise)
+        self.base, self.order = base, order
 
     def sends(self, number: int) -> bool:
         """Say whether clients send a prototype in round `number`."""
@@ -62,26 +173,15 @@ class Transfer:
         shared: Tensors,
         private: dict[str, Tensor],
         clients: Clients,
-        sampler: SessionSampler,
+        sampler: Sampler | SessionSampler,
         device: torch.device,
     ) -> None:
-        """Before clients train in round `number`: order `received`."""
+        """Exchange before clients train in round `number`: order `received`."""
         if self.order == "received" and self.sends(number):
-            some = cast(SessionProgram, program)
-            messages = sequences.published(some, shared, sampler.window(clients), device)
-            self._exchange(number, private, clients, messages, sampler.current[clients])
-
-    def take(self, shard: Clients, messages: Tensor) -> None:
-        """Hold what a shard's clients sent along with their updates."""
-        self._sent.append((shard, messages))
-
-    def after(self, number: int, private: dict[str, Tensor], sampler: SessionSampler) -> None:
-        """After clients have trained in round `number`: order `trained`."""
-        sent, self._sent = self._sent, []
-        if self.order == "trained" and sent and self.sends(number):
-            clients = np.concatenate([shard for shard, _ in sent])
-            messages = torch.cat([messages for _, messages in sent])
-            self._exchange(number, private, clients, messages, sampler.current[clients])
+            some, seen = cast(SessionProgram, program), cast(SessionSampler, sampler)
+            kept = sequences.dropped(some, self.seed, number, sequences.SENT, clients, device)
+            messages = sequences.published(some, shared, seen.window(clients), device, kept)
+            self.exchange(number, private, clients, messages, sampler)
 
     def asked(
         self,
@@ -95,20 +195,30 @@ class Transfer:
         """Return what clients [C, P] have of the answer when they ask before they are recommended something.
 
         Nothing is added to the base. `number`: of the round that comes next, which keys the noise of a device here as
-        in `edge.streams.reply_of`. Nobody counts these prototypes, so they leave as they are; `ValueError` where
+        in `edge.exchange.reply_of`. Nobody counts these prototypes, so they leave as they are; `ValueError` where
         prototypes are clipped.
         """
         if self.terms.clip is not None:
             raise ValueError("prototypes that are asked with leave unclipped beside clipped ones")
-        messages = sequences.published(cast(SessionProgram, program), shared, windows, device)
+        some = cast(SessionProgram, program)
+        kept = sequences.dropped(some, self.seed, number, sequences.HELD, clients, device)
+        messages = sequences.published(some, shared, windows, device, kept)
         return self._received(number, clients, messages)
 
-    def _exchange(
-        self, number: int, private: dict[str, Tensor], clients: Clients, messages: Tensor, sessions: Clients
+    def exchange(
+        self,
+        number: int,
+        private: dict[str, Tensor],
+        clients: Clients,
+        messages: Tensor,
+        sampler: Sampler | SessionSampler,
     ) -> None:
-        sent = self._leaving(number, clients, messages)
-        self.base.add(number, clients, sent, sessions)
-        private[REPLY][torch.from_numpy(clients)] = self._received(number, clients, sent)
+        """Store prototypes [C, P], and answer them, or the queries that came behind them in messages of [C, 2 P]."""
+        kept, queries = messages[:, : self.terms.values], messages[:, -self.terms.values :]
+        sent = self.leaving(number, clients, kept)
+        self.base.add(number, clients, sent, cast(SessionSampler, sampler).current[clients])
+        asked = sent if self.terms.clip is not None else queries
+        private[REPLY][torch.from_numpy(clients)] = self._received(number, clients, asked)
 
     def _received(self, number: int, clients: Clients, sent: Tensor) -> Tensor:
         """Return what the devices of `clients` make of the base's answers to what they sent: [C, P], on the host."""
@@ -118,15 +228,6 @@ class Transfer:
             draws = keyed.normal(keys[:, None], np.arange(answers.shape[1]))
             answers += torch.from_numpy((self.terms.received_noise * draws).astype(np.float32))
         return answers
-
-    def _leaving(self, number: int, clients: Clients, messages: Tensor) -> Tensor:
-        """Return what leaves the devices of `clients` of their prototypes [C, P]: each clipped, with its own noise."""
-        if self.terms.clip is None:
-            return messages
-        left = self.terms.leaving(
-            messages.cpu().numpy(), self.noise.of_clients(purposes.PROTOTYPE_NOISE, number), clients
-        )
-        return torch.from_numpy(left.astype(np.float32))
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs."""

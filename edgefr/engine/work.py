@@ -11,13 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edge import purposes
+from edge.anew import seed_of
 from edge.ragged import Ragged
-from edge.replay import Replay
+from edge.replay import Replay, Step
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from export.program import LocalProgram, Phase, Tensors
-from privacy import keyed
 from privacy.errors import InputError
 
 Clients = npt.NDArray[np.int64]
@@ -33,7 +32,37 @@ class Memory(Protocol):
     def replay(
         self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
     ) -> Replay | None:
-        """The replay of a shard in round `number`: `private` [C, ...] are its clients' tensors, memory included."""
+        """The replay of a shard in round `number`: `private` [C, ...] are its clients' tensors, memory included.
+
+        Where every step has a draw of its own it is all that they may replay, without weight.
+        """
+        ...
+
+    def draws(self, private: Tensors, clients: Clients, number: int) -> StepDraws | None:
+        """Return the draws of single steps, None where a round has one for all of its steps."""
+        ...
+
+
+class StepDraws(Protocol):
+    """These are draws of what clients replay in single steps, by the scores that their tensors then give.
+
+    `lists` [C, N] are all the items they may replay (-1: none), `labels` [C, N] their predictions; `pool` are the items
+    that are ranked, ascending.
+    """
+
+    @property
+    def lists(self) -> npt.NDArray[np.int32]: ...
+
+    @property
+    def labels(self) -> npt.NDArray[np.float32]: ...
+
+    @property
+    def pool(self) -> npt.NDArray[np.int64]: ...
+
+    def weights(
+        self, slots: npt.NDArray[np.int64], scores: npt.NDArray[np.floating], step: Step
+    ) -> npt.NDArray[np.float64]:
+        """Return the weights [S, N] of what these client slots replay in a step, by their `scores` [S, pool]."""
         ...
 
 
@@ -71,13 +100,20 @@ class LocalWork:
             raise InputError(f"{self.program.name} compares items in pairs, and a replayed item has none: strategy=ft")
         return self.memory.replay(self.program, shared, private, clients, self.round)
 
+    def draws(self, private: Tensors, clients: Clients) -> StepDraws | None:
+        """Return what draws these clients' replay anew for every step, or None."""
+        return None if self.memory is None else self.memory.draws(private, clients, self.round)
+
+    def place(self, phase: Phase) -> int:
+        """Return a phase's place in the work, which keys what is drawn in its steps."""
+        return [each.name for each in self.phases].index(phase.name)
+
     def begun(self, private: Tensors, clients: Clients) -> Tensors:
         """Return the private tensors [C, ...] that these clients begin with: those made anew in every round are new."""
         names = [n for n, spec in self.program.specs.items() if spec.reset == "round" and n in private]
         if not names:
             return private
-        seed = keyed.key(self.sampler.seed, purposes.MADE_ANEW, self.round)
-        made = self.program.init_private(seed, torch.from_numpy(clients))
+        made = self.program.init_private(seed_of(self.sampler.seed, self.round), torch.from_numpy(clients))
         return {**private, **{name: made[name].to(private[name]) for name in names}}
 
 
@@ -100,6 +136,8 @@ class Updates:
     `dense`: update (delta against the broadcast) of each trained shared tensor, [C, *shape]. `rows`: sparse updates of
     `rows` tensors. `private`: new values of the trained private tensors, [C, *shape]. `message` [C, P]: prototypes that
     clients publish beside their updates (None: the program publishes nothing). `tables`: new values of private rows.
+    `left` [C], by table: the share that rows which `rows` does not name have left of their way to where the phase pulls
+    them (`Phase.pulls`).
     """
 
     dense: dict[str, Tensor]
@@ -107,6 +145,7 @@ class Updates:
     private: dict[str, Tensor]
     message: Tensor | None = None
     tables: dict[str, RowUpdates] = field(default_factory=dict)
+    left: dict[str, Tensor] = field(default_factory=dict)
 
     def norms(self, clients: int, order: int) -> Tensor:
         """Return the joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not.

@@ -15,8 +15,24 @@ from privacy.table import Table
 if TYPE_CHECKING:
     import torch
 
+    from cloud.references.reference import Reference
+    from edgefr.experiment import Experiment
     from edgefr.methods.given import Given
+    from edgefr.prepare import Prepared
     from export.program import LocalProgram
+    from privacy.prototypes import Prototypes
+
+
+@dataclass(frozen=True)
+class Central:
+    """This says of a method that it is a central reference: it pools everybody's data, so nothing of it is federated.
+
+    `learner` is where a function is that makes what learns (`cloud.references`), as "module:name": (settings,
+    experiment, prepared data) -> `Reference`. `batches`: it learns from batches with sampled negatives.
+    """
+
+    learner: str
+    batches: bool = True
 
 
 @dataclass(frozen=True)
@@ -27,13 +43,21 @@ class Method:
     function, or where one is, "module:name", so that nothing heavy is imported before it is needed. `ablation` is where
     a function is that gives the stages before anything is learned, which are then measured.
 
+    `released_over` goes before `released`, by the name of the protocol: a method's own code has one, and others ported
+    it to another.
+
     `stages` name the model after the rounds and after local training (None: the method has none). `defaults` are
-    experiment values that differ from the general ones; `clients` go before them, by the value of `model.client`, and
-    so do `ours` and `released` where that is the fidelity: what is recommended, and what the released code does, where
-    either differs from the paper. `needs_text`: items are read as text. `reads`: clients learn from sets of items or
-    from sessions in order. `own_rows`: item rows differ from client to client, which neither bundles nor blocks can
-    hold. `answered`: the server's rule has an answer for each client, as the program reads it. `between_blocks`: what
-    F3CRec's released code does with it as a backbone (values of `continual`), where fidelity is released.
+    experiment values that differ from the general ones; `clients` go before them, by the value of `model.client`,
+    and so do `ours` and `released` where that is the fidelity: what is recommended, and what the released code
+    does, where either differs from the paper. `needs_text`: items are read as text. `reads`: clients learn from
+    sets of items or from sessions in order. `own_rows`: item rows differ from client to client, which neither
+    bundles nor blocks can hold. `stateless`: clients keep nothing private from one round to the next. `answered`:
+    the server's rule has an answer for each client, as the program reads it. `between_blocks`: what F3CRec's
+    released code does with it as a backbone (values of `continual`), where fidelity is released. `central`: it is
+    no federated method, but a reference that pools everybody's data, and `build` makes what scores (None: it is
+    federated). `ordered`: a client's items are read in the order in which it had them. `messages` says what
+    clients send beside their updates, by settings and experiment (None: never anything). `check`:
+    a function, or where one is, that refuses settings of the model which do not go with others of an experiment.
     """
 
     name: str
@@ -47,15 +71,40 @@ class Method:
     clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ours: Mapping[str, Any] = field(default_factory=dict)
     released: Mapping[str, Any] = field(default_factory=dict)
+    released_over: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads: Literal["items", "sessions"] = "items"
     own_rows: bool = False
+    stateless: bool = False
+    ordered: bool = False
     answered: bool = False
     between_blocks: Mapping[str, Any] = field(default_factory=dict)
+    central: Central | None = None
+    messages: Callable[[Any, Experiment], Prototypes | None] | str | None = None
+    check: Callable[[Experiment], None] | str | None = None
+
+    def released_values(self, protocol: str) -> list[Mapping[str, Any]]:
+        """Return what the released code does over a protocol, the strongest values first; nothing where none has it."""
+        return [values for values in (self.released_over.get(protocol, {}), self.released) if values]
+
+    def fits(self, experiment: Experiment) -> None:
+        """Raise, by `edgefr.faults.fault`, what `check` refuses of an experiment."""
+        if self.check is not None:
+            (_found(self.check) if isinstance(self.check, str) else self.check)(experiment)
 
     def program(self, settings: BaseModel, given: Given) -> LocalProgram:
         """Return the local program by these settings, on what is given."""
         build = _found(self.build) if isinstance(self.build, str) else self.build
         return cast("LocalProgram", build(settings, given))
+
+    def learner(self, experiment: Experiment, prepared: Prepared) -> Reference:
+        """Return what learns in one place from everybody's data, of a central reference."""
+        assert self.central is not None
+        return cast("Reference", _found(self.central.learner)(experiment.settings, experiment, prepared))
+
+    def sent(self, settings: BaseModel, experiment: Experiment) -> Prototypes | None:
+        """Return what clients send beside their updates by these settings; None: nothing."""
+        found = _found(self.messages) if isinstance(self.messages, str) else self.messages
+        return None if found is None else cast("Prototypes | None", found(settings, experiment))
 
     def untrained(
         self, settings: BaseModel, text: torch.Tensor, random_text: torch.Tensor | None, seed: int

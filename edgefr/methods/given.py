@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 class Given:
     """This is the catalogue and the epochs of local work: all that a program may need beside its settings.
 
-    `items`: how many there are. `local_epochs`: passes over a client's examples in a round. `text` [items, width]: the
-    items' vectors, where the method reads text. `reader` opens titles and encoder for clients that read on the device.
+    `items`: how many there are; `present`: how many users can have so far, where rates count these. `local_epochs`:
+    passes over a client's examples in a round. `text` [items, width]: the items' vectors, where the method reads text.
+    `reader` opens titles and encoder for clients that read on the device.
     """
 
     items: int
     local_epochs: int
     text: Tensor | None = None
     reader: Callable[[], Reader] | None = None
+    present: int | None = None
+
+    @property
+    def counted(self) -> int:
+        """Return the items that multiply a learning rate of item rows."""
+        return self.items if self.present is None else self.present

@@ -6,14 +6,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgefr.methods import METHODS, Method
+from edgefr.methods import METHODS, Central, Method
+from edgefr.methods.ease.settings import EaseSettings
 from edgefr.methods.fcucr.settings import FCUCRSettings
+from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
+from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
+from edgefr.methods.mf.settings import MFSettings
+from edgefr.methods.neumf.settings import NeuMFSettings
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
+
+_IN_BLOCKS: Mapping[str, Any] = {"redraw": "step", "labels": "anew", "item_rate": "present"}
+"""What F3CRec's released code does with every backbone."""
+
+AS_ZHANG: Mapping[str, Any] = {
+    "rounds": 100,
+    "batch_size": 256,
+    "protocol": {"name": "leave-one-out", "negatives_avoid_held_out": True},
+    "evaluation": {"keep": "best", "judged_by": "HR", "tables": "own"},
+}
+"""How the released codes of PFedRec and GPFedRec split, train and evaluate."""
 
 for _row in (
     Method(
@@ -34,7 +50,7 @@ for _row in (
         settings=FedMFSettings,
         build="edgefr.methods.fedmf.program:build",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
-        between_blocks={"carry": "last"},
+        between_blocks={**_IN_BLOCKS, "carry": "last"},
     ),
     Method(
         name="fedncf",
@@ -42,7 +58,8 @@ for _row in (
         settings=FedNCFSettings,
         build="edgefr.methods.fedncf.program:build",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
-        between_blocks={"reset_private": True},
+        between_blocks={**_IN_BLOCKS, "reset_private": True},
+        released_over={"blocks": {"model": {"user_start": "same"}}},
     ),
     Method(
         name="pfedrec",
@@ -50,7 +67,14 @@ for _row in (
         settings=PFedRecSettings,
         build="edgefr.methods.pfedrec.program:build",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
-        between_blocks={"reset_private": True},
+        between_blocks={**_IN_BLOCKS, "reset_private": True},
+        released_over={
+            "blocks": {"model": {"turns": "batches"}},
+            "leave-one-out": {
+                **AS_ZHANG,
+                "model": {"item_times": 80.0, "turns": "batches", "bce_of": "probabilities"},
+            },
+        },
     ),
     Method(
         name="gpfedrec",
@@ -66,6 +90,29 @@ for _row in (
         },
         own_rows=True,
         answered=True,
+        check="edgefr.methods.gpfedrec.settings:check",
+        released_over={
+            "leave-one-out": {
+                **AS_ZHANG,
+                "model": {"scorer": "mlp", "pulls": "table", "bce_of": "probabilities", "recommends": "global"},
+                "aggregation": {"rule": "graph", "similarity": "distance"},
+            }
+        },
+    ),
+    Method(
+        name="fedcar",
+        paper="FedCAR: Federated Context-Aware Personalized Recommendation",
+        settings=FedCARSettings,
+        build="edgefr.methods.fedcar.program:build",
+        messages="edgefr.methods.fedcar.messages:messages",
+        ordered=True,
+        defaults={
+            "rounds": 100,
+            "local_epochs": 1,
+            "clients_per_round": 1.0,
+            "batch_size": 256,
+            "engine": {"shard_size": 64},  # a client's copies of the encoder are no examples: measured fastest
+        },
     ),
     Method(
         name="fedrap",
@@ -74,6 +121,14 @@ for _row in (
         build="edgefr.methods.fedrap.program:build",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 256},
         own_rows=True,
+    ),
+    Method(
+        name="fedrecon",
+        paper="FedRecon: Federated Reconstruction, Partially Local Federated Learning (Singhal et al., NeurIPS 2021)",
+        settings=FedReconSettings,
+        build="edgefr.methods.fedrecon.program:build",
+        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        stateless=True,
     ),
 ):
     METHODS.register(_row)
@@ -118,8 +173,12 @@ for _encoder, _paper in (
             paper=_paper,
             settings=FCUCRSettings,
             build="edgefr.methods.fcucr.program:build",
+            messages="edgefr.methods.fcucr.messages:messages",
             defaults={**SESSIONS, "model": {"encoder": _encoder, **ALONE}},
-            released={"protocol": {"name": "sessions", "stream": "cyclic"}, "model": {"masked": False}},
+            released={
+                "protocol": {"name": "sessions", "stream": "cyclic"},
+                "model": {"masked": False, "starts": "own", "negatives_once": True, "dropout": 0.2},
+            },
             reads="sessions",
         )
     )
@@ -140,13 +199,53 @@ METHODS.register(
             "model": {
                 "personal": True,
                 "masked": False,
+                "starts": "own",
+                "dropout": 0.2,
+                "mlp_init": "xavier",
+                "dice_scaled": True,
+                "dice_over": "all",
+                "dice_running": True,
+                "negatives_once": True,
                 "teacher": "received_global",
                 "distill": "clamped",
+                "distill_first": False,
+                "distill_over": "all",
                 "prototypes": "trained",
+                "prototype_of": "last_step",
+                "query": "next",
                 "pooling": "map",
-                "asks_when_recommending": False,
             },
             "aggregation": {"weights": "uniform"},
         },
     )
 )
+
+for _row in (
+    Method(
+        name="mf",
+        paper="Central MF: BPR, Bayesian Personalized Ranking (Rendle et al., UAI 2009), or binary cross-entropy",
+        settings=MFSettings,
+        build="edgefr.methods.mf.program:build",
+        stages=("central", None),
+        defaults={"batch_size": 1024},
+        central=Central("edgefr.methods.mf.program:learner"),
+    ),
+    Method(
+        name="neumf",
+        paper="Central NeuMF: Neural Collaborative Filtering (He et al., WWW 2017)",
+        settings=NeuMFSettings,
+        build="edgefr.methods.neumf.program:build",
+        stages=("central", None),
+        defaults={"batch_size": 512},
+        central=Central("edgefr.methods.neumf.program:learner"),
+    ),
+    Method(
+        name="ease",
+        paper="Central EASE^R: Embarrassingly Shallow Autoencoders for Sparse Data (Steck, WWW 2019)",
+        settings=EaseSettings,
+        build="edgefr.methods.ease.program:build",
+        stages=("central", None),
+        central=Central("edgefr.methods.ease.program:learner", batches=False),
+    ),
+):
+    METHODS.register(_row)

@@ -1,34 +1,61 @@
 """More than one method uses these losses and initial values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from edge.anew import Normal
 from edgefr import purposes
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 
 
-def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+def bce(scores: Tensor, batch: Batch, of: str = "scores") -> Tensor:
+    """Return the binary cross-entropy of scores against the batch's labels, mean over a client's examples.
+
+    `of` "probabilities": of the scores' sigmoids, as torch.nn.BCELoss takes it. A sigmoid that is rounded to 1 (in
+    float32 from a score of 17 on) has no gradient left, so a negative that is far on the wrong side teaches nothing.
+    """
+    return BCE[of](scores, batch.label, batch.weight)
+
+
+def _of_scores(scores: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores, label, weight, reduction="sum")
+
+
+def _of_probabilities(scores: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.binary_cross_entropy(torch.sigmoid(scores), label.to(scores), weight, reduction="sum")
+
+
+BCE: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "scores": _of_scores,
+    "probabilities": _of_probabilities,
+}
+"""What a binary cross-entropy is computed from, by name."""
+
+
+def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: Batch, phase: Phase, of: str = "scores") -> Tensor:
     """Return the binary cross-entropy of each example's score against its label, mean over a client's examples.
 
     TransFR Eq. 6 and F3CRec's recommendation loss sum over the examples; the mean differs by the factor |D_u|, which
-    would otherwise let a client's learning rate grow with its activity.
+    would otherwise let a client's learning rate grow with its activity. `of`: as `bce` has it.
     """
     history = None if batch.history is None else program.vectors(tensors, batch.history)
     vectors = program.vectors(tensors, batch)
     scores = program.score(tensors, batch, vectors, program.user(tensors, batch, history, vectors))
-    return torch.nn.functional.binary_cross_entropy_with_logits(scores, batch.label, batch.weight, reduction="sum")
+    return bce(scores, batch, of)
 
 
 def sampled_bce(positive: Tensor, negative: Tensor) -> Tensor:
     """Return each position's binary cross-entropy [..., L]: its target's, and the mean over negatives [..., L, n]."""
-    each = torch.nn.functional.softplus(negative).sum(-1) / max(negative.shape[-1], 1)
-    return torch.nn.functional.softplus(-positive) + each
+    # where torch takes softplus for its argument: a difference of exp(-20), which float32 does not see
+    straight = 40.0 if positive.dtype == torch.float64 else 20.0
+    each = torch.nn.functional.softplus(negative, threshold=straight).sum(-1) / max(negative.shape[-1], 1)
+    return torch.nn.functional.softplus(-positive, threshold=straight) + each
 
 
 def sampled_softmax(positive: Tensor, negative: Tensor) -> Tensor:
@@ -70,9 +97,7 @@ def init_mlp(seed: int, name: str, widths: Sequence[int], gain: float = 2.0) -> 
 
 def init_vectors(seed: int, purpose: str, ids: Tensor, width: int, scale: float) -> Tensor:
     """Draw one keyed normal vector per id: [len(ids), width], standard deviation `scale`."""
-    keys = keyed.fold(keyed.key(seed, purpose), ids.cpu().numpy())
-    draws = keyed.normal(keys[:, None], np.arange(width))
-    return torch.from_numpy((draws * scale).astype(np.float32))
+    return torch.from_numpy(Normal(purpose, scale).values(seed, ids.cpu().numpy(), (width,)))
 
 
 def init_rows(seed: int, name: str, shape: tuple[int, ...], scale: float) -> Tensor:

@@ -35,6 +35,14 @@ def init_scorer(seed: int, width: int, clients: int) -> dict[str, Tensor]:
     return {"scorer.weight": first[:, :width].contiguous(), "scorer.bias": first[:, width:].contiguous()}
 
 
+def init_linear(seed: int, name: str, wide: int, narrow: int) -> dict[str, Tensor]:
+    """Draw a layer uniformly in ±1/sqrt(wide), as torch.nn.Linear: `weight` [1, wide, narrow], `bias` [1, narrow]."""
+    bound = 1 / math.sqrt(wide)
+    draws = keyed.generator(seed, purposes.init(name)).uniform(-bound, bound, (wide + 1, narrow)).astype(np.float32)
+    both = torch.from_numpy(draws)
+    return {"weight": both[:-1].unsqueeze(0), "bias": both[-1:]}
+
+
 def linear_scores(batch: Batch, weight: Tensor, vectors: Tensor, constant: Tensor) -> Tensor:
     """Return weight · vector + constant for every example: [..., n].
 

@@ -35,6 +35,12 @@ class OverBlocks(Protocol):
         row, evaluation = experiment.row, experiment.evaluation
         if row.own_rows:
             raise fault(f"blocks do not carry the item rows of {row.name}'s own clients on", "protocol")
+        if row.ordered and experiment.strategy != "ft":
+            problem = f"{row.name} sees items in what came before them, which nothing remembered has: use ft"
+            raise fault(problem, "strategy")
+        if row.stateless:
+            problem = f"blocks hand on what clients keep, and those of {row.name} keep nothing"
+            raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
         if experiment.continual.patience < evaluation.every:
             problem = f"it counts rounds, and only every {evaluation.every}th is measured; use at least that"
             raise fault(problem, "continual", "patience")

@@ -11,3 +11,5 @@ class AcrossDomains(ByLeavingOneOut):
 
     name = "cross-domain"
     settings = CrossDomain
+    tuned = False  # what counts is the other domain, which no round measures
+    pools = False

@@ -14,21 +14,31 @@ if TYPE_CHECKING:
     from edgefr.stages.stage import Stage
 
 
+IN_ORDER = "what a user had last: train's newest items to validate, with the validation item to test"
+"""What is known of a user whose items are read in their order, when a held-out item is asked for."""
+
+
 class ByLeavingOneOut(Protocol):
     """Every user's newest item is the test, the second newest validates."""
 
     name = "leave-one-out"
     settings: type[ProtocolSettings] = LeaveOneOut
     reads = frozenset({"items"})
+    own = ("evaluation.keep", "evaluation.judged_by", "evaluation.tables")
     counts_examples = True
+    tuned = True
+    pools = True
 
     def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
         from edgefr.prepare import Prepared
 
         protocol = experiment.protocol
         assert isinstance(protocol, LeaveOneOut | CrossDomain)
+        if isinstance(protocol, LeaveOneOut):
+            dataset = protocol.restrict(dataset)
         splits = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
-        return Prepared(dataset, splits, protocol.describe(dataset))
+        words = protocol.describe(dataset)
+        return Prepared(dataset, splits, f"{words}; {IN_ORDER}" if experiment.row.ordered else words)
 
     def stages(self, experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
         from edgefr.stages.leave_one_out import over_splits

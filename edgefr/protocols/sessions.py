@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefr.data.interactions import Dataset
 from edgefr.data.sessions import SessionsProtocol
+from edgefr.faults import fault
 from edgefr.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -22,6 +23,15 @@ class OverSessions(Protocol):
     settings = SessionsProtocol
     reads = frozenset({"items", "sessions"})
     own = ("sessions",)
+
+    def check(self, experiment: Experiment) -> None:
+        if experiment.row.stateless:
+            problem = f"clients of {experiment.row.name} would rebuild what they are from sessions yet to come"
+            raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
+
+        if experiment.row.ordered:
+            problem = f"{experiment.row.name} reads the order of items, and a session's are a set to it"
+            raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
 
     def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
         from edgefr.prepare import Prepared

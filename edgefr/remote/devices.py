@@ -6,6 +6,7 @@ of clients that do not answer. Does not own: the round broker (`broker`), the se
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -175,6 +176,8 @@ def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> Sha
     sends nothing to be summed, and counts like a simulated client that was dropped.
     """
     terms = replace(terms, joint=None)  # where there is a projection, the devices have done it
+    if learning.release.own_noise is not None:  # which is as long as it is, and says nothing of what it hides
+        terms = replace(terms, largest=math.inf)
     sound = [upload for upload in uploads if not upload.dropped]
     sizes = np.array([upload.examples or 1 for upload in sound], np.int64)
     nothing = ShardAggregate({}, {}, 0.0, 0, np.zeros(0), 0, 0, {})

@@ -25,6 +25,7 @@ from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.remote.training import plan_of, training_of
 from edgefr.run import PRIVATE, Run, free_folder
+from edgefr.shippable import check_federated
 from edgefr.shipping import SIGNING_KEY, signing_key, users_of_class
 from edgefr.trained import open_model
 from edgefr.training import Training
@@ -68,6 +69,7 @@ def serve(
     >>> serve(Run("runs/demo"), "laptop_x86", 3).summary["uploads"]  # doctest: +SKIP
     1800
     """
+    check_federated(run.experiment, "round that devices could go on with")
     target, began = free_folder(run.path / "served") if out is None else out, time.perf_counter()
     if target.exists():
         raise InputError(f"{target} is there already; give another --out (nothing was changed)")

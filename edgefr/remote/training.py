@@ -44,7 +44,7 @@ class OnDevices(Rounds):
     clients: Clients = field(kw_only=True)
 
     def turn(self, run: Training, number: int) -> tuple[Clients, Sampler | SessionSampler]:
-        return self.clients, run.sampler(self.task.train, self.task.pool)
+        return self.clients, run.sampler(self.task)
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         return {}
@@ -80,6 +80,10 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     if not experiment.aggregation.is_sum and origin.learning.release.noise is not None:
         what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
         raise InputError(f"{what}; use aggregation.rule=mean")
+    if origin.learning.exchange is not None and origin.learning.exchange.publish is not None:
+        raise InputError(
+            "the server relays no messages between real devices: use a method that sends none beside updates"
+        )
     shared, clients = dict(model.shared), np.array(sorted(origin.users), np.int64)
     origin.check(shared)
     assert experiment.engine.shard_size is not None

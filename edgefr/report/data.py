@@ -35,12 +35,18 @@ def print_survey(found: Survey, console: Console) -> None:
 
 def print_names(console: Console) -> None:
     """Print the data sets that have a name, and which files of one's own are read."""
-    rows = [
-        {"name": name, "from": READERS[name].public.url if READERS[name].public else "made by this program"}  # type: ignore[union-attr]
-        for name in names()
-    ]
-    about = f"Your own: a file that ends with {', '.join(ends())} (and .gz or .zst), or a folder of such files."
-    console.print(Sheet("data sets", rows, words=["name", "from"], caption=about))
+    rows = []
+    for name in names():
+        found, public = READERS[name], READERS[name].public
+        terms = {"from": "made by this program", "licence": "none needed"}
+        if public is not None:
+            terms = {"from": public.url, "licence": public.licence}
+        rows.append({"name": name, "holds": found.holds, **terms})
+    about = (
+        "Any other category of Amazon: amazon-CATEGORY, as amazon-digital-music. Your own: a file that ends with "
+        f"{', '.join(ends())} (and .gz or .zst), or a folder of such files."
+    )
+    console.print(Sheet("data sets", rows, words=["name", "holds", "from", "licence"], caption=about))
 
 
 def _lines(found: Survey) -> Iterator[tuple[str, str]]:
@@ -48,6 +54,8 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
     dataset, counts = found.dataset, found.dataset.statistics()
     source, each = dataset.source, counts["items_per_user"]
     yield "data", f"{dataset.name} ({source.get('archive', '')})"
+    if source.get("url"):
+        yield "from", f"{source['url']} (licence: {source['licence']})"
     if source.get("columns"):
         yield "columns", ", ".join(f"{role}: {name}" for role, name in source["columns"].items())
     yield (

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     """Write `learning-curve` and `fleet` as .png and .svg into `folder`: the same bytes for the same numbers."""
-    from matplotlib import rc_context
-
-    figures = {"fleet": fleet(summary["fleet"])}
+    figures = {} if "central" in summary else {"fleet": fleet(summary["fleet"])}
     if "continual" in summary:
         from edgefr.report.blocks import block_curves, matrix_figure
 
@@ -25,12 +23,19 @@ def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> N
     elif any(row["round"] is not None for row in rows):
         figures["learning-curve"] = learning_curve(rows, summary)
     for name, figure in figures.items():
-        for kind in ("png", "svg"):
-            buffer = io.BytesIO()
-            metadata = {"Date": None} if kind == "svg" else None
-            with rc_context({"svg.hashsalt": "edgefr"}):  # ids inside an SVG are random without it
-                figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
-            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+        written(figure, folder / name)
+
+
+def written(figure: Figure, path: Path) -> None:
+    """Write a figure beside `path` as .png and .svg: the same bytes for the same numbers."""
+    from matplotlib import rc_context
+
+    for kind in ("png", "svg"):
+        buffer = io.BytesIO()
+        metadata = {"Date": None} if kind == "svg" else None
+        with rc_context({"svg.hashsalt": "edgefr"}):  # ids inside an SVG are random without it
+            figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+        write_atomic(path.with_name(f"{path.name}.{kind}"), buffer.getvalue())
 
 
 def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:

@@ -50,6 +50,13 @@ class Sheet:
         if self.caption:
             yield Text(self.caption, style="dim")
 
+    def without(self, labels: Collection[str]) -> Sheet:
+        """Return the rows that begin with none of these labels; a line below a row that is left out moves up."""
+        kept = [at for at, row in enumerate(self.rows) if next(iter(row.values())) not in labels]
+        rules = {sum(place <= at for place in kept) - 1 for at in self.rules} - {-1}
+        bold = [kept.index(at) for at in self.bold if at in kept]
+        return replace(self, rows=[self.rows[at] for at in kept], rules=sorted(rules), bold=bold)
+
     def first(self, width: int) -> Sheet:
         """Return the columns that fit beside each other, without the caption."""
         columns = self.parts(width)[0]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,15 @@ class Page:
     notes: Sequence[str] = ()
     figure: Figure | None = field(default=None, compare=False)
     drawn_in: str = "."
+
+    def without(self, left: Collection[tuple[str, str]]) -> Page:
+        """Return the page without some rows, (name, label) each: in sheets and in records."""
+        if not left:
+            return self
+        names, labels = ({row[at] for row in left} for at in (0, 1))
+        records = [r for r in self.records if r.get("method") not in names and r.get("row") not in names | labels]
+        sheets = [sheet.without(labels) for sheet in self.sheets]
+        return replace(self, sheets=[sheet for sheet in sheets if sheet.rows], records=records)
 
     def write(self, folder: Path, about: Sequence[str]) -> list[Path]:
         """`<name>.md` and `.csv`, and `.png` and `.svg` of a figure; `about` are lines common to all pages."""

@@ -18,6 +18,7 @@ def summarise_sessions(sim: Training) -> dict[str, Any]:
     nobody has there is their number, 0, alone. `first_session`: {metric: value per measured round} of every client's
     first session, empty unless it was asked for. `knowledge`: the server's prototypes at the end.
     """
+    from edgefr.engine.transfer import Transfer
     from edgefr.stages.sessions import FIRST, Met
 
     stage, results = sim.schedule[-1], sim.measured
@@ -28,7 +29,7 @@ def summarise_sessions(sim: Training) -> dict[str, Any]:
         if row["on"] == FIRST:
             curve.setdefault(row["metric"], []).append(row["value"])
     transfer = sim.federation.transfer
-    base = None if transfer is None else transfer.base
+    base = transfer.base if isinstance(transfer, Transfer) else None
     return {
         "stream": stage.protocol.stream,
         "rounds": sim.done[-1]["round"],

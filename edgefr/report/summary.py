@@ -23,6 +23,7 @@ SAME = (
     *("schema", "experiment", "method", "backbone", "strategy", "fidelity", "data", "protocol", "rounds"),
     *("stage", "split", "versions"),
 )
+CENTRAL = "central reference: pools everybody's data; no federation, no privacy"
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
@@ -40,15 +41,26 @@ def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[d
         "dataset": {**sim.prepared.dataset.statistics(), "source": sim.prepared.dataset.source},
         "protocol": sim.prepared.protocol,
         "seed": e.seed,
-        "rounds": e.rounds,
+        "rounds": 0 if e.row.central is not None else e.rounds,
         **e.protocol.entry.results(sim),
-        "privacy": _privacy(sim),
-        "fleet": with_fairness(sim.fleet.summary(), sim),
+        **(_federated(sim) if e.row.central is None else _central(sim)),
         "engine": _engine(sim, seconds, peak_rss_mb),
         "encoder": None if sim.prepared.text is None else sim.prepared.text.report,
         "bundles": bundles,
         "versions": versions(),
     }
+
+
+def _federated(sim: Training) -> dict[str, Any]:
+    """Return the parts that speak of privacy and of the fleet."""
+    return {"privacy": _privacy(sim), "fleet": with_fairness(sim.fleet.summary(), sim)}
+
+
+def _central(sim: Training) -> dict[str, Any]:
+    """Return what a central reference has in their place."""
+    done = sim.done[-1]
+    epochs = {"epochs": done["round"], "best_epoch": done["best_round"]}
+    return {"central": {"note": CENTRAL, **epochs}, "privacy": {}, "fleet": {}}
 
 
 def summarise_splits(sim: Training) -> dict[str, Any]:
@@ -57,7 +69,7 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
     stages, full = sim.measured.table(), sim.measured.table(ranking="full")
     compared = _compared(sim)
     last = sim.stages[-1]
-    block = {"metrics": stages[splits[-1]][last], **_engine_speed(sim)}
+    block = {"metrics": stages[splits[-1]][last], **_kept(sim), **_engine_speed(sim)}
     helped = {split: list(_learning(sim, split, stages[split])) for split in splits}
     return {
         "stage": last,
@@ -75,13 +87,22 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
     }
 
 
+def _kept(sim: Training) -> dict[str, Any]:
+    """Return which round was kept, and its validation, where it is not the last one."""
+    first = sim.done[0]
+    if sim.experiment.evaluation.keep == "last" or "evaluation.keep" not in sim.experiment.protocol.entry.own:
+        return {}
+    return {"best_round": first["best_round"], "validation": first["best"] if np.isfinite(first["best"]) else None}
+
+
 def _compared(sim: Training) -> list[str]:
     """Return the names of the references of all stages, once each."""
     return list(dict.fromkeys(name for stage in sim.schedule for name in stage.compared))
 
 
 def _full_users(sim: Training) -> int:
-    return next((row["users"] for row in sim.measured.rows if row["ranking"] == "full"), 0)
+    tested = (row for row in sim.measured.rows if row["round"] is None)
+    return next((row["users"] for row in tested if row["ranking"] == "full"), 0)
 
 
 def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Learning]:

@@ -37,17 +37,31 @@ def print_run(run: Run, console: Console) -> None:
         for line in lines:
             console.print(_verdict(split, line))
     console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
-    console.print(fleet_table(summary["fleet"]))
-    by_class = fairness_table(summary["fleet"])
-    if by_class is not None:
-        console.print(by_class)
-    console.print(privacy_table(summary["privacy"]))
+    if "central" in summary:
+        console.print(Text(_central_line(summary), style="bold"))
+    else:
+        _print_federated(summary, console)
     if summary["bundles"]:
         console.print(bundle_table(summary["bundles"]))
     console.print(Text(engine_line(summary)))
     for line in warnings(summary):
         console.print(Text(line, style="bold yellow"))
     print_path("run", run.path, console)
+
+
+def _print_federated(summary: dict[str, Any], console: Console) -> None:
+    """Print what a run cost the devices, and what its privacy is worth."""
+    console.print(fleet_table(summary["fleet"]))
+    by_class = fairness_table(summary["fleet"])
+    if by_class is not None:
+        console.print(by_class)
+    console.print(privacy_table(summary["privacy"]))
+
+
+def _central_line(summary: dict[str, Any]) -> str:
+    """Say what a central reference is, and which of its epochs was kept."""
+    found = summary["central"]
+    return f"{found['note']} (epoch {found['best_epoch']} of {found['epochs']}, the best on validation items)"
 
 
 def brief(run: Run) -> list[RenderableType]:
@@ -262,9 +276,11 @@ def _passed_over(rows: Sequence[dict[str, Any]]) -> list[str]:
 def engine_line(summary: dict[str, Any]) -> str:
     """Write one line: speed, time, memory."""
     e = summary["engine"]
+    who = f"{count(e['client_updates'], 'client update')} at {e['clients_per_second']:,.0f}/s"
+    how = f"({e['executor']}, {e['device']}, shards of {e['shard_size']})"
+    work = "in one place" if "central" in summary else f"{who} {how}"
     return (
-        f"engine: {count(e['client_updates'], 'client update')} at {e['clients_per_second']:,.0f}/s ({e['executor']}, "
-        f"{e['device']}, shards of {e['shard_size']}), train {e['train_seconds']:.1f} s, evaluation "
+        f"engine: {work}, train {e['train_seconds']:.1f} s, evaluation "
         f"{e['eval_seconds']:.1f} s, whole run {e['wall_seconds']:.1f} s, peak {e['peak_rss_mb']:,.0f} MB"
     )
 
@@ -277,7 +293,7 @@ def warnings(summary: dict[str, Any]) -> list[str]:
         out.append(
             f"warning: {count(dropped, 'client update')} held NaN or infinite values and did not count; lower model.lr"
         )
-    if fleet["rounds"] and not fleet["contributed"]:
+    if fleet.get("rounds") and not fleet["contributed"]:
         out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
     if summary.get("no_bundles"):
         out.append(f"warning: no bundles were written: {summary['no_bundles']}")

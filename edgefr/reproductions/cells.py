@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -16,6 +16,7 @@ from edgefr.experiment import Experiment
 from edgefr.metrics.significance import paired_t
 from edgefr.report.pages import Spread
 from edgefr.run import Run
+from privacy.errors import unknown
 
 Values = dict[str, Any]
 Summary = Mapping[str, Any]
@@ -23,10 +24,23 @@ Pick = Callable[[Summary], float]
 BySeed = dict[int, float]
 
 
+class Part(NamedTuple):
+    """This is where a cell stands in a table: its row, what pages call it, its backbone where rows come for each."""
+
+    row: str
+    label: str
+    backbone: str | None = None
+
+
 class Cell(ABC):
     """A cell is one experiment without its seed. `data`: its data set."""
 
     data: str
+
+    @property
+    @abstractmethod
+    def part(self) -> Part:
+        """Return the row of a table that the cell is of, and the backbone where the table has some."""
 
     @property
     @abstractmethod
@@ -48,14 +62,49 @@ class Cell(ABC):
         return f"{self.label}_{digest}_seed-{seed}"
 
 
+Like = TypeVar("Like", bound=Cell)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """These are the rows and backbones of tables that are asked for; nothing stands for all of them.
+
+    >>> part = Part("ft", "FT", "fedmf")
+    >>> Chosen(rows=("ft",)).has(part), Chosen(backbones=("fedncf",)).has(part)
+    (True, False)
+    """
+
+    rows: Sequence[str] = ()
+    backbones: Sequence[str] = ()
+
+    def has(self, part: Part) -> bool:
+        """Say whether a cell of this place is asked for."""
+        return (not self.rows or part.row in self.rows) and (not self.backbones or part.backbone in self.backbones)
+
+    def check(self, parts: Sequence[Part], what: str) -> None:
+        """Raise `InputError`, with the nearest names, for a row or backbone that is in none of the tables."""
+        for name, asked, there in (
+            ("row", self.rows, [part.row for part in parts]),
+            ("backbone", self.backbones, [part.backbone for part in parts if part.backbone is not None]),
+        ):
+            known = list(dict.fromkeys(there))
+            for each in asked:
+                if each not in known:
+                    raise unknown(f"{name} of {what}", each, known)
+
+
 @dataclass(frozen=True)
 class Ask:
-    """This is what is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie."""
+    """This is what is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie.
+
+    `chosen`: the part of each table.
+    """
 
     fidelity: str
     seeds: Sequence[int]
     extra: Values = field(default_factory=dict)
     data_dir: Path | None = None
+    chosen: Chosen = field(default=Chosen(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -64,6 +113,11 @@ class Found:
 
     summaries: Mapping[Any, Mapping[int, Summary]]
     runs: Mapping[Any, Mapping[int, Run]] = field(default_factory=dict)
+
+    def any_of(self, cells: Iterable[Like]) -> Like:
+        """Return the first of some cells that has a finished run, or the first where none has."""
+        listed = list(cells)
+        return next((cell for cell in listed if self.summaries.get(cell)), listed[0])
 
     def by_seed(self, cell: Cell, pick: Pick) -> BySeed:
         """Return one value per finished seed."""

@@ -7,7 +7,7 @@ exhibit has and what its page shows (a folder per paper), processes and folders 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -18,7 +18,7 @@ from edgefr.fleet import FleetFile
 from edgefr.prepare import Progress
 from edgefr.report.pages import Page, Record, Report
 from edgefr.report.summary import versions
-from edgefr.reproductions.cells import Ask, Cell, Found
+from edgefr.reproductions.cells import Ask, Cell, Chosen, Found
 from edgefr.reproductions.runs import Job, Setting, run_all
 from edgefr.run import Run
 from privacy.errors import InputError
@@ -79,15 +79,35 @@ def reproduce(
     for line in missing:
         warn(f"left out: {line}")
     wanted = {key: [name for name in (data or exhibits[key].data) if name in there] for key in exhibits}
-    cells = list(dict.fromkeys(c for key, names in wanted.items() for n in names for c in exhibits[key].cells(ask, n)))
+    check_chosen(ask, exhibits, wanted)
+    every = {key: [c for n in names for c in exhibits[key].cells(ask, n)] for key, names in wanted.items()}
+    chosen = {key: [c for c in dict.fromkeys(cells) if ask.chosen.has(c.part)] for key, cells in every.items()}
+    cells = list(dict.fromkeys(c for own in chosen.values() for c in own))
     found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, workers, progress)
-    pages = [exhibits[key].page(ask, found, names, progress) for key, names in wanted.items() if names]
+    pages, files = [], []
+    for key, names in wanted.items():
+        if names:
+            left = {c.part[:2] for c in every[key]} - {c.part[:2] for c in chosen[key]}
+            page = exhibits[key].page(ask, found, names, progress).without(left)
+            pages.append(page)
+            files += page.write(out, about(ask, found, chosen[key]))
     warnings = _unfinished(ask, found, cells)
-    files = []
-    for page, (key, names) in zip(pages, ((k, n) for k, n in wanted.items() if n), strict=True):
-        own = list(dict.fromkeys(c for name in names for c in exhibits[key].cells(ask, name)))
-        files += page.write(out, about(ask, found, own))
     return Report(pages, files, failures, warnings, _records(found))
+
+
+def check_chosen(ask: Asked, exhibits: Mapping[str, Exhibit[Asked]], wanted: Mapping[str, Sequence[str]]) -> None:
+    """Raises `InputError` for rows and backbones that no table has, for a table without any, and for figures."""
+    if ask.chosen == Chosen():
+        return
+    whole = replace(ask, chosen=Chosen())
+    parts = {key: [c.part for n in names for c in exhibits[key].cells(whole, n)] for key, names in wanted.items()}
+    ask.chosen.check([part for own in parts.values() for part in own], ", ".join(exhibits))
+    for key, own in parts.items():
+        if key.startswith("figure"):
+            raise InputError(f"{key} is drawn of all of its rows; leave it out, or make it without --rows, --backbones")
+        if own and not any(ask.chosen.has(part) for part in own):
+            asked = ", ".join([*ask.chosen.rows, *ask.chosen.backbones])
+            raise InputError(f"{key} has nothing of {asked}: leave it out")
 
 
 def _run(
@@ -131,9 +151,15 @@ def _unfinished(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
 
 def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
     """Say how a page's numbers were made: seeds, fidelity, protocol, recipe values, versions."""
+    if not cells:  # nothing was run: the page's notes say it all
+        return [f"versions: {', '.join(f'{name} {number}' for name, number in versions().items())}"]
     seeds = ", ".join(map(str, ask.seeds))
     lines = [f"seeds {seeds}; fidelity: {ask.fidelity}; everybody who is asked contributes (no drop-outs, no deadline)"]
     lines += [f"set by hand instead of by the recipe: {key} = {value}" for key, value in ask.extra.items()]
+    if ask.chosen != Chosen():
+        said = {"rows": ask.chosen.rows, "backbones": ask.chosen.backbones}
+        named = [f"{what} {', '.join(names)}" for what, names in said.items() if names]
+        lines.append(f"a part of the table: {'; '.join(named)}")
     protocols = {c.data: s["protocol"] for c in cells for s in found.summaries.get(c, {}).values()}
     lines += [f"protocol, {name}: {text}" for name, text in protocols.items()]
     lines += [f"recipe, {c.label}: {_flow(c.values)}" for c in cells]

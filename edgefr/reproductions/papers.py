@@ -12,9 +12,15 @@ from edgefr.reproductions.exhibits import Exhibit
 from edgefr.reproductions.f3crec import exhibits as f3crec_exhibits
 from edgefr.reproductions.f3crec import published as f3crec_published
 from edgefr.reproductions.f3crec import recipes as f3crec
+from edgefr.reproductions.f3crec import statistics as f3crec_statistics
 from edgefr.reproductions.fcucr import exhibits as fcucr_exhibits
 from edgefr.reproductions.fcucr import published as fcucr_published
 from edgefr.reproductions.fcucr import recipes as fcucr
+from edgefr.reproductions.fcucr import statistics as fcucr_statistics
+from edgefr.reproductions.fedcar import exhibits as fedcar_exhibits
+from edgefr.reproductions.fedcar import recipes as fedcar
+from edgefr.reproductions.fedcar import statistics as fedcar_statistics
+from edgefr.reproductions.transfr import statistics as transfr
 from privacy.table import Table
 
 FIDELITIES = ("released", "paper")
@@ -40,8 +46,48 @@ def _ask_f3crec(fidelity: str, seeds: Sequence[int], extra: Values, data_dir: Pa
     return f3crec.Ask(fidelity, seeds, extra, data_dir)
 
 
+def _ask_fedcar(fidelity: str, seeds: Sequence[int], extra: Values, data_dir: Path | None, stream: str | None) -> Ask:
+    return fedcar.Ask("as each recipe says", seeds, extra, data_dir)
+
+
+def _ask(fidelity: str, seeds: Sequence[int], extra: Values, data_dir: Path | None, stream: str | None) -> Ask:
+    return Ask(fidelity, seeds, extra, data_dir)
+
+
+def _with(table_1: Exhibit[Any], others: Mapping[str, Exhibit[Any]]) -> dict[str, Exhibit[Any]]:
+    """Return a paper's exhibits, its statistics of data sets, for which nothing is run, before the others."""
+    return {"table-1": table_1, **others}
+
+
+def _data(exhibits: Mapping[str, Exhibit[Any]]) -> tuple[str, ...]:
+    """Return the data sets of all exhibits."""
+    return tuple(dict.fromkeys(data for exhibit in exhibits.values() for data in exhibit.data))
+
+
+_FEDCAR = {**fedcar_statistics.EXHIBITS, **fedcar_exhibits.EXHIBITS}
+_F3CREC = _with(f3crec_statistics.TABLE_1, f3crec_exhibits.EXHIBITS)
+_FCUCR = _with(fcucr_statistics.TABLE_1, fcucr_exhibits.EXHIBITS)
+
 PAPERS: Table[Paper] = Table("paper", Paper)
-PAPERS.register(Paper("f3crec", "F3CRec", f3crec_exhibits.EXHIBITS, f3crec_published.DATA, (), _ask_f3crec))
 PAPERS.register(
-    Paper("fcucr", "FCUCR", fcucr_exhibits.EXHIBITS, fcucr_published.DATA, ("one-pass", "cyclic"), fcucr.Ask)
+    Paper(
+        "f3crec",
+        "F3CRec",
+        _with(f3crec_statistics.TABLE_1, f3crec_exhibits.EXHIBITS),
+        f3crec_published.DATA,
+        (),
+        _ask_f3crec,
+    )
 )
+PAPERS.register(
+    Paper(
+        "fcucr",
+        "FCUCR",
+        _with(fcucr_statistics.TABLE_1, fcucr_exhibits.EXHIBITS),
+        fcucr_published.DATA,
+        ("one-pass", "cyclic"),
+        fcucr.Ask,
+    )
+)
+PAPERS.register(Paper("fedcar", "FedCAR", _FEDCAR, _data(_FEDCAR), (), _ask_fedcar))
+PAPERS.register(Paper("transfr", "TransFR", transfr.EXHIBITS, _data(transfr.EXHIBITS), (), _ask))

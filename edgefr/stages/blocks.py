@@ -86,7 +86,8 @@ class Learned(Stage):
     def begin(self, run: Training) -> None:
         """Make program, replay and server rule ready (Alg. 2, 4-8), and take over what the block before hands on."""
         f = run.federation
-        plain = run.plain_program()
+        present = run.experiment.over_blocks.item_rate == "present"
+        plain = run.plain_program(len(self.task.pool) if present else None)
         if self.task.number == 0:
             f.program = plain
             return
@@ -106,14 +107,16 @@ class Learned(Stage):
             known[:] = True
         tables = [name for name, spec in plain.specs.items() if spec.kind == "rows" and name in best.shared]
         f.previous = {name: (best.shared[name], known) for name in tables}
-        if {"best": True, "last": False}[e.carry]:
+        if {"best": True, "last": False}[e.over_blocks.carry or ""]:
             f.shared = {name: value.clone() for name, value in best.shared.items()}
             f.private.update({name: value.clone() for name, value in best.private.items()})
         first = plain.init_shared(e.seed)
         for name, (_, old) in f.previous.items():  # rows of new items were moved by nobody
             f.shared[name] = torch.where(old.unsqueeze(1), f.shared[name], first[name].to(f.device))
-        if e.resets_private:
-            f.private.update(plain.init_private(e.seed, torch.arange(len(run.prepared.dataset.users))))
+        if e.over_blocks.reset_private:
+            here = torch.from_numpy(self.task.users("train"))  # whoever is away keeps what it has
+            for name, value in plain.init_private(e.seed, here).items():
+                f.private[name] = f.private[name].index_copy(0, here, value)
         run.keeping.take_over(f, best, self.task)
 
     def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
@@ -129,7 +132,7 @@ class Learned(Stage):
         if run.experiment.evaluation.keep_blocks:
             run.saved |= {f"block{number}.{name}": value.clone() for name, value in together.flat().items()}
         if number < len(blocks) - 1:
-            draws = run.sampler(self.task.train, self.task.pool)
+            draws = run.sampler(self.task)
             run.keeping.end(BlockEnd(self.task, together, run.federation, draws, lambda m: self._all_scores(run, m)))
         return model
 

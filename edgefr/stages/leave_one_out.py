@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -16,6 +16,7 @@ from edgefr.measure import UNLEARNED, Asked, joined
 from edgefr.metrics import Scorer, references
 from edgefr.model import Model
 from edgefr.prepare import Prepared, Text
+from edgefr.sections import EvaluationSection
 from edgefr.stages.stage import Progress, Stage
 
 if TYPE_CHECKING:
@@ -24,20 +25,34 @@ if TYPE_CHECKING:
 
 def over_splits(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
     """Return rounds over the split that is learned from; then local training and tests on each split in its turn."""
+    if experiment.row.central is not None:
+        from edgefr.stages.central import over_split
+
+        return over_split(experiment, prepared)
     splits = list(prepared.splits.values())
     first = prepared.train_split
     local = (
         Local(split, 0, experiment.rounds, number=number, splits=len(splits), learned_on=first.name)
         for number, split in enumerate(splits)
     )
-    return (Rounds(first, experiment.rounds), *local)
+    return (Rounds(first, experiment.rounds, settings=experiment.evaluation), *local)
 
 
 @dataclass(frozen=True)
 class Rounds(Stage):
-    """Federated rounds over one split, to the last of them."""
+    """Federated rounds over one split, to the last of them; `settings` say which round's model is tested."""
 
     task: Split
+    settings: EvaluationSection = field(default_factory=EvaluationSection, kw_only=True)
+
+    latest_of_equals = True
+
+    @property
+    def keeps_best(self) -> bool:  # type: ignore[override]
+        return {"best": True, "last": False}[self.settings.keep]
+
+    def value(self, found: Mapping[str, float]) -> float:
+        return next(value for name, value in found.items() if name.startswith(self.settings.judged_by))
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[0], self.task.name, run.position.round)
@@ -61,24 +76,27 @@ class Local(Stage):
     learned_on: str = "main"
 
     federated = False
-    compared = (UNLEARNED, "popularity", "chance", "text mean", "text mean, cold")
+    compared: ClassVar[tuple[str, ...]] = (UNLEARNED, "popularity", "chance", "text mean", "text mean, cold")
+
+    def model(self, run: Training) -> Model:
+        return run.together() if run.best is None else run.best
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         """Measure nothing: a stage without rounds has no learning curve."""
         return {}
 
     def unlearned(self, run: Training, model: Model) -> None:
-        self._test(run, Asked(UNLEARNED, self.task.name), run.scorer(model, self.task, self.cold))
+        self._test(run, Asked(UNLEARNED, self.task.name), *self._scorers(run, model, self.cold))
 
     def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
         if progress is not None:
             progress("measure", self.number, self.splits, self.task.name)
         self._untrained(run)
-        self._test(run, Asked(run.stages[0], self.learned_on), run.scorer(model, self.task, self.cold))
+        self._test(run, Asked(run.stages[0], self.learned_on), *self._scorers(run, model, self.cold))
         if len(run.stages) > 1:
             model = run.personal(self.task, model, self.before + 1 + self.number)
-            score = run.scorer(model, self.task, joined(self.task.history, self.task.train))
-            self._test(run, Asked(run.stages[1], self.task.name), score)
+            known = joined(self.task.history, self.task.train)
+            self._test(run, Asked(run.stages[1], self.task.name), *self._scorers(run, model, known))
         for name, score in self.references(run, "test").items():
             self._test(run, Asked(name, self.task.name), score)
         if progress is not None:
@@ -98,9 +116,19 @@ class Local(Stage):
     def references(self, run: Training, which: Which) -> dict[str, Scorer]:
         return split_references(self.task, run.prepared.text, run.experiment.seed, cold=self.elsewhere)
 
-    def _test(self, run: Training, asked: Asked, score: Scorer) -> None:
+    def _scorers(self, run: Training, model: Model, known: Ragged) -> tuple[Scorer, Scorer]:
+        """Return scores for validation and for test items: who reads an order has had the validation item by then."""
+        before = run.scorer(model, self.task, known)
+        if not run.row.ordered:
+            return before, before
+        users = self.task.users("valid")
+        newest = Ragged.from_sorted(users, self.task.held("valid"), len(known))
+        return before, run.scorer(model, self.task, joined(known, newest))
+
+    def _test(self, run: Training, asked: Asked, score: Scorer, later: Scorer | None = None) -> None:
+        """Measure on validation and test items; `later`: scores for the latter, where they differ."""
         run.measured.candidates(asked, self.task, score, "valid", full=False)
-        run.measured.candidates(asked, self.task, score, "test")
+        run.measured.candidates(asked, self.task, score if later is None else later, "test")
 
     def _untrained(self, run: Training) -> None:
         """Test the stages of the method's ablation that need no training."""

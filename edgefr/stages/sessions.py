@@ -28,7 +28,7 @@ from edgefr.data.sessions import Sessions, SessionsProtocol
 from edgefr.data.split import Split, Which
 from edgefr.data.streams import STREAMS
 from edgefr.engine.sequences import WindowScorer
-from edgefr.engine.transfer import REPLY
+from edgefr.engine.transfer import REPLY, Transfer
 from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
@@ -124,12 +124,13 @@ class Met(Stage):
         catalogue, population = len(self.dataset.catalogue), np.flatnonzero(current >= 0)
         if self.windowed:
             length = e.model["length"]
+            following = self.current(number + 1) if e.model["query"] == "next" else None
             drawn = (s.items, s.times, current, split.train, split.pool, catalogue, length, e.negatives, e.seed)
-            return population, SessionSampler(*drawn)
+            return population, SessionSampler(*drawn, once=e.model["negatives_once"], following=following)
         rows = s.items.take(np.maximum(current, 0))
         real = current[rows.rows] >= 0
         own = self._distinct(rows.rows[real], rows.values[real])
-        return population, run.sampler(own, split.pool)
+        return population, run.sampler(split, own)
 
     def context(self, number: int) -> Ragged:
         """Give what each client has met by round `number`: a device does not know the sessions to come.
@@ -182,7 +183,7 @@ class Met(Stage):
     def asked(self, run: Training, which: str) -> dict[str, Tensor]:
         """Return replies to everybody at the held-out sessions `which`, where devices ask before they recommend."""
         f = run.federation
-        if f.transfer is None or not self.experiment.model["asks_when_recommending"]:
+        if not isinstance(f.transfer, Transfer) or not self.experiment.model["asks_when_recommending"]:
             return {}
         view = self.views[which]
         who = np.flatnonzero(view.real.any(axis=1))

@@ -57,6 +57,8 @@ class Stage(ABC):
     """What progress calls the stage."""
     keeps_best = False
     """Whether the stage ends with its best round's model; else with its last."""
+    latest_of_equals = False
+    """Whether of rounds that validate alike the latest counts as best; else the first."""
     compared: ClassVar[tuple[str, ...]] = ()
     """The references beside the stage's models, by the names under which they are measured."""
     federated = True
@@ -71,7 +73,7 @@ class Stage(ABC):
 
     def turn(self, run: Training, number: int) -> tuple[Clients, Sampler | SessionSampler]:
         """Give who can be invited to the stage's round `number` (from 1), and the draws of their examples."""
-        return np.flatnonzero(self.task.train.counts), run.sampler(self.task.train, self.task.pool)
+        return np.flatnonzero(self.task.train.counts), run.sampler(self.task)
 
     def context(self, number: int) -> Ragged:
         """Give every client's own past positives in round `number`, for programs that need a history."""
@@ -82,6 +84,14 @@ class Stage(ABC):
 
     def begin(self, run: Training) -> None:  # noqa: B027 - most stages take nothing over
         """Make the federation ready for the stage, before its first round and again after a restart."""
+
+    def work(self, run: Training, number: int) -> None:
+        """Do the stage's round `number` (from 1): a federated one."""
+        run.round(self, number)
+
+    def first(self, run: Training) -> Model:
+        """Give the model as it is before the stage's first round."""
+        return run.together()
 
     def model(self, run: Training) -> Model:
         """Give the model as it now is, with all that its scores are made of; nothing is copied."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def results(entries: Sequence[Entry]) -> list[Result]:
     ]
 
 
-def epsilon_of(summary: dict[str, Any], kind: str) -> float:
+def epsilon_of(summary: Mapping[str, Any], kind: str) -> float:
     """Return one of the run's epsilons: "inf" is infinity, None (nobody can say) NaN.
 
     >>> epsilon_of({"privacy": {"eps_nominal": "inf"}}, "nominal")

@@ -132,7 +132,7 @@ class Sweep:
         Stop it at any time: finished runs stay, and the same plan goes on from there. Raises `InputError` where
         another process is at work in the folder.
         """
-        with alone(self.folder):
+        with alone(self.folder / RECORD):
             if self.plan.ask.search is None:
                 self._make([self._job(point, seed) for seed in self.plan.seeds for point in self.plan.points])
             else:
@@ -216,11 +216,12 @@ class Sweep:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Nobody else runs this sweep while the block does: two would remove each other's unfinished runs."""
-    with open(folder / RECORD, "rb") as file:
+def alone(record: Path) -> Iterator[None]:
+    """Nobody else works in the folder of this record while the block does: two would remove each other's runs."""
+    with open(record, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(f"another process is at work on the sweep in {folder}; wait for it or stop it") from None
+            what = f"another process is at work on the {record.stem} in {record.parent}"
+            raise InputError(f"{what}; wait for it or stop it") from None
         yield

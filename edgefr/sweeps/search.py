@@ -93,6 +93,10 @@ class Study:
         except KeyError:  # asked first, since creating writes even where there is one
             self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
 
+    def widen(self, ranges: Sequence[Range]) -> None:
+        """Choose, and keep, further trials from these ranges of the same fields."""
+        self._space = {r.field: _distribution(r) for r in ranges}
+
     @property
     def told(self) -> list[Told]:
         """Return all trials that have ended, in their order."""

@@ -122,12 +122,22 @@ class Case(ABC):
         out = dict(updates.dense) | {f"private {name}": value for name, value in updates.private.items()}
         for name, rows in updates.rows.items():
             out[name] = rows.values.new_zeros(len(clients), self.shown, rows.values.shape[1])
+            if name in updates.left:
+                out[name] += self.others(todo, updates, name, clients)
             out[name][rows.client, rows.rows] = rows.values
         for name, rows in updates.tables.items():
             pairs = np.repeat(clients, self.shown), np.tile(np.arange(self.shown), len(clients))
             out[f"own {name}"] = todo.tables[name].rows(*pairs).view(len(clients), self.shown, -1)
             out[f"own {name}"][rows.client, rows.rows] = rows.values
         return out if updates.message is None else {**out, "message": updates.message}
+
+    def others(self, todo: LocalWork, updates: Updates, name: str, clients: Clients) -> Tensor:
+        """Return how rows that an update does not name moved to where they are pulled, [C, items, width]."""
+        (to,) = (phase.pulls[name].to for phase in todo.phases if name in phase.pulls)
+        pairs = np.repeat(clients, self.shown), np.tile(np.arange(self.shown), len(clients))
+        made = todo.tables[to].rows(*pairs).view(len(clients), self.shown, -1)
+        way = made - self.begun(clients)[0][name][: self.shown]
+        return way * (1 - updates.left[name].to(way)).view(-1, 1, 1)
 
     def held(self, todo: LocalWork) -> dict[str, Tensor]:
         """Return what the clients' own tables hold."""
@@ -210,6 +220,11 @@ class SessionCase(Case):
             items[other] = [(item + self.shown // 4) % self.shown for item in items[other]]
         return Ragged.from_lists(items), Ragged.from_lists(times, np.int64)
 
+    def _with_next(self, column: Ragged) -> Ragged:
+        """Return the sessions, and behind them the clients' next: all but the first of theirs, and never none."""
+        rows = [column[client].tolist() for client in self.clients]
+        return Ragged.from_lists([*rows, *(row[1:] if len(row) > 2 else row for row in rows)], column.values.dtype.type)
+
     def seen(self, other: int | None = None) -> Ragged:
         """Return the distinct items of every client's session."""
         items, _ = self.sessions(other)
@@ -219,9 +234,11 @@ class SessionCase(Case):
         self, when: When = "round", batch: int = 16, other: int | None = None, program: LocalProgram | None = None
     ) -> LocalWork:
         program, (items, times), seen = program or self.program, self.sessions(other), self.seen(other)
-        draws = SessionSampler(
-            items, times, self.clients, seen, np.arange(self.shown), self.items, self.window, NEGATIVES, SEED
-        )
+        assert isinstance(program, SessionProgram)
+        following = self.clients + SESSIONS if program.asks == "next" else None
+        drawn = (seen, np.arange(self.shown), self.items, self.window, NEGATIVES, SEED)
+        items, times = self._with_next(items), self._with_next(times)
+        draws = SessionSampler(items, times, self.clients, *drawn, once=program.one_draw, following=following)
         phases = [phase for phase in program.phases if phase.when == when]
         return LocalWork(program, phases, draws, Ragged.empty(SESSIONS), ROUND, torch.device("cpu"))
 
@@ -239,7 +256,7 @@ def items_of(program: LocalProgram) -> int:
     return max([*tables, *(len(table) for table in program.frozen.values())], default=0)
 
 
-def own_rows(program: LocalProgram, items: int, clients: int = CLIENTS) -> dict[str, PrivateRows | GraphRows]:
+def own_rows(program: LocalProgram, items: int, clients: int = CLIENTS) -> dict[str, Own]:
     """Make rows of the clients' own tables: a third of them touched before, or made of other clients' changes."""
     tables = first_tables(program, program.init_shared(FIRST))
     for name, table in tables.items():

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from edge.sampling import Sampler
-from edgefr.engine import sequences
+from edgefr.engine import debug, sequences
 from edgefr.engine.work import LocalWork, trained
 from edgefr.testing.cases import Case, SetCase
 from edgefr.testing.closeness import assert_all_same
@@ -43,6 +43,8 @@ def of_set(case: Case, todo: LocalWork, phase: Phase) -> tuple[dict[str, Tensor]
     drawn = sampler.epoch(who, phase.purpose, todo.round, 0, which=phase.which)
     size = drawn.batch(sampler.batch_size)
     items, label = torch.from_numpy(drawn.items[:size].astype(np.int64)), torch.from_numpy(drawn.label[:size]).double()
+    batch = One(items, items, label, torch.full((len(items),), 1 / len(items)).double())
+    batch = debug.paired(batch, drawn, 0) if drawn.group > 1 else batch
     shared, private = case.begun(who)
     tensors = {**shared, **private}
     every = np.arange(case.items)
@@ -50,29 +52,34 @@ def of_set(case: Case, todo: LocalWork, phase: Phase) -> tuple[dict[str, Tensor]
     for name in trained(todo.program, todo.phases, "shared", "dense"):
         tensors[name] = tensors[name].unsqueeze(0)
     past = todo.context[case.busiest] if todo.program.needs_history else None
-    plain, padded = (_batch(items, label, drawn.group, past, extra) for extra in (0, PADDING))
+    plain, padded = (_batch(batch, past, extra) for extra in (0, PADDING))
     return found(todo.program, tensors, plain, phase), found(todo.program, tensors, padded, phase)
 
 
-def _batch(items: Tensor, label: Tensor, group: int, past: np.ndarray | None, extra: int) -> One:
+def _batch(batch: One, past: np.ndarray | None, extra: int) -> One:
     """Return one client's batch with `extra` entries of no weight behind, as a shard pads it."""
     history = None
     if past is not None:
         numbers = torch.from_numpy(past.astype(np.int64))
-        history = _one(numbers, torch.ones(len(numbers)).double(), torch.ones(len(numbers)).double(), extra)
-    pairs = None
-    if group > 1:
-        places = torch.arange(len(items)).view(-1, group)
-        share = torch.full((1, len(places)), 1 / len(places)).double()
-        negative = pad(places[None, :, 1:], (0, 0, 0, extra))
-        pairs = Pairs(pad(places[None, :, 0], (0, extra)), negative, pad(share, (0, extra)))
-    weight = torch.full((len(items),), 1 / len(items)).double()
-    return replace(_one(items, label, weight, extra), history=history, training=history is not None, pairs=pairs)
+        ones = torch.ones(len(numbers)).double()
+        history = _one(One(numbers, numbers, ones, ones), extra)
+    pairs = None if batch.pairs is None else _pairs(batch.pairs, extra)
+    return replace(_one(batch, extra), history=history, training=history is not None, pairs=pairs)
 
 
-def _one(items: Tensor, label: Tensor, weight: Tensor, extra: int) -> One:
-    items, label, weight = (pad(value, (0, extra)).unsqueeze(0) for value in (items, label, weight))
+def _one(batch: One, extra: int) -> One:
+    items, label, weight = (pad(value, (0, extra)).unsqueeze(0) for value in (batch.items, batch.label, batch.weight))
     return One(items, items, label, weight)
+
+
+def _pairs(pairs: Pairs, extra: int) -> Pairs:
+    def wide(value: Tensor) -> Tensor:
+        return pad(value, (0, 0) * (value.ndim - 1) + (0, extra)).unsqueeze(0)
+
+    found = Pairs(wide(pairs.positive), wide(pairs.negative), wide(pairs.share.double()))
+    if pairs.context is None or pairs.there is None:
+        return found
+    return replace(found, context=wide(pairs.context), there=wide(pairs.there))
 
 
 def of_sessions(case: Case, todo: LocalWork, phase: Phase) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

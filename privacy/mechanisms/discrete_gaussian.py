@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from privacy import exact
 from privacy.grid import discrete_gaussian, sum_of_discrete_gaussian
-from privacy.guarantee import Event
+from privacy.guarantee import Event, zcdp_of_gaussian
 from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated
 from privacy.settings import NoiseSettings
 
@@ -57,7 +57,7 @@ class DiscreteGaussian(Additive):
 
     def curve(self, event: Event) -> Floats:
         """Return the curve of the Gaussian of the same scale, which bounds this one for whole shifts."""
-        return ORDERS * (0.5 / event.multiplier**2)
+        return ORDERS * zcdp_of_gaussian(event.multiplier)
 
     def pure(self, event: Event) -> float:
         return math.inf

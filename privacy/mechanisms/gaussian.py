@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy import keyed
-from privacy.guarantee import Event
+from privacy.guarantee import Event, zcdp_of_gaussian
 from privacy.mechanism import ORDERS, Additive, Floats, Noise, Simulated
 from privacy.settings import NoiseSettings
 
@@ -57,7 +57,7 @@ class Gaussian(Additive):
 
     def curve(self, event: Event) -> Floats:
         """Return the curve of Mironov 2017, Prop. 7."""
-        return ORDERS * (0.5 / event.multiplier**2)
+        return ORDERS * zcdp_of_gaussian(event.multiplier)
 
     def pure(self, event: Event) -> float:
         return math.inf

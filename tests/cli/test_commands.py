@@ -55,7 +55,7 @@ def test_shell_completion(cache: Path) -> None:
         return done.stdout.split()
 
     assert completed("edgefr dev") == ["devices", "device"]
-    assert set(completed("edgefr simulate --data ml")) == {"ml-100k", "ml-latest-small"}
+    assert set(completed("edgefr simulate --data ml")) == {"ml-100k", "ml-1m", "ml-latest-small"}
 
 
 def test_devices_lists_every_class_in_80_columns(cli: Cli) -> None:

@@ -86,6 +86,7 @@ def test_the_papers_noise_runs_and_prints_its_epsilon(tmp_path: Path) -> None:
     [
         ((*LOCAL, "privacy.trust=central"), "privacy.trust: the server sees single prototypes, which noise on a sum"),
         ((*LOCAL, "model.asks_when_recommending=true"), "every recommendation would send one more prototype"),
+        ((*LOCAL, "model.prototypes=trained", "model.query=next"), "model.query: one more prototype would leave"),
         ((*LOCAL, "privacy.mechanism=none", "privacy.sigma=null", "privacy.trust=central"), "single prototypes"),
         ((*LOCAL, "protocol.stream=cyclic"), "knowledge.replace: it tells the server which session comes back"),
         ((*LOCAL, "privacy.prototype_clip=0"), "privacy.prototype_clip"),

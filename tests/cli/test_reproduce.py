@@ -147,3 +147,29 @@ def test_help_names_what_can_be_run(cli):
     assert code == 0
     for option in ("--table", "--figure", "--seeds", "--fidelity", "--workers", "--rounds", "--data-dir"):
         assert option in out
+
+
+def test_a_part_of_a_table(data_dir: Path, tmp_path: Path) -> None:
+    arguments = ("--data", "lastfm-2k", "--data-dir", data_dir, "--rounds", "1", "--seeds", "1", "--out", tmp_path)
+    part = ("--rows", "ft,f3crec", "--backbones", "fedmf")
+    process = commands.edgefr("reproduce", "f3crec", *arguments, *part, cache=tmp_path / "cache")
+    assert process.returncode == 0, process.stderr
+    names = sorted(path.name.split("_")[3] for path in (tmp_path / "runs").iterdir())
+    assert names == ["f3crec", "ft"]
+    page = (tmp_path / "table-2.md").read_text()
+    assert "a part of the table: rows ft, f3crec; backbones fedmf" in page
+    assert "| FT |" in page
+    assert "| F3CRec |" in page
+    assert "| SPP |" not in page
+    assert "## lastfm-2k, FedNCF" not in page
+    with (tmp_path / "table-2.csv").open() as file:
+        assert {row["method"] for row in csv.DictReader(file)} >= {"ft", "f3crec", "popularity"}
+
+
+def test_rows_that_no_table_has_are_answered_with_the_nearest(data_dir: Path, tmp_path: Path) -> None:
+    arguments = ("--data", "lastfm-2k", "--data-dir", data_dir, "--out", tmp_path, "--rows", "f3crek")
+    process = commands.edgefr("reproduce", "f3crec", *arguments, cache=tmp_path / "cache")
+    assert process.returncode == 2
+    assert "unknown row of table-2 'f3crek'" in process.stderr
+    assert "f3crec" in process.stderr
+    assert not (tmp_path / "runs").exists()

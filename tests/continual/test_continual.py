@@ -90,9 +90,13 @@ def test_new_items_and_reset_private_tensors_start_from_their_first_values() -> 
     new = np.setdiff1d(run.prepared.blocks[1].pool, run.prepared.blocks[0].pool).astype(np.int64)
     assert len(new), "the data has no new items, so nothing is tested"
     assert not torch.equal(run.federation.shared["item"][new], first[new]), "noise reaches every row"
+    learned = run.best.private["user"].clone()
     run.engage()
     assert torch.equal(run.federation.shared["item"][new], first[new])
-    assert torch.equal(run.federation.private["user"], users)
+    here = np.isin(np.arange(len(users)), run.prepared.blocks[1].users("train"))
+    assert 0 < here.sum() < len(here), "everybody is there, or nobody, so nothing is tested"
+    assert torch.equal(run.federation.private["user"][here], users[here])
+    assert torch.equal(run.federation.private["user"][~here], learned[~here]), "whoever is away keeps what it has"
 
 
 def test_where_something_is_promised_a_block_does_not_tell_which_items_anybody_has() -> None:
@@ -108,11 +112,21 @@ def test_where_something_is_promised_a_block_does_not_tell_which_items_anybody_h
 
 
 def test_released_and_paper_fidelity_resolve() -> None:
-    assert (experiment("fidelity=paper").carry, experiment("fidelity=paper").resets_private) == ("best", False)
-    assert experiment("fidelity=released").carry == "last"
+    kept = {"carry": "best", "reset_private": False, "redraw": "round", "labels": "kept", "item_rate": "catalogue"}
+    for fidelity in ("ours", "paper"):
+        assert experiment(f"fidelity={fidelity}").over_blocks.model_dump(include=set(kept)) == kept
+    released = experiment("fidelity=released").over_blocks
+    assert (released.carry, released.reset_private) == ("last", False)
+    assert (released.redraw, released.labels, released.item_rate) == ("step", "anew", "present")
     other = experiment("fidelity=released", "backbone=pfedrec")
-    assert (other.carry, other.resets_private) == ("best", True)
-    assert experiment("fidelity=released", "continual.carry=best").carry == "best"
+    assert (other.over_blocks.carry, other.over_blocks.reset_private) == ("best", True)
+    assert experiment("fidelity=released", "continual.carry=best").over_blocks.carry == "best"
+    assert other.model["turns"] == "batches"
+    assert experiment("backbone=pfedrec").model["turns"] == "phases"
+    starts = {
+        kind: experiment(f"fidelity={kind}", "backbone=fedncf").model["user_start"] for kind in ("released", "paper")
+    }
+    assert starts == {"released": "same", "paper": "own"}
 
 
 def test_the_server_mixes_the_previous_block_in_from_the_second_block_on() -> None:

@@ -32,7 +32,7 @@ DROPPED = "dropped"
 FEDMF = {"method": "fedmf", **MODELS["items"]}
 OWN_VECTOR = {"model.user_encoder": "vector"}
 MLP, LORA = MODELS["mlp"] | OWN_VECTOR, MODELS["lora"] | OWN_VECTOR
-FCUCR = {"method": "fcucr", **MODELS["sequences"]}
+FCUCR = {"method": "fcucr", **MODELS["sequences"], "local_epochs": "2"}
 F3CREC = {  # what it remembers says something only where the model does
     **{"method": "f3crec", **MODELS["items"], "model.init_scale": "1.0", "continual.kd_weight": "1.0"},
 }
@@ -104,6 +104,7 @@ CHOICES: dict[str, Base] = {
         {**MLP, "protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"},
         ("protocol",),
     ),
+    "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by",)),
     "worker processes": Base({**FEDMF, "engine.executor": "processes"}, ("engine",)),
     "shards by memory": Base({**FEDMF, "engine.shard_size": DROPPED}, ("engine",)),
 }

@@ -18,7 +18,8 @@ from edge.manifest import Promise
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods import METHODS
 from edgefr.shipping import promise_of
-from export.learning import LearningSpec
+from export.learning import LearningSpec, unlearnable
+from export.program import LocalProgram
 from export.variants import ClassLimits
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
@@ -28,7 +29,9 @@ from tests.export import worlds
 SHIPPED = [
     variant
     for variant, (name, _) in VARIANTS.items()
-    if not variant.startswith("anchored") and not METHODS[name].own_rows  # bundles hold no rows of a client's own
+    if not variant.startswith("anchored")
+    and not METHODS[name].own_rows  # bundles hold no rows of a client's own
+    and unlearnable(program(variant)) is None
 ]
 CLASS, ROUND, SEED = "laptop", 2, 3
 PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="uniform")
@@ -75,15 +78,28 @@ def bundle(variant: str, replay: bool = False, promise: Promise | None = None, *
     out, elsewhere = fresh(), kept(variant, replay, promise, sorted(release.items()))
     if elsewhere is not None and elsewhere.exists():
         return elsewhere / CLASS
-    local = program(variant)
+    learning = replace(LEARNING, release=PLAIN.model_copy(update=dict(release)), replay=REPLAY if replay else None)
+    write(out, program(variant), learning, promise)
+    if elsewhere is not None:
+        shutil.copytree(out, elsewhere)
+    return out / CLASS
+
+
+def write(
+    out: Path,
+    local: LocalProgram,
+    learning: LearningSpec,
+    promise: Promise | None = None,
+    private: dict[str, torch.Tensor] | None = None,
+) -> None:
+    """Write the bundle of a program's untrained tensors; `private`: everybody's own (None: first values)."""
     train = interactions()
     everyone = torch.arange(CLIENTS)
-    learning = replace(LEARNING, release=PLAIN.model_copy(update=dict(release)), replay=REPLAY if replay else None)
     worlds.export(
         out=out,
         program=local,
         shared=local.init_shared(SEED),
-        private=local.init_private(SEED, everyone),
+        private=local.init_private(SEED, everyone) if private is None else private,
         users=[user(client) for client in range(CLIENTS)],
         history=train if local.needs_history else None,
         seen=train,
@@ -100,6 +116,3 @@ def bundle(variant: str, replay: bool = False, promise: Promise | None = None, *
         promise=promise,
         key=worlds.KEY,
     )
-    if elsewhere is not None:
-        shutil.copytree(out, elsewhere)
-    return out / CLASS

@@ -11,7 +11,7 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.tables import GraphRows, PrivateRows
+from edgefr.engine.tables import Own
 from edgefr.engine.work import LocalWork
 from edgefr.methods import METHODS
 from edgefr.methods.anchored import Anchored, anchors
@@ -23,14 +23,54 @@ from tests.methods import berts
 
 ITEMS, CLIENTS, WIDTH = 60, 23, 16
 
+CAR = {"dim": 8, "lr": 0.5, "encoder_lr": 0.1, "item_lr": 5.0, "init_scale": 0.3}
+
 VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
     "pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
+    "pfedrec in turns": (
+        "pfedrec",
+        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "turns": "batches", "bce_of": "probabilities"},
+    ),
+    "pfedrec of probabilities": (
+        "pfedrec",
+        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "bce_of": "probabilities"},
+    ),
     "gpfedrec": ("gpfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "pull": 3.0}),
+    "gpfedrec in layers": (
+        "gpfedrec",
+        {"dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3, "user_lr": 1.0, "item_lr": 20.0, "pull": 3.0},
+    ),
+    "gpfedrec of whole tables": (
+        "gpfedrec",
+        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "pulls": "table", "bce_of": "probabilities"},
+    ),
+    "gpfedrec as released": (
+        "gpfedrec",
+        {
+            **{"dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3, "user_lr": 1.0, "item_lr": 20.0, "pull": 3.0},
+            **{"pulls": "table", "bce_of": "probabilities", "recommends": "global"},
+        },
+    ),
     "fedrap": (
         "fedrap",
         {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "apart": 0.05, "curriculum": 4.0},
+    ),
+    "fedrecon": ("fedrecon", {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "support": 0.6}),
+    "fedcar": ("fedcar", {**CAR, "norm": "post"}),
+    "fedcar vectors, two heads": (
+        "fedcar",
+        {**CAR, "negative": "vectors", "heads": 2, "norm": "pre", "alternates": False},
+    ),
+    "fedcar both, projected": (
+        "fedcar",
+        {**CAR, "negative": "both", "attention": "projected", "norm": "none", "context": 3},
+    ),
+    "fedcar, context alone": ("fedcar", {**CAR, "negative": "none"}),
+    "fedcar, neither": (
+        "fedcar",
+        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "context": 0, "negative": "none"},
     ),
     "anchored fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "anchored pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
@@ -65,7 +105,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
 
 def test_every_method_of_the_table_has_a_variant() -> None:
     named = [name for name, _ in (*VARIANTS.values(), *sessions.VARIANTS.values())]
-    assert {METHODS[name].build for name in named} == {row.build for row in METHODS.values()}
+    assert {METHODS[name].build for name in named} == {row.build for row in METHODS.values() if row.central is None}
     reading = {name for name, row in METHODS.items() if row.reads == "sessions"}
     assert {name for name, _ in sessions.VARIANTS.values()} == reading
 
@@ -131,6 +171,6 @@ def most_steps(todo: LocalWork) -> int:
     return max(phase.epochs for phase in todo.phases) * -(-examples // cast(Sampler, todo.sampler).batch_size)
 
 
-def own_rows(local: LocalProgram, clients: int = CLIENTS) -> dict[str, PrivateRows | GraphRows]:
+def own_rows(local: LocalProgram, clients: int = CLIENTS) -> dict[str, Own]:
     """Rows of the clients' own tables: a third of them touched before, or made of other clients' changes."""
     return cases.own_rows(local, ITEMS, clients)

@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from edge.ragged import Ragged
+from export.program import SessionProgram
 from export.variants import ClassLimits
 from tests.contract.bundles import CLASS, LEARNING, fresh, user
 from tests.contract.sessions import CLIENTS, ITEMS, NEGATIVES, private_of, program, sessions
@@ -19,6 +21,7 @@ SHIPPED = (
     "fcucr",
     "fcucr on tisasrec",
     "fcucr as released on gru4rec",
+    "fcucr to the letter, shippable",
 )
 """Every encoder, teacher, order of prototypes, pooling and loss."""
 
@@ -26,13 +29,20 @@ SHIPPED = (
 @cache
 def bundle(variant: str, **changes: object) -> Path:
     """The bundle of untrained tensors, whose devices draw as `sessions.work` does. Read only."""
-    out, local = fresh(), program(variant)
+    out = fresh()
+    local = program(variant)
+    write(out, local, private_of(local, np.arange(CLIENTS)), **changes)
+    return out / CLASS
+
+
+def write(out: Path, local: SessionProgram, private: dict[str, torch.Tensor], **changes: object) -> None:
+    """Write the bundle of a program's first tensors."""
     items, times = sessions()
     worlds.export(
         out=out,
         program=local,
         shared=local.init_shared(3),
-        private=private_of(local, np.arange(CLIENTS)),
+        private=private,
         users=[user(client) for client in range(CLIENTS)],
         history=items,
         times=times,
@@ -49,4 +59,3 @@ def bundle(variant: str, **changes: object) -> Path:
         learning=replace(LEARNING, negatives=NEGATIVES, **changes),  # type: ignore[arg-type]
         key=worlds.KEY,
     )
-    return out / CLASS

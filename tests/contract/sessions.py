@@ -26,6 +26,22 @@ AS_RELEASED = {
     "pooling": "map",
     "masked": False,
 }
+TO_THE_LETTER = {
+    **AS_RELEASED,
+    "mlp_init": "xavier",
+    "dice_scaled": True,
+    "dice_over": "all",
+    "dice_running": True,
+    "negatives_once": True,
+    "distill_first": False,
+    "distill_over": "all",
+    "prototype_of": "last_step",
+    "query": "next",
+    "dropout": 0.2,
+}
+SHIPPABLE = {"dropout": 0.0, "dice_running": False, "prototype_of": "end", "query": "sent"}
+"""What no device does of it, as it is without."""
+
 WITHOUT_MASK = {key: value for key, value in AS_RELEASED.items() if key != "masked"}
 """What a recurrent encoder can have of it."""
 
@@ -46,6 +62,9 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fcucr, trained prototypes": ("fcucr", {"prototypes": "trained", "teacher": "received_global"}),
     "fcucr as released": ("fcucr", AS_RELEASED),
     "fcucr as released on gru4rec": ("fcucr", {**WITHOUT_MASK, "encoder": "gru4rec"}),
+    "fcucr to the letter": ("fcucr", TO_THE_LETTER),
+    "fcucr to the letter, own starts": ("fcucr", {**TO_THE_LETTER, "starts": "own", "init_scale": 0.1}),
+    "fcucr to the letter, shippable": ("fcucr", {**TO_THE_LETTER, **SHIPPABLE}),
     "fcucr unmasked, mean prototypes": ("fcucr", {**AS_RELEASED, "pooling": "mean"}),
 }
 
@@ -90,6 +109,12 @@ def sampler(length: int = LENGTH, negatives: int = NEGATIVES, **options: object)
     return SessionSampler(items, times, current, seen, np.arange(ITEMS), ITEMS, length, negatives, 5, **options)  # type: ignore[arg-type]
 
 
+def draws_for(local: SessionProgram) -> SessionSampler:
+    """The draws that a program asks for; a client's next session is the next one's."""
+    following = (np.arange(CLIENTS) + 1) % CLIENTS if local.asks == "next" else None
+    return sampler(once=local.one_draw, following=following)
+
+
 def work(local: SessionProgram, draws: SessionSampler | None = None) -> LocalWork:
-    draws = sampler() if draws is None else draws
+    draws = draws_for(local) if draws is None else draws
     return LocalWork(local, list(local.phases), draws, Ragged.empty(CLIENTS), 2, torch.device("cpu"))

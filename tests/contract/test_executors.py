@@ -13,6 +13,8 @@ from edge.ragged import Ragged
 from edge.replay import Replay
 from edgefr.engine import debug, inline
 from edgefr.engine.work import Clients, LocalWork, Updates
+from edgefr.methods.f3crec.memory import ReplayMemory
+from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.testing import check_method
@@ -22,6 +24,9 @@ from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float6
 from tests.contract.programs import (
     test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
 )
+
+REPLAYED = [v for v in VARIANTS if "mean" not in v and not any(p.which.pairs or p.pulls for p in program(v).phases)]
+"""Variants that take part in replays: a replayed item has no negatives or context, and no row moves unread."""
 
 
 def dense(updates: Updates, clients: int) -> dict[str, torch.Tensor]:
@@ -107,6 +112,9 @@ class Remembered:
         weight = (self.weight * (1 + items % 4)).astype(np.float32)
         return Replay(Ragged.from_sorted(slot, items.astype(np.int32), len(clients)), label[slot, items], weight)
 
+    def draws(self, private: Tensors, clients: Clients, number: int) -> None:
+        return None
+
 
 def remembering(executor, variant: str, clients: np.ndarray, batch_size: int, **options) -> dict[str, torch.Tensor]:
     """One round of clients that remember a quarter of the catalogue with soft labels."""
@@ -120,7 +128,7 @@ def remembering(executor, variant: str, clients: np.ndarray, batch_size: int, **
     return dense(updates, len(clients)) | whole(todo, updates, clients)
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if "mean" not in v])
+@pytest.mark.parametrize("variant", REPLAYED)
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_replayed_examples_join_every_batch(variant: str, batch_size: int) -> None:
     clients = np.random.default_rng(0).permutation(CLIENTS)
@@ -135,6 +143,41 @@ def test_replayed_examples_join_every_batch(variant: str, batch_size: int) -> No
         assert (change[idle] < 1e-5).all()
     changed = [(fast[n] - without[n]).flatten(1).abs().amax(1).numpy() for n in fast]
     assert (np.max(changed, axis=0)[~idle] > 1e-5).all()
+
+
+def drawing(executor, variant: str, clients: np.ndarray, batch_size: int, memory: Any) -> dict[str, torch.Tensor]:
+    """One round of clients that draw what they replay anew in every step; every third has nothing to."""
+    local = program(variant)
+    lists = np.argsort(np.random.default_rng(8).random((CLIENTS, ITEMS)), axis=1)[:, :6].astype(np.int32)
+    lists[::3] = -1
+    shared, private = first(local, clients)
+    private["memory.items"] = torch.from_numpy(lists[clients])
+    private["memory.labels"] = torch.from_numpy(np.random.default_rng(9).random((CLIENTS, 6), np.float32)[clients])
+    todo = in_float64(replace(work(local, batch_size=batch_size), memory=memory))
+    return dense(executor(todo, shared, private, clients), len(clients))
+
+
+def has_one_table(variant: str) -> bool:
+    """Say whether ranks come from one item table; rows of a client's own are in no block."""
+    specs = program(variant).specs.values()
+    return any(spec.kind == "rows" for spec in specs) and all(
+        spec.place == "shared" for spec in specs if spec.kind == "rows"
+    )
+
+
+@pytest.mark.parametrize("variant", filter(has_one_table, REPLAYED))
+@pytest.mark.parametrize("batch_size", [7, 1000])
+def test_a_replay_can_be_drawn_for_every_step(variant: str, batch_size: int) -> None:
+    """By the ranks of the tensors that a client then has, of which only the plain loop has whole tables."""
+    settings = ContinualSettings(list_size=6, kd_weight=0.5, shift_scale=0.01)
+    steps, once = (ReplayMemory(settings, "adaptive", np.arange(ITEMS), ITEMS, 3, each) for each in (True, False))
+    clients = np.random.default_rng(0).permutation(CLIENTS)
+    fast, slow = (drawing(executor, variant, clients, batch_size, steps) for executor in (inline.run, debug.run))
+    assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
+    other = drawing(inline.run, variant, clients, batch_size, once)
+    changed = np.max([(fast[n] - other[n]).flatten(1).abs().amax(1).numpy() for n in fast], axis=0)
+    assert (changed[clients % 3 == 0] < 1e-5).all()
+    assert (changed > 1e-5).any(), "one draw for the round, from other keys, is another draw"
 
 
 def test_a_replay_of_no_weight_changes_nothing() -> None:

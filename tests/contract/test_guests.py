@@ -11,6 +11,7 @@ import torch
 
 from edge.sampling import Sampler, Selection
 from edge.sessions import windows
+from edge.steps import steps_of
 from edgefr.engine import debug, inline
 from edgefr.engine.sequences import WindowScorer
 from edgefr.engine.work import LocalWork
@@ -24,6 +25,7 @@ from privacy.errors import InputError
 from tests.contract import sessions
 from tests.contract.guests.fedcar import FedCAR
 from tests.contract.guests.fedrecon import FedRecon
+from tests.contract.guests.in_context import LENGTH, InContext
 from tests.contract.guests.pairwise import Pairwise
 from tests.contract.guests.softmax import FullSoftmax
 from tests.contract.programs import CLIENTS, ITEMS, interactions, work
@@ -32,6 +34,8 @@ from tests.contract.test_executors import Remembered, dense
 SETS: dict[str, Callable[[], LocalProgram]] = {
     "bpr": lambda: Pairwise("bpr", ITEMS),
     "bpr, padded": lambda: Pairwise("bpr", ITEMS, "padded"),
+    "in context": lambda: InContext(ITEMS),
+    "in context, padded": lambda: InContext(ITEMS, "padded"),
     "sampled softmax": lambda: Pairwise("softmax", ITEMS),
     "sampled softmax, padded": lambda: Pairwise("softmax", ITEMS, "padded"),
     "fedrecon": lambda: FedRecon(ITEMS),
@@ -74,7 +78,7 @@ def same(fast: dict[str, torch.Tensor], slow: dict[str, torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("guest", SETS | SESSIONS)
 def test_guests_keep_the_contract(guest: str) -> None:
-    check_method((SETS | SESSIONS)[guest](), skip=["workers", "bundle", "device"])
+    check_method((SETS | SESSIONS)[guest](), skip=["workers"])
 
 
 @pytest.mark.parametrize("guest", SESSIONS)
@@ -193,18 +197,20 @@ def test_fedcar_keeps_its_encoder_and_tells_of_it() -> None:
     assert {"message", "previous.encoder.query"} <= read_by(local.phases, "round")
 
 
-@pytest.mark.parametrize(
-    ("guest", "why"),
-    [
-        ("fedrecon", "makes private tensors anew in every round"),
-        ("bpr", "compares items in pairs"),
-        ("fedcar", "take turns step by step"),
-        ("full softmax", "reads the whole catalogue in every step"),
-    ],
-)
-def test_what_no_device_does_is_named(guest: str, why: str) -> None:
-    assert why in str(unlearnable((SETS | SESSIONS)[guest]()))
+def test_what_no_device_does_is_named() -> None:
+    """A device draws what is made anew by the rule that the program names, so the rule has to be the program's own."""
+    assert all(unlearnable(guest()) is None for guest in (SETS | SESSIONS).values())
     assert unlearnable(FedMF(FedMFSettings(dim=4), ITEMS, 1)) is None
+    local = FedRecon(ITEMS)
+    (said,) = (spec.first for spec in local.specs.values() if spec.reset == "round")
+    assert said is not None
+    for first, why in (
+        (None, "does not say how"),
+        (replace(said, scale=0.2), "but not as its"),
+        (replace(said, purpose="x"), "but not"),
+    ):
+        local.specs = {**local.specs, "user": replace(local.specs["user"], first=first)}
+        assert f"makes 'user' anew in every round{' and ' if first is None else ', '}{why}" in str(unlearnable(local))
 
 
 def test_pairs_have_no_replay() -> None:
@@ -214,3 +220,57 @@ def test_pairs_have_no_replay() -> None:
     for executor in (inline.run, debug.run):
         with pytest.raises(InputError, match="compares items in pairs"):
             executor(todo, local.init_shared(3), private, clients)
+
+
+def test_a_context_is_what_the_client_had_just_before() -> None:
+    """By hand: of every positive the items before it in its client's own order, whichever part it is in."""
+    sampler, train = work(InContext(ITEMS)).sampler, interactions()
+    assert isinstance(sampler, Sampler)
+    for which in (Selection(pairs=True, context=LENGTH), Selection(pairs=True, context=LENGTH, part="query")):
+        found = sampler.epoch(np.arange(CLIENTS), "p", 2, 0, which=which)
+        assert found.context is not None
+        groups, number = found.items.reshape(-1, 4), 0
+        for client, count in enumerate(found.counts // 4):
+            own = train[client].tolist()
+            for _ in range(count):
+                at = own.index(groups[number, 0])
+                before = own[max(0, at - LENGTH) : at]
+                assert found.context[number].tolist() == [-1] * (LENGTH - len(before)) + before
+                number += 1
+
+
+def test_steps_number_what_contexts_read() -> None:
+    """Every entry once; a context's numbers lead to its items, and what is read beside examples weighs nothing."""
+    sampler = work(InContext(ITEMS)).sampler
+    assert isinstance(sampler, Sampler)
+    clients = np.argsort(-sampler.train.counts, kind="stable")
+    which = Selection(pairs=True, context=LENGTH)
+    epochs = [sampler.epoch(clients, "p", 2, epoch, which=which) for epoch in range(2)]
+    steps, plain = (
+        steps_of(some, 16, ITEMS)
+        for some in (epochs, [sampler.epoch(clients, "p", 2, epoch, which=Selection(pairs=True)) for epoch in (0, 1)])
+    )
+    pairs = steps.pairs
+    assert pairs is not None
+    assert pairs.context is not None
+    assert pairs.there is not None
+    for step in range(len(steps.lengths)):
+        slots = steps.slots[steps.row[steps.bounds[step] : steps.bounds[step + 1]]] * ITEMS
+        assert len(np.unique(slots + steps.items[steps.bounds[step] : steps.bounds[step + 1]])) == len(slots)
+    owner = np.repeat(np.arange(len(pairs.positive)), LENGTH).reshape(-1, LENGTH)
+    own = steps.slots[steps.row]
+    assert (own[pairs.context] == own[pairs.positive][owner]).all()
+    assert (steps.items[pairs.context] == steps.items[pairs.positive][owner])[pairs.there == 0].all()
+    read = {tuple(row) for epoch in epochs for row in np.c_[epoch.items.reshape(-1, 4)[:, 0], epoch.context].tolist()}
+    there = np.where(pairs.there > 0, steps.items[pairs.context], -1)
+    assert {tuple(row) for row in np.c_[steps.items[pairs.positive], there].tolist()} == read
+    kept = steps.weight > 0
+    np.testing.assert_array_equal(steps.items[kept], plain.items)
+    np.testing.assert_array_equal(steps.weight[kept], plain.weight)
+    np.testing.assert_array_equal(steps.label[kept], plain.label)
+    assert not kept.all()
+
+
+def test_a_context_goes_with_pairs() -> None:
+    with pytest.raises(ValueError, match="ask for pairs"):
+        Selection(context=LENGTH)

@@ -173,6 +173,8 @@ def test_an_encoder_of_ones_own_reads_windows(tmp_path: Path) -> None:
     row = replace(METHODS["sasrec"], name="plain", defaults=defaults)
     with ENCODERS.having(Backbone("plain", lambda settings: Plain())), METHODS.having(row):
         found = ran(tmp_path / "run", "method=plain", "model.dim=4", "model.length=4", *SESSIONS)
+        with pytest.raises(InputError, match=r"does not say where it drops values: set model.dropout=0"):
+            ran(tmp_path / "dropped", "method=plain", "model.dim=4", "model.dropout=0.1", *SESSIONS)
     assert found["method"] == "plain"
     with pytest.raises(InputError, match="unknown method 'plain'"):
         ran(tmp_path / "gone", "method=plain")

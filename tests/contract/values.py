@@ -109,8 +109,11 @@ BESIDE: dict[str, dict[str, Any]] = {
     "fleet.battery.charging_h": {"fleet.battery.only_charging": True},
     "export.max_quality_loss": {"export.budget_j": 1e-12, "export.min_overlap": 0.0},
     "export.min_overlap": {"export.budget_j": 1e-12, "export.max_quality_loss": 0.99},
+    "protocol.few": {"protocol.min_interactions": 12},
     "sessions.patience": {"model.lr": 1e-9, "rounds": 8},
+    "continual.item_rate": {"data_options.items": 600},  # so many that some appear late
     "model.beta_2": {"local_epochs": 2},
+    "model.turns": {"batch_size": 8},  # of one batch there are no turns
     "model.distill": {"model.distill_weight": 1e6, "local_epochs": 2},
     "model.distill_weight": {"local_epochs": 2},
 }

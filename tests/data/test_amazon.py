@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from edgefr.data import has_texts, load
 from edgefr.data.protocols import CrossDomain
 from privacy.errors import InputError
+from tests.data.tables import archive
 
 CORE = {"user_core": 1, "item_core": 1}
 
@@ -149,6 +151,113 @@ def test_damaged_ratings_name_file_and_line(folder, rows, message):
     (folder / "ratings_Music.csv").write_text(rows)
     with pytest.raises(InputError, match=f"ratings_Music.csv {message}"):
         load("amazon", folder, options={"categories": ["Music"], **CORE})
+
+
+USERS = ["A1KLRMWW2FWPL4", "A2L0G56BNOTX6S", "#oc-R103C0QSV1DF5E", "AAEVOFSN0B00X"]
+ITEMS = ["B000GQG5MA", "0132793040", "B00I3MPDP4", "030758836X", "B0001"]
+RATED = [(user, item, 1_300_000_000 + 7 * n) for n, (user, item) in enumerate(itertools.product(USERS, ITEMS[:4]))]
+
+
+def rated(order, header=""):
+    """Return a table of ratings alone with its columns in that order."""
+    named = ({"user": user, "item": item, "when": when} for user, item, when in RATED)
+    lines = [",".join([*(row[name] for name in order.split(",")), "4.0", str(row["when"])]) for row in named]
+    return "\n".join([*([header] if header else []), *lines]) + "\n"
+
+
+@pytest.mark.parametrize("order", ["user,item", "item,user"])
+@pytest.mark.parametrize("file", ["ratings_Digital_Music.csv", "Digital_Music.csv", "ratings_Digital_Music.csv.gz"])
+def test_users_and_items_never_change_places(tmp_path, order, file):
+    """Whatever the file is called and whichever column comes first; and the notes say what was taken."""
+    content = rated(order).encode()
+    (tmp_path / file).write_bytes(gzip.compress(content) if file.endswith(".gz") else content)
+    table = load("amazon-digital-music", tmp_path)
+    assert table.name == "amazon-digital-music"
+    found = [
+        (table.users[u], table.catalogue.ids[i], t) for u, i, t in zip(table.user, table.item, table.time, strict=True)
+    ]
+    assert sorted(found) == sorted(RATED)
+    assert f"columns taken as {order},rating,time (told by the look of Amazon's item ids)" in table.source["notes"]
+
+
+@pytest.mark.parametrize("header", ["item,user,rating,timestamp", "asin,reviewerID,overall,unixReviewTime"])
+def test_a_header_says_which_column_is_which(tmp_path, header):
+    (tmp_path / "Digital_Music.csv").write_text(rated("item,user", header))
+    table = load("amazon-digital-music", tmp_path)
+    assert (sorted(table.users), len(table.item)) == (sorted(USERS), len(RATED))
+    assert "its header says so" in table.source["notes"]
+    (tmp_path / "Digital_Music.csv").write_text(rated("item,user", header) + "B000GQG5MA,A1,9,5\n")
+    with pytest.raises(InputError, match=r"Digital_Music\.csv line 18: a rating is 0 to 5"):
+        load("amazon-digital-music", tmp_path)
+
+
+def test_an_order_that_is_not_the_files_or_that_nothing_reads_is_refused(tmp_path, folder):
+    (tmp_path / "Digital_Music.csv").write_text(rated("item,user", "item,user,rating,timestamp"))
+    assert len(load("amazon-digital-music", tmp_path, options={"order": "item,user"}).item) == len(RATED)
+    with pytest.raises(InputError, match=r"line 1: its header has another order than data_options\.order=user,item"):
+        load("amazon-digital-music", tmp_path, options={"order": "user,item"})
+    with pytest.raises(InputError, match=r"reviews_Books_5\.json\.gz has named fields, so nothing reads data_options"):
+        load("amazon-books", folder, options={"order": "user,item"})
+
+
+def test_ids_that_are_not_amazons_are_taken_as_files_of_that_name_have_them_and_it_is_said(tmp_path):
+    (tmp_path / "ratings_Digital_Music.csv").write_text("u1,i1,5,9\nu1,i2,5,10\n")
+    table = load("amazon-digital-music", tmp_path)
+    assert table.users.tolist() == ["u1"]
+    assert "user,item,rating,time (the layout of 2014, which has files of this name" in table.source["notes"]
+    (tmp_path / "ratings_Digital_Music.csv").rename(tmp_path / "Digital_Music.csv")
+    table = load("amazon-digital-music", tmp_path)
+    assert table.catalogue.ids.tolist() == ["u1"]
+    assert "item,user,rating,time (the layout of 2018" in table.source["notes"]
+    assert load("amazon-digital-music", tmp_path, options={"order": "user,item"}).users.tolist() == ["u1"]
+
+
+def test_columns_that_cannot_be_told_apart_are_refused(tmp_path):
+    (tmp_path / "Digital_Music.csv").write_text("B000GQG5MA,B000GQG5MB,5,9\nB000GQG5MC,A1KLRMWW2FWPL4,5,10\n")
+    with pytest.raises(
+        InputError, match=r"100% of its first column and 50% of its second .* say data_options\.order="
+    ) as error:
+        load("amazon-digital-music", tmp_path)
+    assert "\n" not in str(error.value)
+    assert len(load("amazon-digital-music", tmp_path, options={"order": "item,user"}).users) == 2
+    (tmp_path / "Digital_Music.csv").write_text("user,user,rating,timestamp\na,b,5,9\n")
+    with pytest.raises(InputError, match=r"line 1: a header must name user, item, rating and timestamp"):
+        load("amazon-digital-music", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "Empty CSV file"),
+        (b"B000GQG5MA,A1KLRMWW2FWPL4,5\n", "line 1: Expected 4 columns, got 3"),
+        (b"B000GQG5MA,A1KLRMWW2FWPL4,5,1.5e9\n", "line 1: .*invalid value '1.5e9'"),
+        (b"B000GQG5MA,A1KLRMWW2FWPL4,5,1500000000000\n", "line 1: a time must be unix seconds"),
+        (b"B000GQG5MA,,5,15\n", "line 1: user id must be 1 to 64 printable"),
+        (b"\xff\xfe\x00B000GQG5MA,A1KLRMWW2FWPL4,5,15\n", "line 1: .*invalid UTF8"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40, "line [12]: "),
+        (b"a" * (9 << 20), "a row is longer than"),
+    ],
+)
+def test_hostile_tables_of_ratings_are_refused_in_one_line(tmp_path, content, message):
+    (tmp_path / "Digital_Music.csv").write_bytes(content)
+    with pytest.raises(InputError, match=f"Digital_Music.csv:? ?{message}") as error:
+        load("amazon-digital-music", tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_category_is_named_like_its_file(tmp_path):
+    with pytest.raises(
+        InputError, match="unknown category of Amazon as a data set 'amazon-vidoe'; did you mean 'amazon-video'"
+    ):
+        load("amazon-vidoe", tmp_path)
+    with pytest.raises(
+        InputError, match=r"amazon-video.zip is not there, nor ratings_Amazon_Instant_Video.csv \(2014\)"
+    ):
+        load("amazon-video", tmp_path)
+    archive(tmp_path, "amazon-video", {"ratings_Amazon_Instant_Video.csv": rated("user,item")})
+    table = load("amazon-video", tmp_path, options={"user_core": 2})
+    assert (table.name, len(table.users)) == ("amazon-video", 4)
+    assert not has_texts("amazon-video", tmp_path)
 
 
 @pytest.mark.parametrize("cut", [12, 60])

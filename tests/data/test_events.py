@@ -54,6 +54,15 @@ def test_challenge_2017(tmp_path, zipped, prefix):
     assert len(load("xing-2017", tmp_path, options={"impressions": True}).user) == 4
 
 
+def test_views_of_one_second_stand_by_their_milliseconds(tmp_path):
+    head = "timestamp,visitorid,event,itemid,transactionid\n"
+    rows = "1433221332900,5,view,30,\n1433221332117,5,view,10,\n1433221332500,5,view,20,\n"
+    archive(tmp_path, "retailrocket", {"events.csv": head + rows})
+    table = load("retailrocket", tmp_path)
+    assert table.catalogue.ids[table.item].tolist() == ["10", "20", "30"]
+    assert set(table.time.tolist()) == {1433221332}
+
+
 def test_challenge_columns_in_another_order(tmp_path):
     content = "created_at\textra\titem_id\tuser_id\tinteraction_type\n5\tx\t1\t2\t3\n"
     archive(tmp_path, "recsys-challenge-2017", {"interactions.csv": content})

@@ -1,11 +1,19 @@
+import dataclasses
 import zipfile
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgefr.data import load
 from edgefr.data.blocks import Blocks
-from edgefr.data.interactions import k_core
+from edgefr.data.interactions import Catalogue, Dataset, k_core
+from edgefr.data.protocols import LeaveOneOut
+from edgefr.experiment import load_experiment
+from edgefr.fleet.spec import load_fleet
+from edgefr.pipeline import owner
+from edgefr.prepare import Prepared
 from privacy.errors import InputError
 from tests.data.tables import archive
 
@@ -54,6 +62,89 @@ def test_two_tags_at_one_time_are_one_interaction_of_a_block(tmp_path):
     stream = Blocks(min_interactions=1).restrict(load("lastfm-2k", tmp_path))
     assert stream.catalogue.ids[stream.item].tolist() == ["51", "7777", "52", "52"]
     assert stream.users.tolist() == ["9", "2"]
+
+
+def near_duplicates(seed: int) -> tuple[str, list[tuple[int, int, int]]]:
+    """Return a table of tags, and its (user, artist, ms): many of one user and artist within a second, some at once."""
+    draw = np.random.default_rng(seed)
+    user, artist = (30 * draw.random(900) ** 2).astype(int), (25 * draw.random(900) ** 2).astype(int)
+    ms = 1_238_536_800_000 + draw.choice([0, 0, 1, 999, 1000, 7000], 900)
+    rows = list(zip(user.tolist(), artist.tolist(), ms.tolist(), strict=True))
+    tags = [f"{user}\t{artist}\t{number}\t{ms}" for number, (user, artist, ms) in enumerate(rows)]
+    return "userID\tartistID\ttagID\ttimestamp\r\n" + "".join(f"{line}\r\n" for line in tags), rows
+
+
+def literal_core(records: list[tuple[int, int, int]], users: int, items: int) -> list[tuple[int, int, int]]:
+    """Return what is left when thin users and items are dropped, again and again."""
+    while True:
+        by_user, by_item = Counter(user for user, _, _ in records), Counter(item for _, item, _ in records)
+        left = [row for row in records if by_user[row[0]] >= users and by_item[row[1]] >= items]
+        if len(left) == len(records):
+            return left
+        records = left
+
+
+def counts(records: list[tuple[int, int, int]]) -> tuple[int, int, int]:
+    return len({user for user, _, _ in records}), len({item for _, item, _ in records}), len(records)
+
+
+def found(table: Dataset) -> tuple[int, int, int]:
+    return len(np.unique(table.user)), len(np.unique(table.item)), len(table.item)
+
+
+def test_records_of_one_second_that_differ_in_milliseconds_are_not_one_record(tmp_path):
+    """F3CRec counts distinct (user, artist, time), FedCAR every record; both by its own way and by the options."""
+    tags, rows = near_duplicates(0)
+    archive(tmp_path, LASTFM, {"user_taggedartists-timestamps.dat": tags})
+    table = load("lastfm-2k", tmp_path)
+    assert found(table) == counts(rows)
+    distinct = literal_core(sorted(set(rows)), 14, 14)
+    assert 0 < len(distinct) < len(set(rows)) < len(rows)
+    assert len({(user, artist, ms // 1000) for user, artist, ms in rows}) < len(set(rows))
+    stream = Blocks(min_interactions=14).restrict(table)
+    assert found(stream) == counts(distinct)
+    core = {"user_core": 14, "item_core": 14}
+    assert found(load("lastfm-2k", tmp_path, options={"records": "distinct", **core})) == counts(distinct)
+    many = literal_core(rows, 20, 1)  # FedCAR: users with enough records, every record counted
+    assert counts(many)[0] < 30
+    assert found(load("lastfm-2k", tmp_path, options={"user_core": 20})) == counts(many)
+
+
+def test_records_of_one_second_stand_by_their_milliseconds(tmp_path):
+    rows = ["2\t52\t1\t1238536800999", "2\t51\t1\t1238536800000", "2\t50\t1\t1238536800500"]
+    archive(
+        tmp_path,
+        LASTFM,
+        {"user_taggedartists-timestamps.dat": "\n".join(["userID\tartistID\ttagID\ttimestamp", *rows])},
+    )
+    table = load("lastfm-2k", tmp_path)
+    assert table.catalogue.ids[table.item].tolist() == ["51", "50", "52"]
+    assert table.time.tolist() == [1_238_536_800] * 3
+    (split,) = LeaveOneOut(negatives=1, min_interactions=3).apply(dataclasses.replace(table, catalogue=five(table)), 0)
+    assert table.catalogue.ids[[split.train[0][0], split.valid[0], split.test[0]]].tolist() == ["51", "50", "52"]
+    stream = Blocks(min_interactions=1).restrict(table)
+    assert stream.catalogue.ids[stream.item].tolist() == ["51", "50", "52"]
+
+
+def five(table: Dataset) -> Catalogue:
+    """Return a catalogue with two items more, to draw from."""
+    names = [*table.catalogue.title, "", ""]
+    return Catalogue(np.append(table.catalogue.ids, ["x", "y"]), names, names, np.zeros(len(names), np.uint8))
+
+
+def test_milliseconds_belong_to_what_a_run_is_told_apart_by(tmp_path):
+    head = "userID\tartistID\ttagID\ttimestamp\n"
+    tables = []
+    for number, ms in enumerate((0, 1)):
+        (tmp_path / str(number)).mkdir()
+        tags = head + f"2\t52\t1\t1238536800000\n2\t52\t2\t{1238536800000 + ms}\n"
+        archive(tmp_path / str(number), LASTFM, {"user_taggedartists-timestamps.dat": tags})
+        tables.append(load("lastfm-2k", tmp_path / str(number)))
+    one, two = tables
+    assert one.time.tolist() == two.time.tolist()
+    experiment = load_experiment(overrides=["data=lastfm-2k", "method=fedmf"])
+    fleet = load_fleet(Path(__file__).parents[2] / "devices.yaml")
+    assert owner(experiment, fleet, Prepared(one, {}, "")) != owner(experiment, fleet, Prepared(two, {}, ""))
 
 
 def test_movielens_layout_without_a_folder_inside_the_zip(tmp_path):
@@ -131,9 +222,11 @@ def test_lastfm_counts(real):
     # FedCAR's Table 1
     assert (many.sum(), len(np.unique(table.item[kept])), kept.sum()) == (1600, 12_454, 185_650)
     protocol = Blocks(min_interactions=5)
-    found = [block.statistics() for block in protocol.apply(protocol.restrict(table), 0)]
-    assert [row["interactions"] for row in found] == [41_415, 9_203, 9_203, 9_204]  # F3CRec's Table 1
-    assert (found[-1]["accumulated_users"], found[-1]["accumulated_items"]) == (1165, 4259)
+    stream = protocol.restrict(table)
+    assert len(stream.item) == 69_025
+    blocks = [block.statistics() for block in protocol.apply(stream, 0)]
+    assert [row["interactions"] for row in blocks] == [41_415, 9_203, 9_203, 9_204]  # F3CRec's Table 1
+    assert (blocks[-1]["accumulated_users"], blocks[-1]["accumulated_items"]) == (1165, 4259)
 
 
 def test_movielens_2k_counts(real):

@@ -116,6 +116,32 @@ def test_of_equal_clock_times_the_first_in_the_file_is_the_newest():
     assert (by_order.test[0], by_order.valid[0], by_order.train[0].tolist()) == (3, 2, [0, 1])
 
 
+@given(rows_of_many, st.integers(3, 6))
+@settings(max_examples=100)
+def test_users_with_few_items_are_dropped_as_if_they_had_not_been_there(rows, least):
+    """The same rows without these users, by lists and loops, and the items that nobody else had; unlisted ones stay."""
+    items = {u: {i for who, i, _ in rows if who == u} for u in range(6)}
+    many = [u for u in range(6) if len(items[u]) >= least]
+    protocol = LeaveOneOut(negatives=5, min_interactions=least, few="drop")
+    table = dataset(rows, users=6, items=20)
+    if not many:
+        with pytest.raises(InputError, match=f"no user of 'hand-made' has the {least} different items"):
+            protocol.restrict(table)
+        return
+    some = protocol.restrict(table)
+    assert some.users.tolist() == [f"u{u}" for u in many]
+    gone = set().union(*items.values()) - set().union(*(items[u] for u in many))
+    assert some.catalogue.ids.tolist() == [f"i{i}" for i in range(20) if i not in gone]
+    (split,) = protocol.apply(some, 0)
+    assert split.users("test").tolist() == list(range(len(many)))
+    train, valid, test = literal_leave_one_out([row for row in rows if row[0] in many], 6, True, least)
+    ids = some.catalogue.ids
+    assert [ids[split.train[n]].tolist() for n in range(len(many))] == [[f"i{i}" for i in train[u]] for u in many]
+    assert ids[split.test].tolist() == [f"i{test[u]}" for u in many]
+    assert ids[split.valid].tolist() == [f"i{valid[u]}" for u in many]
+    assert "are dropped whole" in protocol.describe(some)
+
+
 def two_domains():
     """User 0 in both domains, 1 in arts, 2 in office, 3 with too few in arts, 4 with nothing."""
     rows = [(0, 0, 1), (0, 6, 2), (0, 1, 3), (0, 7, 4), (0, 2, 5), (0, 8, 6), (0, 3, 7), (0, 9, 8)]
@@ -203,3 +229,15 @@ def test_arts_office_cross_domain(archives):
     # 1,880 repeats leave four users with fewer than three different office items
     assert len(target.users("test")) == 9_573
     assert (target.history.counts > 0).all()
+
+
+def test_training_knows_what_is_held_out_only_where_that_is_asked_and_said() -> None:
+    table = dataset([(0, n, n) for n in range(4)] + [(1, 5, 0)] + [(2, n, n) for n in (7, 3, 1)], users=3, items=12)
+    clean, known = LeaveOneOut(negatives=5), LeaveOneOut(negatives=5, negatives_avoid_held_out=True)
+    (split,), (leaking,) = clean.apply(table, 0), known.apply(table, 0)
+    assert split.avoid is None
+    assert leaking.avoid is not None
+    assert [sorted(leaking.avoid[user].tolist()) for user in range(3)] == [[2, 3], [], [3, 7]]
+    np.testing.assert_array_equal(np.asarray(split.test_candidates), np.asarray(leaking.test_candidates))
+    assert "training knew" not in clean.describe(table)
+    assert known.describe(table).endswith("; " + protocols.KNOWN)

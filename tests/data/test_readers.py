@@ -1,8 +1,11 @@
 import hashlib
+import io
 import zipfile
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgefr.data import archive as blockwise
 from edgefr.data import load, names
@@ -18,6 +21,12 @@ ML_SMALL = {
     "movies.csv": "movieId,title,genres\r\n"
     '1,"American President, The (1995)",Comedy|Drama\r\n7,X,(no genres listed)\r\n',
     "ratings.csv": "userId,movieId,rating,timestamp\r\n1,7,4.5,964982703\r\n1,1,4.0,964981247\r\n",
+}
+ML_1M = {
+    "movies.dat": "1::Toy Story (1995)::Animation|Children's\n3::Mission: Impossible (1996)::Action\n"
+    "2::Hôtel: du :Nord (1938)::Drama\n".encode("latin-1"),
+    "ratings.dat": "196::2::3::978300760\n22::1::5::978302109\n196::3::1::978300760\n",
+    "users.dat": "196::F::1::10::48067\n22::M::56::16::70072\n",
 }
 PAIRS = {
     "items.csv": 'item_id,domain,title,attributes\na,arts,Red "paint",arts paint\nb,office,,pens\nc,office,Desk,\n',
@@ -43,6 +52,56 @@ def test_ml_100k_layout(tmp_path, zipped):
     assert "no redistribution" in table.source["licence"]
     if zipped:
         assert table.source["sha256"] == hashlib.sha256((tmp_path / "ml-100k.zip").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_ml_1m_layout(tmp_path, zipped):
+    archive(tmp_path, "ml-1m", ML_1M, zipped)
+    table = load("ml-1m", tmp_path)
+    assert table.users.tolist() == ["196", "22"]
+    assert table.catalogue.ids.tolist() == ["1", "3", "2"]
+    assert table.catalogue.title == ["Toy Story (1995)", "Mission: Impossible (1996)", "Hôtel: du :Nord (1938)"]
+    assert table.catalogue.text[0] == "Animation, Children's. Toy Story (1995)"
+    assert list(zip(table.user.tolist(), table.item.tolist(), strict=True)) == [(0, 2), (0, 1), (1, 0)]
+    assert table.time.tolist() == [978300760, 978300760, 978302109]
+    assert table.clock
+    assert "no redistribution" in table.source["licence"]
+
+
+@pytest.mark.parametrize(
+    ("member", "content", "message"),
+    [
+        ("ratings.dat", "1::2::3::9\n1::2::3\n", r"ratings\.dat line 2: Expected 4 columns, got 3"),
+        ("ratings.dat", "1::2::3::9\n1:2::3::9\n", r"ratings\.dat line 2: Expected 4 columns, got 3"),
+        ("ratings.dat", "1::2::3::9\n1::2:::3::9\n", r"ratings\.dat line 2: .*invalid value ':3'"),
+        ("ratings.dat", "1::2::3::9\n1::9::3::9\n", r"ratings\.dat line 2: an item must be among the listed films"),
+        ("ratings.dat", "1::2::6::9\n", r"ratings\.dat line 1: a rating is 0 to 5"),
+        ("ratings.dat", "1::2::5::-9\n", r"ratings\.dat line 1: a time must be unix seconds"),
+        ("ratings.dat", "1\x1f2\x1f5\x1f9\x1f\n", r"ratings\.dat line 1: Expected 4 columns, got 5"),
+        ("ratings.dat", b"\x00::" * 3_000_000, r"ratings\.dat.*"),
+        ("movies.dat", b"1::Toy\n", r"movies\.dat line 1: Expected 3 columns, got 2"),
+        ("movies.dat", ML_1M["movies.dat"] * 2, r"movies\.dat line 4: a film id must not repeat, not '1'"),
+    ],
+)
+def test_damaged_rows_of_ml_1m(tmp_path, member, content, message):
+    archive(tmp_path, "ml-1m", {**ML_1M, member: content})
+    with pytest.raises(InputError, match=rf"ml-1m\.zip: {message}") as error:
+        load("ml-1m", tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@given(st.lists(st.sampled_from([b":", b"::", b":::", b"a", b"bc", b"\n"]), max_size=60), st.integers(1, 9))
+def test_a_separator_of_two_signs_is_found_wherever_pieces_end(parts, size):
+    """The literal rule is that of bytes.replace on the whole file."""
+    whole = b"".join(parts)
+    cut, out = blockwise._Cut(io.BytesIO(whole), b"::"), []
+    while True:
+        buffer = bytearray(size)
+        got = cut.readinto(buffer)
+        if not got:
+            break
+        out.append(bytes(buffer[:got]))
+    assert b"".join(out) == whole.replace(b"::", b"\x1f")
 
 
 def test_ml_latest_small_layout(tmp_path):
@@ -326,6 +385,23 @@ def test_ml_latest_small(archives):
     assert (found["users"], found["items"], found["listed_items"]) == (610, 9724, 9742)
     assert found["interactions"] == 100_836
     assert found["time"] == [828124615, 1537799250]
+
+
+def test_ml_1m(archives):
+    if not (archives / "ml-1m.zip").is_file():
+        pytest.skip(f"ml-1m.zip is not in {archives}")
+    table = load("ml-1m", archives)
+    assert (len(table.users), len(table.item)) == (6040, 1_000_209)  # FedCAR's Table 1, which prints 100,000,209
+    assert table.catalogue.ids.astype(int).max() == 3952  # what it prints as the number of items
+
+
+def test_amazon_video(archives):
+    files = ("amazon-video.zip", "ratings_Amazon_Instant_Video.csv", "amazon/ratings_Amazon_Instant_Video.csv")
+    if not any((archives / file).is_file() for file in files):
+        pytest.skip(f"the ratings of Amazon Instant Video are not in {archives}")
+    table = load("amazon-video", archives, options={"user_core": 5})
+    # FedCAR's Table 1, which exchanges users and items
+    assert (len(table.users), len(table.catalogue), len(table.item)) == (8072, 11_830, 63_836)
 
 
 def test_ten_core_of_movielens_is_as_published(archives):

@@ -44,7 +44,7 @@ from tests.fleet.fleets import shipped, work
 CPU = torch.device("cpu")
 AT_RUN_LEVEL = {"Training", "Measurements", "Keeping", "Proxies"}
 """What carries a whole run: `test_whole_runs` stops and resumes runs in which all of it is in use."""
-OF_NOTHING = {"Participants"}
+OF_NOTHING = {"Participants", "Exchange"}
 """What has nothing to restore, unless a class made of it says so itself."""
 
 

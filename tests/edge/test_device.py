@@ -63,7 +63,7 @@ def test_a_round_trip(tmp_path: Path) -> None:
     assert len(shown) == 5
     assert not had & {item for item, _, _ in shown}
     assert [score for *_, score in shown] == sorted((score for *_, score in shown), reverse=True)
-    assert {item for item, *_ in device.explain(shown[0][0], 2)} <= had
+    assert {item for item, *_ in device.nearest(shown[0][0], 2)} <= had
     assert device.status()["releases"] == 2
 
 
@@ -125,6 +125,17 @@ def test_an_update_of_which_something_is_promised_tells_nothing_of_how_much_ther
     assert few[:size] == many[:size]
     assert len(few) == len(many)
     assert few[size:] != many[size:]
+
+
+def test_who_learns_for_itself_draws_no_noise_and_releases_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(bundles.bundle("fedmf", **NOISED), tmp_path, policy=Policy(signed=False))
+    monkeypatch.setattr("privacy.mechanism.Noise.exact", lambda *asked: pytest.fail("nothing was to leave"))
+    before = device.state.part("private")["user"]
+    device.practise(np.arange(6))
+    assert not np.array_equal(device.state.part("private")["user"], before)
+    assert (device.work["steps"] > 0, device.status()["releases"]) == (True, 0)
 
 
 def test_a_diverged_update_is_noise_and_nothing_but_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import edge.sampling as sampling
 from edge.ragged import Ragged
-from edge.sampling import Sampler
+from edge.sampling import EVERYTHING, Sampler, Selection, before
 from edge.steps import Packing, steps_of
 from privacy.errors import InputError
 
@@ -127,3 +127,34 @@ def test_codes_have_room_for_millions_of_items_and_no_more_than_64_bits() -> Non
     assert Packing.of(93, 1136, 5).dtype is np.uint32
     with pytest.raises(OverflowError, match="do not fit"):
         Packing.of(2**30, 2**30, 2**10)
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=8), min_size=1, max_size=5), st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_what_was_before_stays_in_its_own_row(own: list[list[int]], length: int) -> None:
+    found = before(Ragged.from_lists(own), np.arange(sum(map(len, own))), length).tolist()
+    expected = [([-1] * length + row[:at])[-length:] for row in own for at in range(len(row))]
+    assert found == expected
+
+
+@pytest.mark.parametrize("which", [EVERYTHING, Selection(pairs=True)])
+def test_what_a_client_avoids_is_never_drawn_and_changes_nothing_for_others(which: Selection) -> None:
+    train = Ragged.from_lists([[0, 1, 2], [3], [4, 5, 6]])
+    avoid = Ragged.from_lists([[7, 8], [], [9, 0]])
+    free, bound = (Sampler(train, np.arange(12), 12, 40, 16, seed=1, avoid=more) for more in (None, avoid))
+    clients = np.array([2, 0, 1])
+    found = bound.epoch(clients, "rounds", 3, 0, which=which)
+    ends = np.cumsum(found.counts)
+    drawn = {
+        client: set(found.items[end - n : end][found.label[end - n : end] == 0].tolist())
+        for client, end, n in zip(clients.tolist(), ends, found.counts, strict=True)
+    }
+    assert drawn == {0: {3, 4, 5, 6, 9, 10, 11}, 1: set(range(12)) - {3}, 2: {1, 2, 3, 7, 8, 10, 11}}
+    alone = [sampler.epoch(np.array([1]), "rounds", 3, 0, which=which).items for sampler in (free, bound)]
+    np.testing.assert_array_equal(*alone)
+
+
+def test_a_client_that_avoids_all_that_is_left_is_told() -> None:
+    train, avoid = Ragged.from_lists([[0, 1]]), Ragged.from_lists([[2, 3]])
+    with pytest.raises(InputError, match="client 0 has 4 positives of 4 items"):
+        Sampler(train, np.arange(4), 4, 1, 16, seed=1, avoid=avoid)

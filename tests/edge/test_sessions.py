@@ -156,6 +156,27 @@ def test_every_part_of_the_key_changes_the_negatives() -> None:
     assert (negatives(sampler_of(LONG, [0, 2]), [0, 1], "round", 1, 3)[:2] == base).all(), "more epochs"
 
 
+def test_negatives_that_are_drawn_once_are_those_of_the_first_epoch() -> None:
+    each, once = (negatives(sampler_of(LONG, [0, 2], once=o), [0, 1], "round", 1, 4) for o in (False, True))
+    assert (once == each[:1]).all()
+    other = negatives(sampler_of(LONG, [0, 2], once=True), [0, 1], "round", 2, 4)
+    assert (other != once).mean() > 0.5, "rounds"
+
+
+def test_the_next_session_stands_beside_the_present_one_without_its_last_item() -> None:
+    """Its items are rows of the client's, whether or not they are learned from; who has none asks about padding."""
+    plain = sampler_of(LONG, [0, 1]).draw(np.arange(2), "round", 1, 2)
+    draw = sampler_of(LONG, [0, 1], following=np.array([1, -1])).draw(np.arange(2), "round", 1, 2)
+    assert plain.asked is None
+    assert draw.asked is not None
+    assert draw.touched[draw.asked.items[0]].tolist() == LONG[1][:-1]
+    assert (draw.slots[draw.asked.items] == np.arange(2)[:, None]).all()
+    assert draw.asked.real.tolist() == [[1, 1, 1, 1], [0, 0, 0, 0]]
+    codes, more = (set(zip(d.slots.tolist(), d.touched.tolist(), strict=True)) for d in (plain, draw))
+    assert more == codes | {(0, item) for item in LONG[1][:-1]}
+    assert (draw.touched[draw.negatives] == plain.touched[plain.negatives]).all()
+
+
 def test_negatives_are_uniform_over_the_pool_without_what_was_had() -> None:
     items, had, pool = Ragged.from_lists([[1, 2, 3, 1, 2]]), Ragged.from_lists([[1, 2, 3, 8]]), np.arange(0, 24, 2)
     draws = SessionSampler(items, clocks([[1, 2, 3, 1, 2]]), np.array([0]), had, pool, 24, 4, 5, 0)

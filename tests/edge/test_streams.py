@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.exchange import reply_of
 from edge.learning import Learning
 from edge.state import State
-from edge.streams import extend, moments, reply_of, window
+from edge.streams import extend, moments, window
 from privacy import keyed
 from privacy.errors import InputError
 

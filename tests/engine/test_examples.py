@@ -39,7 +39,7 @@ from tests.noises import KEY
 
 CPU = torch.device("cpu")
 PLAIN = [
-    *("fedmf", "fedncf", "pfedrec", "anchored fedmf", "anchored pfedrec"),
+    *("fedmf", "fedncf", "pfedrec", "pfedrec of probabilities", "anchored fedmf", "anchored pfedrec"),
     *("anchored transfr", "transfr vector", "transfr sgd plain"),
 ]
 FREE = 1e6

@@ -237,6 +237,16 @@ def test_an_empty_cohort_changes_nothing() -> None:
         assert made.counters.clients == 0
 
 
+def test_a_client_named_twice_is_refused_before_anything_is_released() -> None:
+    made = federation(UPLOADS, mechanism="gaussian", clip=1.0, sigma=1.0)
+    with pytest.raises(ValueError, match="a client is named twice in a cohort"):
+        moved(made, cohort=np.array([0, 2, 0]))
+    group = Group(np.array([1]), 1, made.shared)
+    with pytest.raises(ValueError, match="a client is named twice in a cohort"):
+        made.round(1, [group, group], sampler(), interactions())
+    assert made.counters.clients == 0
+
+
 def test_everybody_diverging_changes_nothing() -> None:
     made = federation(Sent(np.full(CLIENTS, np.nan), np.full(CLIENTS, np.nan)))
     assert all(bool((value == 0).all()) for value in moved(made).values())

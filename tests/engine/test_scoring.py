@@ -9,23 +9,28 @@ from torch.profiler import ProfilerActivity, profile
 
 from edge.ragged import Ragged
 from edgefr.engine.scoring import ModelScorer
-from export.batches import One
+from export.batches import One, Window
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, own_rows, program
 
 POOL = np.arange(0, ITEMS, 2)
 
 
-def literal(local, shared, private, context: Ragged, user: int, items: np.ndarray) -> np.ndarray:
-    """The program on the tensors of one user."""
+def literal(local, shared, private, context: Ragged, user: int, items: np.ndarray, tables=None) -> np.ndarray:
+    """The program on the tensors of one user, whose own rows are of `tables`."""
     tensors = {**shared, **{name: value[user] for name, value in private.items()}}
     everything = np.arange(ITEMS)
-    tensors |= {n: table.rows(np.full(ITEMS, user), everything) for n, table in own_rows(local).items()}
+    tensors |= {n: table.rows(np.full(ITEMS, user), everything) for n, table in (tables or own_rows(local)).items()}
     index = torch.from_numpy(items)
     history = None
     if local.needs_history:
         own = torch.from_numpy(np.asarray(context[user], np.int64))
         history = One(own, own, torch.ones(len(own)), torch.ones(len(own)))
+    if local.window is not None:  # right-aligned; where there is nothing stands an item that nobody may look at
+        own = own[-local.window :]
+        real = torch.cat([torch.zeros(local.window - len(own)), torch.ones(len(own))])
+        items = torch.cat([torch.full((local.window - len(own),), ITEMS - 1), own])
+        history = Window(items, items, real, real)
     batch = One(index, index, index, index, history)
     vectors = local.vectors(tensors, batch)
     past = None if history is None else local.vectors(tensors, history)

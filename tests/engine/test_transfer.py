@@ -88,6 +88,16 @@ def test_trained_prototypes_are_answered_after_the_round(window: int | None) -> 
         assert_same(found, expected)
 
 
+def test_a_query_of_its_own_is_answered_and_not_kept() -> None:
+    made, loop, private = transfer("trained"), Loop(3), replies()
+    clients, sent, queries = np.array([4, 0, 7, 2, 8]), prototypes(1)[:5], prototypes(2)[:5]
+    after(made, 1, clients, torch.cat([sent, queries], 1), private)
+    loop.exchange(1, {(c, c): vector.double().numpy() for c, vector in zip(clients, sent, strict=True)})
+    for client, query in zip(clients, queries, strict=True):
+        assert_same(private[REPLY][client], loop.answer(client, query.double().numpy()))
+    assert len(made.base) == len(clients)
+
+
 def test_received_prototypes_are_answered_before_training() -> None:
     local, made, loop, draws = program("fcucr"), transfer("received"), Loop(3), sampler()
     private = {REPLY: torch.zeros(CLIENTS, WIDTH)}
@@ -121,10 +131,10 @@ def test_prototypes_of_everybody_are_made_a_piece_at_a_time(monkeypatch: pytest.
     shared, largest = local.init_shared(3), 0
 
     class Watched:
-        def publish(self, tensors: Any, batch: Any) -> Any:
+        def ask(self, tensors: Any, batch: Any) -> Any:
             nonlocal largest
             largest = max(largest, len(batch.items))
-            return local.publish(tensors, batch)
+            return local.ask(tensors, batch)
 
     whole = published(local, shared, draws.window(EVERYONE), CPU)
     monkeypatch.setattr("edgefr.engine.sequences.AT_ONCE", 3)
@@ -263,7 +273,7 @@ def test_receivers_noise_is_keyed_by_round_and_client() -> None:
 
 
 def test_devices_add_their_noise_to_what_they_ask_for_when_recommending_too() -> None:
-    """The noise of the round that comes next, as on a device (`edge.streams.reply_of`)."""
+    """The noise of the round that comes next, as on a device (`edge.exchange.reply_of`)."""
     local, draws = program("fcucr"), sampler()
     shared = local.init_shared(3)
     found = {}

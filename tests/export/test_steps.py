@@ -108,6 +108,7 @@ def test_a_table_that_is_trained_through_a_history_is_refused() -> None:
 
 @given(st.lists(st.integers(1, 70), max_size=40))
 def test_traced_sizes_are_no_tensors_size(sizes: list[int]) -> None:
-    one, other = free_sizes({"x": ("n", *sizes)})
-    assert len({one, other}) == 2
-    assert not {one, other} & set(sizes)
+    free = free_sizes({"x": ("n", *sizes)})
+    found = {free.examples, free.past, free.pairs}
+    assert len(found) == 3
+    assert not found & set(sizes)

@@ -36,7 +36,7 @@ PRIVACY: dict[str, dict[str, str]] = {
 FIDELITIES = ("paper", "released")
 STUDENT = "STUDENT"
 """Stands for the folder of the small text encoder, in overrides of methods that read text."""
-TEXT = {"encoder.distill": "null", "encoder.teacher": STUDENT, "encoder.encode.max_tokens": "16"}
+TEXT = {"encoder.distill": "null", "encoder.teacher": STUDENT, "encoder.encode.max_tokens": "32"}
 MODELS = {
     "mlp": {"method": "transfr", "model.adapter": "[12, 6]", "model.head": "[6]", **TEXT, "local_epochs": "2"},
     "lora": {
@@ -46,6 +46,9 @@ MODELS = {
         **{"model.optimiser": "sgd", "model.lr": "0.1", "model.lora_lr": "0.1", "model.user_lr": "null"},
     },
     "items": {"model.dim": "6"},
+    "mf": {"model.dim": "6", "model.epochs": "4"},
+    "neumf": {"model.dim": "4", "model.tower": "[4, 2]", "model.epochs": "4"},
+    "ease": {},
     "sequences": {
         "model.dim": "6",
         "model.length": "5",
@@ -54,6 +57,8 @@ MODELS = {
     },
 }
 """Sizes of local programs, by what they are."""
+FEDERATED = ("rounds", "clients_per_round", "engine.shard_size")
+"""What a central reference does not read."""
 EXTRAS = {
     "fedmf, what came first is taken": {"method": "fedmf", "fleet.rounds.policy": "first_k"},
     "fedmf, nobody waits": {"method": "fedmf", "fleet.rounds.policy": "async", "fleet.rounds.buffer": "9"},
@@ -121,6 +126,8 @@ def _size(method: str) -> Overrides:
     """Overrides that make a local program small."""
     if method == "transfr":
         return MODELS["mlp"]
+    if METHODS[method].central is not None:
+        return MODELS[method]
     return MODELS["sequences" if METHODS[method].reads == "sessions" else "items"]
 
 
@@ -154,11 +161,14 @@ def _values(base: Overrides, protocol: str, trust: str, fidelity: str) -> Overri
     own = edgefr.load_experiment(overrides=[f"method={base['method']}"]).protocol.name
     chosen = {} if protocol == own else {"protocol.name": protocol}
     values = {**base, "fidelity": fidelity, **SIZE, **chosen, **PROTOCOLS[protocol], **PRIVACY[trust]}
+    if METHODS[base["method"]].central is not None:
+        values = {key: value for key, value in values.items() if key not in FEDERATED}
     if base["method"] == "fcucr" and trust == "central":
         values |= {"model.prototypes": "none"}
     if base["method"] == "fcucr" and trust == "local":
         values |= {"model.asks_when_recommending": "false"}
-        values |= {"knowledge.replace": "false"} if fidelity == "released" else {}  # where sessions come back
+        if fidelity == "released":  # where sessions come back, and the released code asks about the next
+            values |= {"knowledge.replace": "false", "model.query": "sent"}
     return values
 
 

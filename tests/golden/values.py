@@ -44,7 +44,8 @@ def run(overrides: list[str], folder: Path) -> Values:
 def values_of(folder: Path) -> Values:
     """The values of a finished run: tensors, final metrics, learning curve, releases, epsilons, simulated clock."""
     summary = json.loads((folder / "summary.json").read_text())
-    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    log = folder / "events.jsonl"  # a central reference has no clock
+    events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     return {
         "tensors": {name: two_numbers(tensor) for name, tensor in tensors(folder).items() if learned(name)},
         "metrics": metrics(folder),

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from edgefr.engine import inline
 from edgefr.engine.aggregate import restricted
-from edgefr.methods.fcucr.prediction import dice, init_prediction, prediction, prediction_shapes
+from edgefr.methods.fcucr.prediction import AVERAGES, Prediction
 from edgefr.methods.fcucr.program import FCUCR
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from export.batches import Window
@@ -33,7 +33,10 @@ class Plain:
     def init(self, seed: int) -> dict[str, Tensor]:
         return {"scale": torch.ones(1)}
 
-    def encode(self, tensors, x: Tensor, real: Tensor, times: Tensor) -> Tensor:
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def encode(self, tensors, x: Tensor, real: Tensor, times: Tensor, drop: object = None) -> Tensor:
         return x * tensors["scale"].unsqueeze(-1)
 
 
@@ -174,45 +177,91 @@ def test_a_prototype_is_the_mean_of_the_real_features_or_all_of_them(masked: boo
 def test_a_reply_stands_beside_every_position(pooling: str) -> None:
     program = plain(personal=True, prototypes="received", pooling=pooling, hidden=3)
     features, real = torch.rand(3, 2), torch.tensor([0.0, 1.0, 1.0])
-    own = {name: torch.randn(shape) for name, shape in prediction_shapes(2, 3).items()}
+    mlp = Prediction(2, 3)
+    own = {name: torch.randn(shape) for name, shape in mlp.shapes().items()}
     reply = torch.rand(2 if pooling == "mean" else 6)
     beside = reply.expand(3, 2) if pooling == "mean" else reply.view(3, 2)
-    expected = prediction(own, torch.cat([features, beside], 1), real)
+    expected = mlp.apply(own, torch.cat([features, beside], 1), real)
     assert torch.equal(program.predicted({**own, "prototype": reply}, features, real), expected)
     alone = plain(personal=True, hidden=3).predicted(own, features, real)
-    assert torch.equal(alone, prediction(own, torch.cat([features, torch.zeros(3, 2)], 1), real))
+    assert torch.equal(alone, mlp.apply(own, torch.cat([features, torch.zeros(3, 2)], 1), real))
 
 
 # --- the MLP ---------------------------------------------------------------------------------------------------------
 
 
+def straight(slope: float) -> tuple[Prediction, dict[str, Tensor]]:
+    """An MLP of one hidden value that is its input, and is handed on as it is."""
+    ones = {"prediction.0.weight": torch.tensor([[1.0], [0.0]]), "prediction.1.weight": torch.ones(1, 1)}
+    zeros = {f"prediction.{layer}.bias": torch.zeros(1) for layer in (0, 1)}
+    return Prediction(1, 1), {**ones, **zeros, "prediction.slope": torch.tensor([slope])}
+
+
+def bent(mlp: Prediction, own: dict[str, Tensor], x: Tensor, real: Tensor, **how: bool) -> list[float]:
+    return mlp.apply(own, torch.cat([x, torch.zeros_like(x)], -1), real, **how).flatten().tolist()
+
+
+X, REAL = torch.tensor([[7.0], [1.0], [3.0]]), torch.tensor([0.0, 1.0, 1.0])
+
+
 def test_dice_by_hand() -> None:
-    x, slope, real = torch.tensor([[7.0], [1.0], [3.0]]), torch.tensor([0.25]), torch.tensor([0.0, 1.0, 1.0])
+    mlp, own = straight(0.25)
     gates = [1 / (1 + exp(-(value - 2) / sqrt(1 + 1e-5))) for value in (7, 1, 3)]  # mean 2, variance 1 of 1 and 3
     expected = [p * value + (1 - p) * 0.25 * value for p, value in zip(gates, (7, 1, 3), strict=True)]
-    assert dice(x, slope, real).flatten().tolist() == pytest.approx(expected, rel=1e-5)
-    assert torch.equal(dice(x, torch.ones(1), real).round(decimals=4), x), "with slope 1 it does nothing"
+    assert bent(mlp, own, X, REAL) == pytest.approx(expected, rel=1e-5)
+    mlp, own = straight(1.0)
+    assert bent(mlp, own, X, REAL) == pytest.approx([7, 1, 3], rel=1e-6), "with slope 1 it does nothing"
+
+
+def test_dice_as_released_is_torchs_batch_norm() -> None:
+    """Over padding too, scaled and shifted; scores with running averages of a step's mean and variance."""
+    _, own = straight(0.25)
+    mlp = Prediction(1, 1, scaled=True, padding=True, running=True)
+    own |= {"prediction.scale": torch.tensor([1.5]), "prediction.shift": torch.tensor([-0.5])}
+    own |= {"prediction.mean": torch.tensor([0.2]), "prediction.variance": torch.tensor([0.7])}
+    layer = torch.nn.BatchNorm1d(1, eps=1e-9)
+    for name, value in (("weight", 1.5), ("bias", -0.5), ("running_mean", 0.2), ("running_var", 0.7)):
+        getattr(layer, name).data.fill_(value)
+    gate = torch.sigmoid(layer(X).detach())
+    assert bent(mlp, own, X, REAL) == pytest.approx((gate * X + (1 - gate) * 0.25 * X).flatten().tolist(), rel=1e-5)
+    now = mlp.averaged(own, torch.cat([X, torch.zeros_like(X)], -1), REAL)
+    assert [float(now[name]) for name in AVERAGES] == pytest.approx(
+        [float(layer.running_mean), float(layer.running_var)]
+    )
+    gate = torch.sigmoid(layer.eval()(X).detach())
+    expected = (gate * X + (1 - gate) * 0.25 * X).flatten().tolist()
+    assert bent(mlp, own | now, X, REAL, scoring=True) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_mlp_is_two_layers_with_dice_between() -> None:
-    own = {name: torch.randn(shape) for name, shape in prediction_shapes(2, 3).items()}
+    mlp = Prediction(2, 3)
+    own = {name: torch.randn(shape) for name, shape in mlp.shapes().items()}
     x, real = torch.randn(4, 4), torch.tensor([0.0, 1.0, 1.0, 1.0])
     wide = F.linear(x, own["prediction.0.weight"].T, own["prediction.0.bias"])
-    bent = dice(wide, own["prediction.slope"], real)
-    expected = F.linear(bent, own["prediction.1.weight"].T, own["prediction.1.bias"])
-    assert_same(prediction(own, x, real), expected)
+    some = wide[1:]
+    gate = torch.sigmoid((wide - some.mean(0)) / (some.var(0, correction=0) + 1e-5).sqrt())
+    between = gate * wide + (1 - gate) * own["prediction.slope"] * wide
+    expected = F.linear(between, own["prediction.1.weight"].T, own["prediction.1.bias"])
+    assert_same(mlp.apply(own, x, real), expected)
 
 
-def test_a_clients_first_mlp_is_its_own_and_as_wide_as_its_inputs_ask() -> None:
-    all_of, some = (init_prediction(0, 8, 5, np.array(who)) for who in (range(60), (7, 3)))
+@pytest.mark.parametrize("xavier", [False, True])
+def test_a_clients_first_mlp_is_its_own_and_as_wide_as_its_inputs_ask(xavier: bool) -> None:
+    mlp = Prediction(8, 5, scaled=True, running=True, xavier=xavier)
+    all_of, some = (mlp.init(0, np.array(who)) for who in (range(60), (7, 3)))
     assert all(torch.equal(all_of[name][[7, 3]], value) for name, value in some.items())
-    assert all(not torch.equal(value[0], value[1]) for name, value in some.items() if "slope" not in name)
-    for name, fan_in in (("0", 16), ("1", 5)):
+    drawn = [f"prediction.{layer}.{part}" for layer in (0, 1) for part in ("weight", "bias")]
+    assert all(not torch.equal(some[name][0], some[name][1]) for name in drawn)
+    for name, wide, out in (("0", 16, 5), ("1", 5, 8)):
         for part in ("weight", "bias"):
             values = all_of[f"prediction.{name}.{part}"]
-            assert values.abs().max() <= 1 / sqrt(fan_in)
-            assert values.std() == pytest.approx(1 / sqrt(3 * fan_in), rel=0.15)
-    assert not all_of["prediction.slope"].any()
+            normal = xavier and part == "weight"
+            assert normal or values.abs().max() <= 1 / sqrt(wide)
+            spread = sqrt(2 / (wide + out)) if normal else 1 / sqrt(3 * wide)
+            assert values.std() == pytest.approx(spread, rel=0.15)
+    fixed = {"slope": 0.0, "scale": 1.0, "shift": 0.0, "mean": 0.0, "variance": 1.0}
+    for name, value in fixed.items():
+        assert (all_of[f"prediction.{name}"] == value).all()
 
 
 # --- one client, whole -----------------------------------------------------------------------------------------------

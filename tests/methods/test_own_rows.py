@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from edge.sampling import Sampler
 from edgefr.engine import debug, inline
 from edgefr.engine.tables import PrivateRows
-from edgefr.experiment import check_shippable, load_experiment
+from edgefr.experiment import load_experiment
 from edgefr.methods import METHODS
 from edgefr.methods.fedrap.program import FedRAP
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.program import GPFedRec
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
+from edgefr.shippable import check_shippable
 from export.batches import Flat, One
 from export.program import TensorSpec
 from privacy.errors import InputError

@@ -6,6 +6,8 @@ AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
 STEPS = "tests/audit/test_checks.py::test_right_steps_pass"
 LINEAGE = "tests/remote/test_lineage.py"
 LEDGER = "tests/remote/test_ledger.py"
+LEAK = "tests/contract/test_held_out.py::test_held_out_items_do_not_leak"
+FCUCR = "tests/released/fcucr/test_fcucr.py::test_shards_in_float64_give_it_too"
 
 FAULTS = (
     # --- rounds
@@ -15,6 +17,20 @@ FAULTS = (
         "        noise=RealNoise(),\n",
         "",
         "tests/remote/test_noise.py::test_the_noise_of_two_rounds_has_nothing_in_common",
+    ),
+    Fault(
+        "a client is relayed its own message",
+        "cloud/relay.py",
+        "out[circle] = np.roll(circle, 1)",
+        "out[circle] = circle",
+        "tests/cloud/test_relay.py::test_every_message_goes_to_exactly_one_other_client",
+    ),
+    Fault(
+        "who relayed a message follows from the public seed",
+        "edgefr/engine/transfer.py",
+        "senders(keyed.fold(int(secret.key), clients))",
+        "senders(keyed.fold(keyed.key(self.seed, purposes.RELAY, number), clients))",
+        "tests/engine/test_relay.py::test_whose_it_is_follows_from_the_secret_key_and_the_round_alone",
     ),
     Fault(
         "real noise is drawn once for many uploads",
@@ -144,5 +160,128 @@ FAULTS = (
         "(Opened(round=number,",
         f"{LEDGER}::test_while_a_round_is_open_the_files_count_its_whole_cohort",
     ),
+    # --- FCUCR as released
+    Fault(
+        "what Dice standardises is shifted the other way",
+        "edgefr/methods/fcucr/prediction.py",
+        'even * tensors["prediction.scale"].unsqueeze(-2) + ',
+        'even * tensors["prediction.scale"].unsqueeze(-2) - ',
+        FCUCR,
+    ),
+    Fault(
+        "running averages run away from a step's",
+        "edgefr/methods/fcucr/prediction.py",
+        "torch.lerp(tensors[name], value, MOMENTUM)",
+        "torch.lerp(tensors[name], value, -MOMENTUM)",
+        FCUCR,
+    ),
+    Fault(
+        "running variances are biased",
+        "edgefr/methods/fcucr/prediction.py",
+        "(count / (count - 1).clamp_min(1.0))",
+        "1.0",
+        FCUCR,
+    ),
+    Fault(
+        "Dice leaks the other way",
+        "edgefr/methods/fcucr/prediction.py",
+        "gate * x + (1 - gate) * slope * x",
+        "gate * x - (1 - gate) * slope * x",
+        FCUCR,
+    ),
+    Fault(
+        "features are drawn away from the teacher's",
+        "edgefr/methods/fcucr/program.py",
+        "(own + weight * apart).sum()",
+        "(own - weight * apart).sum()",
+        FCUCR,
+    ),
+    Fault(
+        "positions are taken from item vectors",
+        "edgefr/methods/fcucr/sasrec.py",
+        'x * math.sqrt(self.dim) + tensors["position"]',
+        'x * math.sqrt(self.dim) - tensors["position"]',
+        FCUCR,
+    ),
+    Fault(
+        "a feed-forward layer is taken from what it is put on",
+        "edgefr/methods/fcucr/layers.py",
+        'return x + dropped(drop, f"{name}.outer"',
+        'return x - dropped(drop, f"{name}.outer"',
+        FCUCR,
+    ),
+    Fault(
+        "negatives are pulled up like targets",
+        "edgefr/methods/losses.py",
+        "torch.nn.functional.softplus(negative, threshold=straight)",
+        "torch.nn.functional.softplus(-negative, threshold=straight)",
+        FCUCR,
+    ),
+    Fault(
+        "the prototype is of the last step in a client's first round alone",
+        "edgefr/methods/fcucr/program.py",
+        "torch.where(tensors[KNOWN] > 0, tensors[SENT], now)",
+        "torch.where(tensors[KNOWN] > 0, now, tensors[SENT])",
+        FCUCR,
+    ),
+    Fault(
+        "neighbours are looked for of what was sent",
+        "edgefr/engine/transfer.py",
+        "messages[:, : self.base.width], messages[:, -self.base.width :]",
+        "messages[:, : self.base.width], messages[:, : self.base.width]",
+        FCUCR,
+    ),
+    Fault(
+        "the far count more than the near",
+        "cloud/fusions/softmax.py",
+        "logits = (cosines.double() / settings.temperature)",
+        "logits = (-cosines.double() / settings.temperature)",
+        FCUCR,
+    ),
+    Fault(
+        "the next session is the present one",
+        "edgefr/stages/sessions.py",
+        "self.current(number + 1)",
+        "self.current(number)",
+        "tests/test_streaming.py::test_one_pass_meets_each_session_once_in_its_turn_and_ends",
+    ),
     # --- shipping and audits
+    # --- held-out items
+    Fault(
+        "validation items are trained",
+        "edgefr/data/protocols.py",
+        "train = ~(held.valid | held.test)",
+        "train = ~held.test",
+        LEAK,
+    ),
+    Fault(
+        "negatives for training avoid what is held out",
+        "edgefr/data/protocols.py",
+        "if self.negatives_avoid_held_out else split,)",
+        "if True else split,)",
+        LEAK,
+    ),
+    # --- readers
+    Fault(
+        "records of one second are one record whatever their milliseconds",
+        "edgefr/data/interactions.py",
+        "exact=exact if (exact % per_second).any() else None",
+        "exact=None",
+        "tests/data/test_hetrec.py::test_records_of_one_second_that_differ_in_milliseconds_are_not_one_record",
+        ("AssertionError", "InputError"),
+    ),
+    Fault(
+        "users and items of Amazon's ratings change places",
+        "edgefr/data/amazon_ratings.py",
+        '"item,user" if first > second else "user,item"',
+        '"user,item"',
+        "tests/data/test_amazon.py::test_users_and_items_never_change_places",
+    ),
+    Fault(
+        "users with few items are kept although they are dropped",
+        "edgefr/protocols/leave_one_out.py",
+        "dataset = protocol.restrict(dataset)",
+        "protocol.restrict(dataset)",
+        "tests/contract/test_held_out.py::test_users_with_few_items_are_no_clients_where_they_are_dropped",
+    ),
 )

@@ -217,22 +217,22 @@ FAULTS = (
     Fault(
         "the Renyi curve of discrete Gaussian noise is halved",
         "privacy/mechanisms/discrete_gaussian.py",
-        "ORDERS * (0.5 / event.multiplier**2)",
-        "ORDERS * (0.25 / event.multiplier**2)",
+        "ORDERS * zcdp_of_gaussian(event.multiplier)",
+        "ORDERS * 0.5 * zcdp_of_gaussian(event.multiplier)",
         "tests/privacy/test_accounting.py::test_discrete_gaussian_is_the_literal_conversion_of_its_zcdp",
     ),
     Fault(
         "the Renyi curve of Gaussian noise is halved",
         "privacy/mechanisms/gaussian.py",
-        "ORDERS * (0.5 / event.multiplier**2)",
-        "ORDERS * (0.25 / event.multiplier**2)",
+        "ORDERS * zcdp_of_gaussian(event.multiplier)",
+        "ORDERS * 0.5 * zcdp_of_gaussian(event.multiplier)",
         "tests/privacy/test_guarantee.py::test_curves_are_the_librarys",
     ),
     Fault(
         "a Laplace under an L2 clip costs half",
         "privacy/guarantee.py",
-        "return 0.5 / multiplier**2",
-        "return 0.25 / multiplier**2",
+        'noise is as private per coordinate.\n    """\n    return 0.5 / multiplier**2',
+        'noise is as private per coordinate.\n    """\n    return 0.25 / multiplier**2',
         "tests/privacy/test_guarantee.py::test_curves_are_the_librarys",
     ),
     Fault(

@@ -215,6 +215,16 @@ def test_a_device_that_had_diverged_counts_as_a_dropped_client() -> None:
     assert updates_of([sound, sound], learning).rows["item"].client.tolist() == [0, 0, 1, 1]
 
 
+def test_an_update_under_its_devices_noise_counts_however_long_it_is() -> None:
+    """Whoever adds much noise to a long vector sends a long one, and leaving it out would tell so."""
+    noised = {"clip": 100.0, "noise": "discrete-gaussian", "scale": 2.0**14, "step": 2.0**-9, "noised": "here"}
+    learning = Origin.of(open_bundle(bundles.bundle("fedmf", **noised)), bundles.USERS).learning
+    far = ClientUpdate("0" * 64, 2, np.full(learning.uploaded, 2**30, np.int32), {})
+    part = released([far, far], learning, Terms(None, "l2", False, True))
+    assert (part.clients, part.dropped, part.weight) == (2, 0, 2.0)
+    assert float(part.dense["item"].min()) == 2.0 * 2**30 * 2**-9
+
+
 def test_the_crew_takes_no_work_that_belongs_on_devices() -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     backend = Devices(RoundBroker(origin.bundle, origin.learning, [], origin.items), origin, 0.1)

@@ -70,7 +70,8 @@ def test_rows_differ_by_what_their_names_say():
     models = {row: read_values(Cell("xing", row, "released").experiment(0))["model"] for row in rows}
     whole = models["fcucr-sasrec"]
     assert (whole["teacher"], whole["prototypes"], whole["personal"]) == ("received_global", "trained", True)
-    taught, sent = {"distill", "distill_weight"}, {"pooling", "asks_when_recommending", "receiver_noise"}
+    taught = {"distill", "distill_weight", "distill_first", "distill_over"}
+    sent = {"pooling", "asks_when_recommending", "receiver_noise", "prototype_of", "query"}
     assert models["no-tasd"] == {k: v for k, v in whole.items() if k not in taught} | {"teacher": "none"}
     assert models["no-iupr"] == {k: v for k, v in whole.items() if k not in sent} | {"prototypes": "none"}
     alone = {k: v for k, v in whole.items() if k not in taught | sent}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgefr.metrics.continual import MASKS
+from edgefr.report.pages import Page
 from edgefr.reproductions.cells import Found, change, p_value
 from edgefr.reproductions.f3crec import ablations, comparison, improvement, published, static_dynamic, sweeps
 from edgefr.reproductions.f3crec.recipes import Ask
@@ -178,3 +179,29 @@ def test_tables_4_and_5_rows():
     assert sheet.rows[3]["SPP\npaper"] == "-"  # the other mask has no published number
     sheet, _ = static_dynamic._sheet("ml-100k", losses, "after", published.TABLE_5["ml-100k"])
     assert (sheet.rows[1]["SPP"], sheet.rows[1]["SPP\npaper"]) == ("0.0750 ± 0.0354", "0.0536")
+
+
+def test_a_page_without_some_rows():
+    cells = ASK.cells("ml-100k", "fedmf", published.METHODS)
+    whole, records = comparison.sheet(found(ft=FT, f3crec=F3CREC, spp=SPP), cells, "NDCG@20")
+    page = Page("table-2", "Table 2", [whole], records)
+    left = [ASK.cell("ml-100k", "fedmf", name).part[:2] for name in ("reg", "kd", "rlp2", "f3crec")]
+    part = page.without(left)
+    sheet = part.sheets[0]
+    assert [row["method"] for row in sheet.rows] == ["FT", "SPP", "popularity", "popularity, all blocks", "chance"]
+    assert list(sheet.rules) == [1], "the line stays between methods and references"
+    assert list(sheet.bold) == [], "the best row was left out"
+    assert {record["method"] for record in part.records} == {
+        "ft",
+        "spp",
+        "popularity",
+        "popularity, all blocks",
+        "chance",
+    }
+    assert page.without([]) is page
+
+
+def test_references_come_from_any_row_that_was_run():
+    sheet, _ = comparison.sheet(found(spp=SPP), ASK.cells("ml-100k", "fedmf", published.METHODS), "NDCG@20")
+    rows = by_method(sheet)
+    assert (rows["popularity"]["mean"], rows["FT"]["mean"]) == ("0.2500 ± 0.0000", "-")

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from edgefr.sweeps.plan import RECORD
 from edgefr.sweeps.run import alone
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment
@@ -178,7 +179,11 @@ def test_a_search_tunes_a_point_and_its_journal_is_enough_to_go_on(tiny: Path, c
 
 
 def test_two_processes_do_not_share_a_sweep(whole: Made):
-    with alone(whole.folder), pytest.raises(InputError, match="another process is at work"), alone(whole.folder):
+    with (
+        alone(whole.folder / RECORD),
+        pytest.raises(InputError, match="another process is at work"),
+        alone(whole.folder / RECORD),
+    ):
         pass
 
 

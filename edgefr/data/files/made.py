@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import Rows, by_appearance
-from edgefr.data.interactions import Catalogue, Dataset, assemble, k_core
+from edgefr.data.interactions import Catalogue, Dataset, assemble
+from edgefr.data.thinned import core_of, kept, once_each
 from privacy.errors import InputError
-
-Mask = npt.NDArray[np.bool_]
 
 _MOST_DOMAINS = 255
 
@@ -26,9 +25,11 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
     item, catalogue, domains = _listed(name, rows)
     users = np.array(rows.users.to_pylist(), dtype=np.str_)
     columns = (rows.user, item, rows.time)
-    dataset = assemble(name, users, catalogue, columns, domains, rows.clock, source, rows.session, rows.part)
-    once = kept(dataset, _once(dataset, options.repeats))
-    core = kept(once, _core(once, options))
+    clock, unit = rows.per_second is not None, rows.per_second or 1
+    of = (name, users, catalogue, columns, domains, clock, source)
+    dataset = assemble(*of, session=rows.session, part=rows.part, block=rows.block, per_second=unit)
+    once = kept(dataset, once_each(dataset, options.repeats))
+    core = kept(once, core_of(once, options.user_core, options.item_core))
     _check_sessions(core)
     left_out = {
         f"are rated below {options.positive} (data_options.positive)": rows.below,
@@ -39,27 +40,6 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
     }
     said = [f"{number:,} of {rows.read:,} rows {why}" for why, number in left_out.items() if number]
     return replace(core, source={**source, "notes": "; ".join(said)})
-
-
-def kept(dataset: Dataset, keep: Mask) -> Dataset:
-    """Return these rows alone, with the users and items that have some, in the order that they had."""
-    if keep.all():
-        return dataset
-    user, item = dataset.user[keep], dataset.item[keep]
-    users, items = (np.bincount(column, minlength=1) > 0 for column in (user, item))
-    user, item = (np.cumsum(there, dtype=np.int32)[column] - 1 for there, column in ((users, user), (items, item)))
-    people = np.flatnonzero(users)
-    return replace(
-        dataset,
-        users=dataset.users[people],
-        catalogue=dataset.catalogue.take(np.flatnonzero(items)),
-        user=user.astype(np.int32),
-        item=item.astype(np.int32),
-        time=dataset.time[keep],
-        offsets=np.searchsorted(user, np.arange(len(people) + 1)).astype(np.int64),
-        session=None if dataset.session is None else dataset.session[keep],
-        part=None if dataset.part is None else dataset.part[keep],
-    )
 
 
 def _listed(name: str, rows: Rows) -> tuple[npt.NDArray[np.int32], Catalogue, tuple[str, ...]]:
@@ -81,42 +61,6 @@ def _listed(name: str, rows: Rows) -> tuple[npt.NDArray[np.int32], Catalogue, tu
     ids = np.array(rows.items.take(pa.array(of)).to_pylist(), dtype=np.str_)
     nothing = [""] * len(ids)
     return item, Catalogue(ids, nothing, nothing, domain.astype(np.uint8)), tuple(rows.domains)
-
-
-def _once(dataset: Dataset, repeats: str) -> Mask:
-    """Return which rows are left of those that one user and one item share."""
-    keep = np.ones(len(dataset.user), bool)
-    if repeats == "keep":
-        return keep
-    user, item, time = dataset.user, dataset.item, dataset.time
-    if repeats == "once":  # only rows at the same moment of the same user have to be looked at
-        same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
-        close = np.flatnonzero(np.append(False, same) | np.append(same, False))
-        moment = np.cumsum(np.append(True, ~same))[close]
-        keep[close] = _first(moment.astype(np.int64) * len(dataset.catalogue) + item[close])
-        return keep
-    pairs = user.astype(np.int64) * len(dataset.catalogue) + item
-    return _first(pairs) if repeats == "first" else _first(pairs[::-1])[::-1]
-
-
-def _first(keys: npt.NDArray[np.int64]) -> Mask:
-    """Say which keys stand nowhere before."""
-    first = np.zeros(len(keys), bool)
-    first[np.unique(keys, return_index=True)[1]] = True
-    return first
-
-
-def _core(dataset: Dataset, options: FileOptions) -> Mask:
-    """Return which rows are left of users and items with enough interactions."""
-    if options.user_core == options.item_core == 1:
-        return np.ones(len(dataset.user), bool)
-    keep = k_core(dataset.user, dataset.item, options.user_core, options.item_core)
-    if not keep.any():
-        raise InputError(
-            f"no user and item of '{dataset.name}' has {options.user_core} and {options.item_core} interactions; lower "
-            "data_options.user_core and data_options.item_core"
-        )
-    return keep
 
 
 def _check_sessions(dataset: Dataset) -> None:

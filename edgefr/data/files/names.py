@@ -37,6 +37,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     ),
     "session": ("sessionid", "session", "sessid", "visitid"),
     "split": ("split", "partition", "subset"),
+    "block": ("block", "blockid", "blockno"),
     "domain": ("domain", "domainid"),
 }
 """The usual names of every column, lower case and without signs, the first before the second."""

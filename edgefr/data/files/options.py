@@ -24,6 +24,7 @@ class Columns(BaseModel):
     time: str | None = Field(None, description="when that was: a number or a date")
     session: str | None = Field(None, description="the session that a row belongs to")
     split: str | None = Field(None, description="train, valid or test: a split of one's own")
+    block: str | None = Field(None, description="the block of time that a row is of, from 0 on: blocks of one's own")
     domain: str | None = Field(None, description="the part of the catalogue that an item is of")
     listed: str | None = Field(None, description="the items' ids in the file of items")
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from edgefr.data.files.opened import Opened
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.times import Times
-from edgefr.data.files.values import ids, numbers, parts
+from edgefr.data.files.values import blocks, ids, numbers, parts
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ _RATING = "a rating is a finite number; if the column is none, set data_options.
 class Rows:
     """These are the interactions of a table in its order: numbers of ids [n], and the ids that they number.
 
-    `time` int64 [n] is unix seconds when `clock`, otherwise an order. `session`, `domain` and `part` are None where the
-    table has no such column. `below` rows were rated too low to be interactions, out of `read`. `ratings` are the
-    lowest, the mean and the highest of all of them, or nothing. `texts` are columns of texts beside the rows.
+    `time` int64 [n] is a clock, of which `per_second` units make a second, or an order where that is None. `session`,
+    `domain`, `part` and `block` are None where the table has no such column. `below` rows were rated too low to be
+    interactions, out of `read`. `ratings` are the lowest, the mean and the highest of all of them, or nothing. `texts`
+    are columns of texts beside the rows.
     """
 
     user: Codes
@@ -41,11 +42,12 @@ class Rows:
     item: Codes
     items: pa.Array
     time: npt.NDArray[np.int64]
-    clock: bool
+    per_second: int | None
     session: Codes | None
     domain: Codes | None
     domains: list[str]
     part: npt.NDArray[np.uint8] | None
+    block: npt.NDArray[np.int16] | None
     read: int
     below: int
     ratings: tuple[float, ...]
@@ -87,6 +89,7 @@ class _Gathered:
         self.ids: dict[str, list[pa.DictionaryArray]] = {role: [] for role in _IDS if role in columns}
         self.when: list[npt.NDArray[np.int64]] = []
         self.parts: list[npt.NDArray[np.uint8]] = []
+        self.blocks: list[npt.NDArray[np.int16]] = []
         self.texts: dict[str, list[pa.Array]] = {name: [] for name in texts}
 
     def add(self, first: int, block: pa.RecordBatch) -> None:
@@ -101,6 +104,8 @@ class _Gathered:
             found["time"] = pa.array(self.times.add(*of("time")))
         if "split" in self.columns:
             found["split"] = pa.array(parts(*of("split")))
+        if "block" in self.columns:
+            found["block"] = pa.array(blocks(*of("block")))
         texts = {name: block.column(name) for name in self.texts}
         self.read += block.num_rows
         if "rating" in self.columns:
@@ -125,6 +130,8 @@ class _Gathered:
             self.when.append(found["time"].to_numpy())
         if "split" in found:
             self.parts.append(found["split"].to_numpy())
+        if "block" in found:
+            self.blocks.append(found["block"].to_numpy())
         for name, column in self.texts.items():
             column.append(texts[name])
 
@@ -137,19 +144,20 @@ class _Gathered:
             raise InputError(f"{self.table.name}: {what}")
         nobody = (None, pa.array([], pa.string()))
         user, item, session, domain = (_joined(self.ids[role]) if role in self.ids else nobody for role in _IDS)
-        time, clock = np.arange(self.read - self.below), False
+        time, per_second = np.arange(self.read - self.below), None
         if self.when:
-            whole = np.concatenate(self.when)
+            time = np.concatenate(self.when)
             self.when.clear()
-            time, clock = self.times.seconds(self.table, self.columns["time"], whole)
+            per_second = self.times.per_second(self.table, self.columns["time"])
         assert user[0] is not None and item[0] is not None  # noqa: PT018 - no table lacks either
         return Rows(
             *(user[0], user[1], item[0], item[1], time),
-            clock=clock,
+            per_second=per_second,
             session=session[0],
             domain=domain[0],
             domains=domain[1].to_pylist(),
             part=np.concatenate(self.parts) if self.parts else None,
+            block=np.concatenate(self.blocks) if self.blocks else None,
             read=self.read,
             below=self.below,
             ratings=(float(self.low), self.total / self.read, float(self.high)) if "rating" in self.columns else (),

@@ -1,4 +1,4 @@
-"""Times are written in many ways; all of them become unix seconds, or an order where they are no clock.
+"""Times are written in many ways; all become numbers since 1970 of a known unit, or an order where they are no clock.
 
 Owns: units, dates written as text, and saying in which row a time makes no sense.
 """
@@ -39,7 +39,7 @@ class Times:
     high: tuple[float, int] = (-np.inf, 0)
 
     def add(self, table: Opened, row: int, column: str, values: pa.Array) -> Ints:
-        """Return the times of a block, not in seconds yet. Raises `InputError` for what is no time."""
+        """Return the times of a block, in their own unit. Raises `InputError` for what is no time."""
         rule = self._rule()
         values = trimmed(decoded(table, row, column, values, rule))
         if values.null_count:
@@ -57,11 +57,14 @@ class Times:
             self.high = max(self.high, (float(found[greatest]), row + greatest))
         return found
 
-    def seconds(self, table: Opened, column: str, times: Ints) -> tuple[Ints, bool]:
-        """Return the times in seconds, and whether they are a clock. Raises `InputError` where units are mixed."""
+    def per_second(self, table: Opened, column: str) -> int | None:
+        """Return how many units of the times make a second; None where they are no clock.
+
+        Raises `InputError` where units are mixed.
+        """
         unit = "s" if self.dates else self.unit_of(self.high[0])
         if unit == "order" or self.how == "order":
-            return times, False
+            return None
         if self.how == "auto" and not self.dates and self.low[0] // UNITS[unit] < _FIRST_CLOCK:
             raise table.fault(
                 self.low[1],
@@ -70,7 +73,7 @@ class Times:
                 f"others are {unit} since 1970 (row {self.high[1]}: {int(self.high[0])}): mend it, or say the unit by "
                 "data_options.time",
             )
-        return (times if unit == "s" else times // UNITS[unit]), True
+        return UNITS[unit]
 
     def unit_of(self, greatest: float) -> str:
         """Return the unit of numbers up to `greatest`: that which puts it between 1973 and 5138, or "order"."""

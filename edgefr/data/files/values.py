@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 LONGEST_ID = 64
 """The characters that an id may have."""
 
+MOST_BLOCKS = 1001
+"""The blocks that a data set may come with."""
+
+_NO_BLOCK = "data_options.columns.block=-"
 _ID = f"an id is 1 to {LONGEST_ID} printable characters, or a whole number"
 _PARTS = {
     **dict.fromkeys(("train", "training", "tr", "0"), 0),
@@ -130,6 +134,14 @@ def parts(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray
     rule = "a part is train, valid or test; if the column is no split, set data_options.columns.split=-"
     table.refuse(row, column, bad[where], coded, rule)
     return np.array([number or 0 for number in known], np.uint8)[where]
+
+
+def blocks(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray[np.int16]:
+    """Return numbers of blocks, int16 [n]."""
+    rule = f"a block is a whole number from 0 to {MOST_BLOCKS - 1}; if the column is none, set {_NO_BLOCK}"
+    found = numbers(table, row, column, values, rule)
+    table.refuse(row, column, (found != np.floor(found)) | (found < 0) | (found >= MOST_BLOCKS), values, rule)
+    return found.astype(np.int16)
 
 
 def decoded(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> pa.Array:

@@ -23,6 +23,8 @@ from edgefr.methods.f3crec.memory import (
     ReplayMemory,
     Scores,
     empty,
+    holders,
+    relabel,
     remember_best,
     remember_errors,
     without_repeats,
@@ -31,6 +33,7 @@ from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import Strategy, strategy
 from edgefr.model import Model
 from export.program import LocalProgram
+from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from edgefr.experiment import Experiment
@@ -72,7 +75,13 @@ class Keeping:
         """Set program and replay memory of a block, also where a run goes on within it."""
         federation.program = plain
         if self.lists:
-            federation.memory = ReplayMemory(self.settings, self.row.replays, pool, items, self.seed)
+            steps = self.settings.redraw == "step" and "redraw" in self.row.reads
+            if steps and not any(spec.kind == "rows" for spec in plain.specs.values()):
+                raise InputError(
+                    f"a replay is drawn for every step by a client's item table, and {plain.name} has none: "
+                    "continual.redraw=round"
+                )
+            federation.memory = ReplayMemory(self.settings, self.row.replays, pool, items, self.seed, steps)
 
     def take_over(self, federation: Federation, before: Model, block: Block) -> None:
         """Make the strategy's own tensors from the model of the block before, once per block."""
@@ -117,6 +126,8 @@ class BestItems(Keeping):
     def remember(self, ended: BlockEnd, memory: dict[str, Tensor]) -> None:
         scores = ended.scores(ended.model)
         remember_best(memory, ended.users, scores, ended.pool, 0, self.settings.list_size)
+        if self.settings.labels == "anew":
+            relabel(memory, np.setdiff1d(holders(memory), ended.users), scores, ended.pool)
 
 
 class Errors(Keeping):
@@ -180,4 +191,4 @@ class Proxies(Keeping):
 def keeping(experiment: Experiment) -> Keeping:
     """Return what the experiment's strategy does in a run, before its first block."""
     row = strategy(experiment.strategy)
-    return row.keeping()(row, experiment.continual, experiment.seed)
+    return row.keeping()(row, experiment.over_blocks, experiment.seed)

@@ -8,7 +8,7 @@ how replayed examples are trained on (the engine adds them to every batch).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,19 @@ import torch
 from torch import Tensor
 
 from edge.ragged import Ragged
-from edge.replay import PICKS, Replay, Rule, best, ranks
+from edge.replay import PICKS, Replay, Rule, Step, best, ranks
 from edge.sampling import Sampler
 from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.work import MEMORY, Clients, without_memory
+from edgefr.engine.work import MEMORY, Clients, StepDraws, without_memory
 from edgefr.methods.f3crec.settings import ContinualSettings
 from export.program import LocalProgram, Tensors
 
 ITEMS, LABELS = MEMORY + "items", MEMORY + "labels"
 Scores = Callable[[Clients], npt.NDArray[np.float32]]
 """Scores of clients' own models on every item that exists: [C] -> [C, pool]."""
+
+BCE_EPSILON = 1e-12
+"""What torch divides the gradient of a binary cross-entropy by at least."""
 
 _AT_ONCE = 1024
 
@@ -37,27 +40,40 @@ def empty(clients: int, width: int) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class ReplayMemory:
-    """Draws the replay of a round from the clients' memories. `pool`: the items that exist, ascending."""
+    """Draws the replay of a round from the clients' memories. `pool`: the items that exist, ascending.
+
+    `each_step`: draws it anew for every step of the round instead.
+    """
 
     settings: ContinualSettings
     picks: str
     pool: npt.NDArray[np.int64]
     catalogue: int
     seed: int
+    each_step: bool = False
 
     def replay(
         self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
     ) -> Replay | None:
         """See `edgefr.engine.work.Memory`. None when nobody remembers anything."""
         lists = private[ITEMS].numpy()
-        holders = np.flatnonzero(lists[:, 0] >= 0)
-        if not len(holders):
+        who = holders(private)
+        if not len(who):
             return None
-        index = torch.from_numpy(holders)
+        if self.each_step:
+            return replace(self.rule, weight=0.0).replay(lists, private[LABELS].numpy(), lists >= 0)
+        index = torch.from_numpy(who)
         own = {name: value[index] for name, value in private.items()}
         chosen = np.zeros(lists.shape, bool)
-        chosen[holders] = self._chosen(program, shared, own, clients[holders], number)
+        chosen[who] = self._chosen(program, shared, own, clients[who], number)
         return self.rule.replay(lists, private[LABELS].numpy(), chosen)
+
+    def draws(self, private: Tensors, clients: Clients, number: int) -> StepDraws | None:
+        """See `edgefr.engine.work.Memory`."""
+        lists = private[ITEMS].numpy()
+        if not self.each_step or not (lists[:, 0] >= 0).any():
+            return None
+        return InSteps(self.rule, lists, private[LABELS].numpy(), self.pool, clients, number)
 
     @property
     def rule(self) -> Rule:
@@ -80,6 +96,43 @@ class ReplayMemory:
         return ranks(scorer(np.arange(len(lists)), None), places)
 
 
+@dataclass(frozen=True)
+class InSteps:
+    """These are the draws of single steps of a round, as in the released code. See `edgefr.engine.work.StepDraws`."""
+
+    rule: Rule
+    lists: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.float32]
+    pool: npt.NDArray[np.int64]
+    clients: Clients
+    number: int
+
+    def weights(
+        self, slots: npt.NDArray[np.int64], scores: npt.NDArray[np.floating], step: Step
+    ) -> npt.NDArray[np.float64]:
+        """Draw by the ranks of today's scores."""
+        lists = self.lists[slots]
+        places = np.where(lists >= 0, np.searchsorted(self.pool, np.maximum(lists, 0)), -1)
+        chosen = self.rule.chosen(lists, ranks(scores, places), self.clients[slots], self.number, step)
+        now = np.take_along_axis(scores, np.maximum(places, 0), axis=1)
+        return self.rule.weights(chosen) * unsaturated(now)
+
+
+def unsaturated(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Return the share of its gradient that the cross-entropy of a sigmoid has left, as torch.nn.BCELoss computes it.
+
+    It is 1 but for predictions p that are rounded to 0 or 1: p (1 - p) is divided by itself, or by 1e-12 if that is
+    more. In float32 nothing is left from a score of 17 on, which the released code's rates for items do reach.
+
+    >>> unsaturated(np.array([0.0, 16.0, 18.0, -30.0], np.float32)).round(2).tolist()
+    [1.0, 1.0, 0.0, 0.09000000357627869]
+    """
+    with np.errstate(over="ignore"):
+        p = 1 / (1 + np.exp(-scores))
+    slope = p * (1 - p)
+    return slope / np.maximum(slope, BCE_EPSILON)
+
+
 def rule_of(settings: ContinualSettings, picks: str, seed: int) -> Rule:
     """Return the rule by which an experiment's clients replay."""
     return Rule(picks, settings.list_size, settings.shift_scale, settings.kd_weight, settings.kd_reduction, seed)
@@ -93,6 +146,21 @@ def remember_best(
         some = clients[first : first + _AT_ONCE]
         columns, labels = best(scores(some), size)
         _put(state, some, at, torch.from_numpy(pool[columns]), torch.from_numpy(labels))
+
+
+def holders(state: Tensors) -> Clients:
+    """Return the clients that remember anything, ascending."""
+    return np.flatnonzero(state[ITEMS][:, 0].numpy() >= 0)
+
+
+def relabel(state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64]) -> None:
+    """Give what clients remember today's predictions, in place: the lists stay (the released code's `target_mat`)."""
+    for first in range(0, len(clients), _AT_ONCE):
+        some = clients[first : first + _AT_ONCE]
+        lists = state[ITEMS][torch.from_numpy(some)].numpy()
+        logits = np.take_along_axis(scores(some), np.searchsorted(pool, np.maximum(lists, 0)), axis=1)
+        labels = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        state[LABELS][torch.from_numpy(some)] = torch.from_numpy(np.where(lists >= 0, labels, 0.0)).to(state[LABELS])
 
 
 def remember_errors(
@@ -134,4 +202,4 @@ def _put(state: dict[str, Tensor], clients: Clients, at: int, items: Tensor, lab
     index, end = torch.from_numpy(clients), at + items.shape[1]
     state[ITEMS][index, at:] = -1
     state[ITEMS][index, at:end] = items.to(torch.int32)
-    state[LABELS][index, at:end] = labels.float()
+    state[LABELS][index, at:end] = labels.to(state[LABELS])

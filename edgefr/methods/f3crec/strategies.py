@@ -46,6 +46,8 @@ class Strategy:
         out = {"reg_weight"} if self.anchored else set()
         if self.remembers != "nothing":
             out |= {"list_size", "kd_weight", "kd_reduction"}
+        if self.remembers == "best":
+            out |= {"labels"}
         out |= PICKS[self.replays].reads
         return frozenset(out | ({"proxy_rate"} if self.remembers == "proxies" else set()))
 

@@ -133,7 +133,7 @@ LOSSES.register(PositionLoss("softmax", _softmax))
 
 
 def _clamped(own: Tensor, apart: Tensor, most: float) -> Tensor:
-    return (own.detach() / apart.detach().clamp_min(1e-12)).clamp(max=most)
+    return (own.detach() / (apart.detach() + 1e-8)).clamp(max=most)
 
 
 def _mean(features: Tensor, real: Tensor) -> Tensor:

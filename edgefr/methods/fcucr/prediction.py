@@ -5,6 +5,7 @@ It reads features beside the server's reply.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
@@ -13,54 +14,103 @@ import torch
 from torch import Tensor
 
 from edgefr import purposes
+from edgefr.methods.fcucr.layers import dense, dense_shapes, norm_shapes
 from export.program import Tensors
 from privacy import keyed
 
-EPSILON = 1e-5
+EPSILON, RELEASED_EPSILON = 1e-5, 1e-9
+"""Added to variances: of real positions, and of all of them, as released."""
+
+MOMENTUM = 0.1
+"""The share of a step's mean and variance in running averages."""
+
+AVERAGES = ("prediction.mean", "prediction.variance")
+"""Private tensors that no gradient trains."""
 
 
-def prediction_shapes(dim: int, hidden: int) -> dict[str, tuple[int, ...]]:
-    """Return names and shapes: 2 dim -> hidden -> dim, and Dice's slope per hidden value."""
-    return {
-        "prediction.0.weight": (2 * dim, hidden),
-        "prediction.0.bias": (hidden,),
-        "prediction.slope": (hidden,),
-        "prediction.1.weight": (hidden, dim),
-        "prediction.1.bias": (dim,),
-    }
+@dataclass(frozen=True)
+class Prediction:
+    """These are the MLP's widths and what Dice standardises by, see `FCUCRSettings`.
 
+    `scaled`: by a trained scale and shift, too; `padding`: over padding, too; `running`: in scores, by averages over
+    steps; `xavier`: how weights start.
 
-def init_prediction(seed: int, dim: int, hidden: int, clients: npt.NDArray[np.int64]) -> dict[str, Tensor]:
-    """Draw the first values [C, ...]: weights and biases uniform in ±1/sqrt(fan-in), keyed by client; slopes 0."""
-    out: dict[str, Tensor] = {}
-    for name, shape in prediction_shapes(dim, hidden).items():
-        bound = 1 / sqrt(2 * dim if ".0." in name else hidden)
-        if name.endswith("slope"):
-            out[name] = torch.zeros(len(clients), *shape)
-            continue
-        keys = keyed.fold(keyed.key(seed, purposes.init(name)), clients)
-        draws = keyed.uniform(keys[:, None], np.arange(prod(shape)))
-        out[name] = torch.from_numpy(((2 * draws - 1) * bound).astype(np.float32)).view(len(clients), *shape)
-    return out
-
-
-def prediction(tensors: Tensors, x: Tensor, real: Tensor) -> Tensor:
-    """Apply the MLP at every position: x [..., L, 2d] -> [..., L, d]; `real` [..., L] says which positions count."""
-    wide = torch.matmul(x, tensors["prediction.0.weight"]) + tensors["prediction.0.bias"].unsqueeze(-2)
-    bent = dice(wide, tensors["prediction.slope"].unsqueeze(-2), real)
-    return torch.matmul(bent, tensors["prediction.1.weight"]) + tensors["prediction.1.bias"].unsqueeze(-2)
-
-
-def dice(x: Tensor, slope: Tensor, real: Tensor) -> Tensor:
-    """Return Dice (Zhou et al. 2018, Eq. 4): p x + (1 - p) slope x.
-
-    p = sigmoid of x standardised over the real positions.
-
-    The released code standardises by a BatchNorm whose running averages serve evaluation; here a window's own
-    positions always do, so what a device computes depends on nothing but its window.
+    >>> sorted(Prediction(4, 5).shapes())[:3]
+    ['prediction.0.bias', 'prediction.0.weight', 'prediction.1.bias']
     """
-    weight = (real / real.sum(-1, keepdim=True).clamp_min(1.0)).unsqueeze(-1)
-    mean = (x * weight).sum(-2, keepdim=True)
-    variance = ((x - mean).square() * weight).sum(-2, keepdim=True)
-    gate = torch.sigmoid((x - mean) * torch.rsqrt(variance + EPSILON))
+
+    dim: int
+    hidden: int
+    scaled: bool = False
+    padding: bool = False
+    running: bool = False
+    xavier: bool = False
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return names and shapes of what is trained: 2 dim -> hidden -> dim, and Dice's values per hidden one."""
+        out: dict[str, tuple[int, ...]] = dense_shapes("prediction.0", 2 * self.dim, self.hidden)
+        out["prediction.slope"] = (self.hidden,)
+        if self.scaled:
+            out |= norm_shapes("prediction", self.hidden)
+        return out | dense_shapes("prediction.1", self.hidden, self.dim)
+
+    def averages(self) -> dict[str, tuple[int, ...]]:
+        """Return names and shapes of what is averaged over steps."""
+        return dict.fromkeys(AVERAGES, (self.hidden,)) if self.running else {}
+
+    def init(self, seed: int, clients: npt.NDArray[np.int64]) -> dict[str, Tensor]:
+        """Draw the first values [C, ...], keyed by client; slopes, shifts and means are 0, scales and variances 1.
+
+        Weights and biases are uniform in ±1/sqrt(fan-in); with `xavier` weights are normal with variance 2 / (fan-in +
+        fan-out).
+        """
+        out: dict[str, Tensor] = {}
+        for name, shape in {**self.shapes(), **self.averages()}.items():
+            if name.split(".")[1] not in ("0", "1"):
+                out[name] = torch.full((len(clients), *shape), float(name.endswith(("scale", "variance"))))
+                continue
+            keys = keyed.fold(keyed.key(seed, purposes.init(name)), clients)[:, None]
+            places = np.arange(prod(shape))
+            if self.xavier and len(shape) == 2:
+                draws = keyed.normal(keys, places) * sqrt(2 / sum(shape))
+            else:
+                draws = (2 * keyed.uniform(keys, places) - 1) * (
+                    1 / sqrt(2 * self.dim if ".0." in name else self.hidden)
+                )
+            out[name] = torch.from_numpy(draws.astype(np.float32)).view(len(clients), *shape)
+        return out
+
+    def apply(self, tensors: Tensors, x: Tensor, real: Tensor, *, scoring: bool = False) -> Tensor:
+        """Apply the MLP at every position: x [..., L, 2d] -> [..., L, d]; `real` [..., L] is 0 at padding."""
+        wide = dense(tensors, "prediction.0", x)
+        if scoring and self.running:
+            mean, variance = (tensors[name].unsqueeze(-2) for name in AVERAGES)
+            variance = variance.abs()  # which it is; a graph is tried on any numbers
+        else:
+            mean, variance = self.moments(wide, real)
+        even = (wide - mean) * torch.rsqrt(variance + (RELEASED_EPSILON if self.padding else EPSILON))
+        if self.scaled:
+            even = even * tensors["prediction.scale"].unsqueeze(-2) + tensors["prediction.shift"].unsqueeze(-2)
+        return dense(tensors, "prediction.1", dice(wide, even, tensors["prediction.slope"].unsqueeze(-2)))
+
+    def moments(self, wide: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance [..., 1, hidden] of a window's hidden values [..., L, hidden]."""
+        real = torch.ones_like(real) if self.padding else real
+        weight = (real / real.sum(-1, keepdim=True).clamp_min(1.0)).unsqueeze(-1)
+        mean = (wide * weight).sum(-2, keepdim=True)
+        return mean, ((wide - mean).square() * weight).sum(-2, keepdim=True)
+
+    def averaged(self, tensors: Tensors, x: Tensor, real: Tensor) -> dict[str, Tensor]:
+        """Return the running averages after a step on x [..., L, 2d]; of variances without bias, as BatchNorm's."""
+        if not self.running:
+            return {}
+        mean, variance = self.moments(dense(tensors, "prediction.0", x), real)
+        count = torch.ones_like(real).sum(-1, keepdim=True) if self.padding else real.sum(-1, keepdim=True)
+        now = mean.squeeze(-2), variance.squeeze(-2) * (count / (count - 1).clamp_min(1.0))
+        return {name: torch.lerp(tensors[name], value, MOMENTUM) for name, value in zip(AVERAGES, now, strict=True)}
+
+
+def dice(x: Tensor, even: Tensor, slope: Tensor) -> Tensor:
+    """Return Dice (Zhou et al. 2018, Eq. 4): p x + (1 - p) slope x, p = sigmoid of x as standardised, `even`."""
+    gate = torch.sigmoid(even)
     return gate * x + (1 - gate) * slope * x

@@ -4,27 +4,40 @@
                                      ├→ self-distillation from an earlier encoder (Eq. 3)
                                      └→ prototype → server → ρ, the fused prototypes of similar users (Eq. 4-6)
 
-Shared: item table and encoder. Private: the MLP, the last reply ρ, the encoder as the client last trained it.
+Shared: item table and encoder. Private: the MLP, the last reply ρ, the encoder as the client last trained it; as
+released, running averages of the MLP too, and the features that the last step was taken on.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from math import sqrt
+from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from edgefr import purposes
+from edgefr.methods.fcucr.layers import Drop
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
-from edgefr.methods.fcucr.prediction import init_prediction, prediction, prediction_shapes
+from edgefr.methods.fcucr.prediction import AVERAGES
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows
 from export.batches import Batch, Window
 from export.program import Phase, SessionProgram, Tensors, TensorSpec
+from privacy import keyed
+from privacy.errors import InputError
+
+Ints = npt.NDArray[np.int64]
 
 PREVIOUS = "previous."
 """Private tensors whose names start so are a client's own encoder as it last trained it."""
+
+KNOWN, SENT = PREVIOUS + "known", "sent"
+"""Private tensors: 1 once a client has been in a round; the features of its last step, as they are sent."""
 
 
 class Encoder(Protocol):
@@ -35,6 +48,15 @@ class Encoder(Protocol):
     def init(self, seed: int) -> dict[str, Tensor]: ...
 
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class Dropping(Protocol):
+    """A backbone with dropout says at which `sites`, and one client's shape there."""
+
+    def sites(self) -> dict[str, tuple[int, ...]]: ...
+
+    def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor: ...
 
 
 def encoder_of(settings: FCUCRSettings) -> Encoder:
@@ -60,17 +82,13 @@ class FCUCR(SessionProgram):
         self.reply = "prototype" if settings.reply else None
         self.frozen: dict[str, Tensor] = {}
         dense = {f"encoder.{name}": shape for name, shape in self.encoder.specs().items()}
-        own = prediction_shapes(settings.dim, settings.hidden) if settings.personal else {}
         self.specs = {"item": TensorSpec((items, settings.dim + settings.item_bias), "shared", "rows")}
         self.specs |= {name: TensorSpec(shape, "shared") for name, shape in dense.items()}
+        self.mlp = settings.mlp
+        own = {} if self.mlp is None else self.mlp.shapes()
         self.specs |= {name: TensorSpec(shape, "private") for name, shape in own.items()}
-        if settings.reply:
-            self.specs["prototype"] = TensorSpec((settings.reply,), "private")
-        if self.teacher.kept:
-            self.specs |= {PREVIOUS + name: TensorSpec(shape, "private") for name, shape in dense.items()}
-            self.specs[PREVIOUS + "known"] = TensorSpec((1,), "private")
+        self.specs |= {name: TensorSpec(shape, "private") for name, shape in self._kept(dense).items()}
         trained = ("item", *dense, *own)
-        lr = dict.fromkeys(trained, settings.lr)
         self.phases = (
             Phase(
                 "round",
@@ -78,24 +96,64 @@ class FCUCR(SessionProgram):
                 trained,
                 local_epochs,
                 "adam",
-                lr,
+                dict.fromkeys(trained, settings.lr),
                 draws=purposes.ROUND,
                 beta_2=settings.beta_2,
             ),
         )
+        self.one_draw, self.asks = settings.negatives_once, settings.query
+        self.begins_alone = settings.starts == "own"
+        if settings.dropout:
+            if not isinstance(self.encoder, Dropping):
+                raise InputError(f"encoder {settings.encoder} does not say where it drops values: set model.dropout=0")
+            self.dropout, self.sites = settings.dropout, self.encoder.sites()
+        self.notices = tuple(name for name in (SENT, *AVERAGES) if name in self.specs)
+
+    def _kept(self, dense: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Return the private tensors that no gradient trains, by name."""
+        settings = self.settings
+        out: dict[str, tuple[int, ...]] = {} if self.mlp is None else self.mlp.averages()
+        if settings.reply:
+            out["prototype"] = (settings.reply,)
+        if settings.prototypes == "trained" and settings.prototype_of == "last_step":
+            out[SENT] = (settings.reply,)
+        if self.teacher.kept:
+            out |= {PREVIOUS + name: shape for name, shape in dense.items()}
+        self.waits = self.teacher.kept or (settings.teacher == "received_global" and not settings.distill_first)
+        if self.waits or SENT in out:
+            out[KNOWN] = (1,)
+        return out
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        item = init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)
-        return {"item": item} | {f"encoder.{name}": value for name, value in self.encoder.init(seed).items()}
+        scale = self.settings.init_scale
+        item = init_rows(seed, "item", self.specs["item"].shape, scale)
+        encoder = self.encoder.init(seed)
+        if self.begins_alone:  # what is left of the clients' own where they are averaged
+            left = scale / self._spread
+            encoder = {name: value * left if value.ndim > 1 else value for name, value in encoder.items()}
+        return {"item": item} | {f"encoder.{name}": value for name, value in encoder.items()}
+
+    @property
+    def _spread(self) -> float:
+        """Return the standard deviation of Xavier-normal item vectors."""
+        return sqrt(2 / (self.specs["item"].shape[0] + self.settings.dim))
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        out: dict[str, Tensor] = {}
-        if self.settings.personal:
-            out |= init_prediction(seed, self.settings.dim, self.settings.hidden, clients.numpy())
+        out = {} if self.mlp is None else self.mlp.init(seed, clients.numpy())
         for name, spec in self.specs.items():
             if spec.place == "private" and name not in out:
                 out[name] = torch.zeros(len(clients), *spec.shape)
         return out
+
+    def begins(self, seed: int, clients: Ints, slots: Ints, items: Ints) -> dict[str, Tensor]:
+        """Return each client's own random net: the encoder [C, ...], and of the item table the rows asked for [R]."""
+        keys = keyed.fold(keyed.key(seed, purposes.init("own item")), clients)
+        width = self.specs["item"].shape[1]
+        rows = keyed.normal(keyed.bits(keys[slots], items)[:, None], np.arange(width)) * self._spread
+        seeds = keyed.fold(keyed.key(seed, purposes.init("own encoder")), clients) >> np.uint64(1)
+        each = [self.encoder.init(int(own)) for own in seeds]
+        encoder = {f"encoder.{name}": torch.stack([one[name] for one in each]) for name in each[0]}
+        return {"item": torch.from_numpy(rows.astype(np.float32)), **encoder}
 
     # --- one client's session --------------------------------------------------------------------------------------
 
@@ -107,7 +165,10 @@ class FCUCR(SessionProgram):
         """Return the features [..., L, d] of a window whose items have these rows of the table."""
         own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
         x = rows[..., : self.settings.dim] * window.label.unsqueeze(-1)
-        return self.encoder.encode(own, x, window.label, window.times)
+        if not window.kept or not isinstance(self.encoder, Dropping):
+            return self.encoder.encode(own, x, window.label, window.times)
+        drop: Drop = lambda site, values: values * window.kept[site]  # noqa: E731
+        return self.encoder.encode(own, x, window.label, window.times, drop)
 
     def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
         """Return the teacher's features [..., L, d], fixed for a round (FCUCR Eq. 3); `tensors` as before training."""
@@ -123,32 +184,46 @@ class FCUCR(SessionProgram):
 
     def remember(self, tensors: Tensors) -> dict[str, Tensor]:
         """Return what a client keeps for its next round: the encoder it has now."""
-        if not self.teacher.kept:
-            return {}
         own = [name for name in self.specs if name.startswith(PREVIOUS + "encoder.")]
         kept = {name: tensors[name.removeprefix(PREVIOUS)].expand_as(tensors[name]) for name in own}
-        return kept | {PREVIOUS + "known": torch.ones_like(tensors[PREVIOUS + "known"])}
+        return kept | ({KNOWN: torch.ones_like(tensors[KNOWN])} if KNOWN in self.specs else {})
+
+    def noticed(self, tensors: Tensors, batch: Window) -> dict[str, Tensor]:
+        """Return what a step's forward pass leaves: running averages, and the features as they are sent."""
+        features = self.features(tensors, batch)
+        out = {SENT: self.form.pooled(features, batch.label)} if SENT in self.specs else {}
+        if self.mlp is None:
+            return out
+        return out | self.mlp.averaged(tensors, self._beside(tensors, features), batch.label)
 
     def publish(self, tensors: Tensors, batch: Window) -> Tensor | None:
         """Return the client's prototype (FCUCR Eq. 4), [..., P]: the mean of its features, or all of them."""
-        if not self.settings.reply:
-            return None
-        return self.form.pooled(self.features(tensors, batch), batch.label)
+        now = self.ask(tensors, batch)
+        if now is None or SENT not in self.specs:
+            return now
+        return torch.where(tensors[KNOWN] > 0, tensors[SENT], now)
 
-    def predicted(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
+    def ask(self, tensors: Tensors, batch: Window) -> Tensor | None:
+        """Return what is asked with about a window, [..., P]: its features as they are sent."""
+        return self.form.pooled(self.features(tensors, batch), batch.label) if self.settings.reply else None
+
+    def predicted(self, tensors: Tensors, features: Tensor, real: Tensor, *, scoring: bool = False) -> Tensor:
         """Return what is compared with item rows: [..., L, d], and 1 for their bias (FCUCR Eq.
 
         7, or the features alone).
         """
-        out = self._personal(tensors, features, real) if self.settings.personal else features
+        out = features
+        if self.mlp is not None:
+            out = self.mlp.apply(tensors, self._beside(tensors, features), real, scoring=scoring)
         return torch.cat([out, torch.ones_like(out[..., :1])], dim=-1) if self.settings.item_bias else out
 
-    def _personal(self, tensors: Tensors, features: Tensor, real: Tensor) -> Tensor:
+    def _beside(self, tensors: Tensors, features: Tensor) -> Tensor:
+        """Return features with the server's reply beside each, [..., L, 2d]."""
         if self.settings.reply:
             wide = self.form.spread(tensors["prototype"], features.shape[-2]).expand_as(features)
         else:
             wide = torch.zeros_like(features)
-        return prediction(tensors, torch.cat([features, wide], dim=-1), real)
+        return torch.cat([features, wide], dim=-1)
 
     # --- the contract ----------------------------------------------------------------------------------------------
 
@@ -161,7 +236,7 @@ class FCUCR(SessionProgram):
         window = batch.history
         assert isinstance(window, Window)
         features = self._encoded(tensors, history, window)
-        return self.predicted(tensors, features, window.label)[..., -1:, :]
+        return self.predicted(tensors, features, window.label, scoring=True)[..., -1:, :]
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return torch.matmul(vectors, user.transpose(-1, -2)).squeeze(-1)
@@ -176,10 +251,11 @@ class FCUCR(SessionProgram):
         own = (self.errors(positive, negative) * batch.weight).sum(-1)  # [...], each client's
         if batch.taught is None:
             return own.sum()
-        apart = ((features - batch.taught).square().mean(-1) * batch.weight).sum(-1)  # FCUCR Eq. 3
+        each = (features - batch.taught).square().mean(-1)
+        apart = each.mean(-1) if self.settings.distill_over == "all" else (each * batch.weight).sum(-1)  # FCUCR Eq. 3
         weight = self.distill.weight(own, apart, self.settings.distill_weight)
-        if self.teacher.kept:
-            weight = weight * tensors[PREVIOUS + "known"].squeeze(-1)
+        if self.waits:  # for a teacher, in a client's first round
+            weight = weight * tensors[KNOWN].squeeze(-1)
         return (own + weight * apart).sum()  # FCUCR Eq. 8
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
 from privacy.belongs import ReadWith, ReadWithout, Settings, named_in
 
+if TYPE_CHECKING:
+    from edgefr.methods.fcucr.prediction import Prediction
+
 ATTENTION = ReadWith("encoder", "sasrec", "tisasrec")
 TAUGHT = ReadWithout("teacher", "none")
+RECEIVED = ReadWith("teacher", "received_global")
 SENT = ReadWithout("prototypes", "none")
+TRAINED = ReadWith("prototypes", "trained")
+PERSONAL = ReadWith("personal", True)
 
 
 class FCUCRSettings(Settings):
@@ -46,14 +52,40 @@ class FCUCRSettings(Settings):
     item_bias: bool = Field(
         False, description="whether an item row has one more value, which is added to its score (ours, not the paper's)"
     )
+    starts: Literal["broadcast", "own"] = Field(
+        "broadcast",
+        description="what a client starts its first round from if that is the run's first: the broadcast, or a random "
+        "net of its own (as released); own scales the encoder's first broadcast as init_scale says of item vectors",
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of values dropped while the encoder trains, and of prototypes (.2 as released)",
+    )
     lr: float = Field(0.1, gt=0, description="learning rate of Adam")
     beta_2: float = Field(0.98, gt=0, lt=1, description="Adam's decay of the second moment")
     loss: Annotated[str, named_in(LOSSES)] = Field(
         "bce", description="bce: binary cross-entropy with sampled negatives; softmax: over the target and them"
     )
     personal: bool = Field(True, description="whether every client has its own prediction MLP")
-    hidden: Annotated[int, ReadWith("personal", True)] = Field(
-        80, ge=1, description="width of the MLP's hidden layer (values)"
+    hidden: Annotated[int, PERSONAL] = Field(80, ge=1, description="width of the MLP's hidden layer (values)")
+    mlp_init: Annotated[Literal["uniform", "xavier"], PERSONAL] = Field(
+        "uniform", description="first weights of the MLP: uniform in 1/sqrt(fan-in), or Xavier-normal (as released)"
+    )
+    dice_scaled: Annotated[bool, PERSONAL] = Field(
+        False, description="whether what Dice standardises has a trained scale and shift (as released)"
+    )
+    dice_over: Annotated[Literal["real", "all"], PERSONAL] = Field(
+        "real", description="positions Dice standardises over: real: of items; all: padding too (as released)"
+    )
+    dice_running: Annotated[bool, PERSONAL] = Field(
+        False,
+        description="whether scores are made with running averages of Dice's mean and variance over training steps "
+        "(as released), else with those of the window that is scored",
+    )
+    negatives_once: bool = Field(
+        False, description="whether a round's negatives are drawn once (as released), else anew in every local epoch"
     )
     teacher: Annotated[str, named_in(TEACHERS)] = Field(
         "previous_local", description="whose features are kept (FCUCR Eq. 3); received_global: as released"
@@ -62,6 +94,12 @@ class FCUCRSettings(Settings):
         "constant", description="weight of the distillation: constant, or min(loss / distillation, weight) as released"
     )
     distill_weight: Annotated[float, TAUGHT] = Field(10.0, ge=0, description="lambda of FCUCR Eq. 8, or the clamp")
+    distill_first: Annotated[bool, RECEIVED] = Field(
+        True, description="whether a client is distilled in its first round; in the released code it is not"
+    )
+    distill_over: Annotated[Literal["real", "all"], TAUGHT] = Field(
+        "real", description="positions the distillation is the mean over: real, or all: padding too (as released)"
+    )
     prototypes: Literal["received", "trained", "none"] = Field(
         "received",
         description="whose prototype is sent: of the received encoder before training, answered in the same round "
@@ -70,8 +108,18 @@ class FCUCRSettings(Settings):
     pooling: Annotated[str, named_in(PROTOTYPE_FORMS), SENT] = Field(
         "mean", description="a prototype: mean of a window's features, or all of them one after another (as released)"
     )
+    prototype_of: Annotated[Literal["end", "last_step"], TRAINED] = Field(
+        "end",
+        description="whose features a trained prototype is made of: those of the net at the end of a round; last_step: "
+        "of the net before the round's last step, but for a client's first round (as released)",
+    )
+    query: Annotated[Literal["sent", "next"], TRAINED] = Field(
+        "sent",
+        description="what the server looks for neighbours of: the prototype that was sent, or a second one, of the "
+        "session that the client meets next (as released)",
+    )
     asks_when_recommending: Annotated[bool, SENT] = Field(
-        True, description="whether a device sends a prototype to recommend; else it uses the last reply (as released)"
+        True, description="whether a device sends a prototype to recommend (as released); else it uses the last reply"
     )
     receiver_noise: Annotated[float, SENT] = Field(
         0.0, ge=0, description="standard deviation of Gaussian noise on received replies, as released; no guarantee"
@@ -89,3 +137,30 @@ class FCUCRSettings(Settings):
         if self.prototypes == "none":
             return 0
         return PROTOTYPE_FORMS[self.pooling].size(self.dim, self.length)
+
+    @property
+    def beyond_devices(self) -> str | None:
+        """Say what of the settings no device does while it learns; None: one does all."""
+        if self.query == "next":
+            return "no device knows the session that it meets next (set model.query=sent)"
+        if self.prototype_of == "last_step":
+            return "no device keeps what its last step was taken on (set model.prototype_of=end)"
+        if self.dice_running:
+            return "no device averages over its steps (set model.dice_running=false)"
+        return "no device drops values while it trains (set model.dropout=0)" if self.dropout else None
+
+    @property
+    def mlp(self) -> Prediction | None:
+        """Return the prediction MLP; None: clients have none."""
+        if not self.personal:
+            return None
+        from edgefr.methods.fcucr.prediction import Prediction
+
+        return Prediction(
+            self.dim,
+            self.hidden,
+            scaled=self.dice_scaled,
+            padding=self.dice_over == "all",
+            running=self.dice_running,
+            xavier=self.mlp_init == "xavier",
+        )

@@ -24,14 +24,14 @@ class FedMF(LocalProgram):
     pointwise = True
     needs_history = False
 
-    def __init__(self, settings: FedMFSettings, items: int, local_epochs: int):
+    def __init__(self, settings: FedMFSettings, items: int, local_epochs: int, counted: int | None = None):
         self.settings = settings
         self.frozen: dict[str, Tensor] = {}
         self.specs = {
             "item": TensorSpec((items, settings.dim), "shared", "rows"),
             "user": TensorSpec((settings.dim,), "private"),
         }
-        item_lr = settings.item_lr if settings.item_lr is not None else settings.lr * items
+        item_lr = settings.item_lr if settings.item_lr is not None else settings.lr * (counted or items)
         both = ("item", "user")
         lr = {"item": item_lr, "user": settings.lr}
         self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr, draws=purposes.FEDERATED),)
@@ -57,4 +57,4 @@ class FedMF(LocalProgram):
 
 def build(settings: FedMFSettings, given: Given) -> FedMF:
     """Build the program by these settings."""
-    return FedMF(settings, given.items, given.local_epochs)
+    return FedMF(settings, given.items, given.local_epochs, given.counted)

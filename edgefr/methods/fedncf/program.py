@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from edgefr import purposes
@@ -30,7 +31,7 @@ class FedNCF(LocalProgram):
     pointwise = True
     needs_history = False
 
-    def __init__(self, settings: FedNCFSettings, items: int, local_epochs: int):
+    def __init__(self, settings: FedNCFSettings, items: int, local_epochs: int, counted: int | None = None):
         self.settings = settings
         self.frozen: dict[str, Tensor] = {}
         self.specs = {
@@ -40,7 +41,7 @@ class FedNCF(LocalProgram):
             "scorer.bias": TensorSpec((1,), "private"),
         }
         lr = {
-            "item": settings.item_lr or settings.lr * items * RATE_OF_VECTORS,
+            "item": settings.item_lr or settings.lr * (counted or items) * RATE_OF_VECTORS,
             "user": settings.user_lr or settings.lr * RATE_OF_VECTORS,
             "scorer.weight": settings.lr,
             "scorer.bias": settings.lr,
@@ -52,7 +53,8 @@ class FedNCF(LocalProgram):
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        user = init_vectors(seed, purposes.INIT_USER, clients, self.settings.dim, self.settings.init_scale)
+        ids = {"own": clients, "same": torch.zeros_like(clients)}[self.settings.user_start]
+        user = init_vectors(seed, purposes.INIT_USER, ids, self.settings.dim, self.settings.init_scale)
         return {"user": user} | init_scorer(seed, 2 * self.settings.dim, len(clients))
 
     def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
@@ -73,4 +75,4 @@ class FedNCF(LocalProgram):
 
 def build(settings: FedNCFSettings, given: Given) -> FedNCF:
     """Build the program by these settings."""
-    return FedNCF(settings, given.items, given.local_epochs)
+    return FedNCF(settings, given.items, given.local_epochs, given.counted)

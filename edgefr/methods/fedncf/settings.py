@@ -1,5 +1,7 @@
 """These are the hyper-parameters of federated neural collaborative filtering."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -11,6 +13,9 @@ class FedNCFSettings(BaseModel):
     dim: int = Field(32, ge=1, le=4096, description="width of user and item vectors")
     init_scale: float = Field(
         1.0, gt=0, description="standard deviation of the first vectors (the default of torch's embeddings)"
+    )
+    user_start: Literal["own", "same"] = Field(
+        "own", description="first user vectors: one of every client's own, or the same for all (released F3CRec code)"
     )
     lr: float = Field(0.1, gt=0, description="SGD learning rate of the private scorer (F3CRec §5.1: 0.01 to 0.1)")
     user_lr: float | None = Field(

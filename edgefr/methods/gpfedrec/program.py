@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from edgefr import purposes
 from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.methods.losses import init_rows
-from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
+from edgefr.methods.losses import bce, init_rows, init_vectors
+from edgefr.methods.scorer import RATE_OF_ITEMS, init_linear, init_scorer, linear_scores
 from export.batches import Batch
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import LocalProgram, Phase, Pull, Tensors, TensorSpec
+
+ITEM, MADE = "item", "received.item"
 
 
 class GPFedRec(LocalProgram):
     """GPFedRec scores by score(u, i) = w_u · t_ui + b_u (Zhang et al., KDD 2024).
 
-    Its private scorer (w_u, b_u) is PFedRec's.
+    Its private scorer (w_u, b_u) is PFedRec's; `build` has its own code's too.
 
     A round starts from the table that all clients share. Its loss adds the mean squared distance to the table that the
     server made for this client of the tables of those who are like it. The mean is over the whole table, but only rows
-    of the batch count and are pulled: a client that moved every row every round would have a table of its own. In
-    the end t_u is the table made for the client (`recommends`).
+    of the batch are pulled, unless `pulls` says all. In the end t_u is the table made for the client (`recommends`).
 
     >>> program = GPFedRec(GPFedRecSettings(dim=4), items=10, local_epochs=1)
     >>> program.specs["received.item"].place
@@ -37,44 +40,108 @@ class GPFedRec(LocalProgram):
         self.settings, self.items = settings, items
         self.frozen: dict[str, Tensor] = {}
         self.specs = {
-            "item": TensorSpec((items, settings.dim), "shared", "rows"),
-            "received.item": TensorSpec((items, settings.dim), "received", "rows"),
-            "scorer.weight": TensorSpec((settings.dim,), "private"),
-            "scorer.bias": TensorSpec((1,), "private"),
+            ITEM: TensorSpec((items, settings.dim), "shared", "rows"),
+            MADE: TensorSpec((items, settings.dim), "received", "rows"),
+            **{name: TensorSpec(shape, "private") for name, shape in self.scorer_shapes().items()},
         }
-        trained = tuple(name for name, spec in self.specs.items() if spec.place != "received")
+        trains = tuple(name for name, spec in self.specs.items() if spec.place != "received")
         item_lr = settings.item_lr or settings.lr * (items * RATE_OF_ITEMS - 1)
-        lr = dict.fromkeys(trained, settings.lr) | {"item": item_lr}
+        lr = dict.fromkeys(trains, settings.lr) | {ITEM: item_lr} | self.other_rates()
+        rate = 2 * settings.pull * item_lr / (items * settings.dim)  # a step of SGD on the mean squared distance
+        pulls = {"batch": {}, "table": {ITEM: Pull(MADE, rate)}}[settings.pulls]
         self.phases = (
-            Phase("federated", tuple(self.specs), trained, local_epochs, "sgd", lr, draws=purposes.FEDERATED),
+            Phase(
+                "federated",
+                tuple(self.specs),
+                trains,
+                local_epochs,
+                "sgd",
+                lr,
+                draws=purposes.FEDERATED,
+                pulls=pulls,
+            ),
         )
 
+    def scorer_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return names and shapes of the private scorer's tensors."""
+        return {"scorer.weight": (self.settings.dim,), "scorer.bias": (1,)}
+
+    def other_rates(self) -> dict[str, float]:
+        """Return the learning rates of private tensors that are not the scorer's, by name."""
+        return {}
+
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+        return {ITEM: init_rows(seed, ITEM, self.specs[ITEM].shape, self.settings.init_scale)}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return init_scorer(seed, self.settings.dim, len(clients))
 
     def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
-        return batch.rows(tensors["item"])
+        return batch.rows(tensors[ITEM])
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         return batch.own(tensors["scorer.weight"])
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
-        table = {"graph": "received.item", "global": "item"}[self.settings.recommends]
-        if table != "item":
-            vectors = batch.rows(tensors[table])
-        return linear_scores(batch, user, vectors, tensors["scorer.bias"])
+        table = {"graph": MADE, "global": ITEM}[self.settings.recommends]
+        return self.scores(tensors, batch, vectors if table == ITEM else batch.rows(tensors[table]), user)
+
+    def scores(self, tensors: Tensors, batch: Batch, rows: Tensor, user: Tensor) -> Tensor:
+        """Return the client's own scores of item rows [..., n, dim]."""
+        return linear_scores(batch, user, rows, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        rows, made = batch.rows(tensors["item"]), batch.rows(tensors["received.item"])
-        user = batch.own(tensors["scorer.weight"])
-        scores = linear_scores(batch, user, rows, tensors["scorer.bias"])
-        bce = binary_cross_entropy_with_logits(scores, batch.label, batch.weight, reduction="sum")
-        return bce + self.settings.pull * batch.over_items((rows - made).square().mean(-1)) / self.items
+        rows, made = batch.rows(tensors[ITEM]), batch.rows(tensors[MADE])
+        scores = self.scores(tensors, batch, rows, self.user(tensors, batch, None, rows))
+        pulled = batch.over_items((rows - made).square().mean(-1)) / self.items
+        return bce(scores, batch, self.settings.bce_of) + self.settings.pull * pulled
+
+
+class WithLayers(GPFedRec):
+    """This is GPFedRec with its own code's scorer: a user vector p_u, and layers with ReLU between on [p_u, t_ui].
+
+    >>> program = WithLayers(GPFedRecSettings(dim=4, scorer="mlp", hidden=[8, 4]), items=10, local_epochs=1)
+    >>> program.specs["scorer.0.weight"].shape, program.specs["scorer.2.weight"].shape
+    ((8, 8), (4, 1))
+    """
+
+    pointwise = False
+
+    def scorer_shapes(self) -> dict[str, tuple[int, ...]]:
+        widths = (2 * self.settings.dim, *self.settings.hidden, 1)
+        out: dict[str, tuple[int, ...]] = {"user": (self.settings.dim,)}
+        for number, (wide, narrow) in enumerate(pairwise(widths)):
+            out |= {f"scorer.{number}.weight": (wide, narrow), f"scorer.{number}.bias": (narrow,)}
+        return out
+
+    def other_rates(self) -> dict[str, float]:
+        return {"user": self.settings.user_lr or self.settings.lr * (RATE_OF_ITEMS - 1)}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        """Make one model and hand it to every client, as the released server does."""
+        server = torch.zeros(1, dtype=torch.int64)
+        out = {"user": init_vectors(seed, purposes.INIT_USER, server, self.settings.dim, 1.0)}
+        for number in range(len(self.settings.hidden) + 1):
+            name = f"scorer.{number}"
+            shape = self.specs[f"{name}.weight"].shape
+            out |= {f"{name}.{part}": value for part, value in init_linear(seed, name, shape[0], shape[1]).items()}
+        return {name: value.repeat(len(clients), *[1] * (value.ndim - 1)) for name, value in out.items()}
+
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        return batch.own(tensors["user"])
+
+    def scores(self, tensors: Tensors, batch: Batch, rows: Tensor, user: Tensor) -> Tensor:
+        """Return the client's own scores; its vector's share of the first layer is the same for all its items."""
+        first, dim, last = tensors["scorer.0.weight"], self.settings.dim, len(self.settings.hidden)
+        constant = torch.matmul(user, first[..., :dim, :]).squeeze(-2) + tensors["scorer.0.bias"]
+        x = torch.relu(batch.dense(rows, first[..., dim:, :], constant))
+        for number in range(1, last + 1):
+            x = batch.dense(x, tensors[f"scorer.{number}.weight"], tensors[f"scorer.{number}.bias"])
+            x = x if number == last else torch.relu(x)
+        return x.squeeze(-1)
 
 
 def build(settings: GPFedRecSettings, given: Given) -> GPFedRec:
     """Build the program by these settings."""
-    return GPFedRec(settings, given.items, given.local_epochs)
+    kind = {"linear": GPFedRec, "mlp": WithLayers}[settings.scorer]
+    return kind(settings, given.items, given.local_epochs)

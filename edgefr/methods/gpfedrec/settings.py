@@ -1,18 +1,37 @@
 """These are the hyper-parameters of GPFedRec."""
 
-from typing import Literal
+from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from edgefr.faults import fault
+from privacy.belongs import ReadWith, Settings
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
 
 
-class GPFedRecSettings(BaseModel):
+class GPFedRecSettings(Settings):
     """GPFedRec is PFedRec whose item rows are held near those of similar clients (Zhang et al., KDD 2024)."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    dim: int = Field(32, ge=1, le=4096, description="width of item vectors")
+    dim: int = Field(32, ge=1, le=4096, description="width of item vectors, and of a user vector")
     init_scale: float = Field(1.0, gt=0, description="standard deviation of the first item vectors")
+    scorer: Literal["linear", "mlp"] = Field(
+        "linear",
+        description="linear: PFedRec's, one layer on the item; mlp: a user vector and layers on [user, item], as in "
+        "GPFedRec's own code",
+    )
+    hidden: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], ReadWith("scorer", "mlp")] = Field(
+        [32, 16, 8], min_length=1, description="widths of the scorer's hidden layers, from the input on"
+    )
     lr: float = Field(0.1, gt=0, description="SGD learning rate of the private scorer")
+    user_lr: Annotated[float | None, ReadWith("scorer", "mlp")] = Field(
+        None, gt=0, description="SGD learning rate of the user vector; none: lr x (80 - 1), as released"
+    )
     item_lr: float | None = Field(
         None,
         gt=0,
@@ -21,7 +40,26 @@ class GPFedRecSettings(BaseModel):
     pull: float = Field(
         1.0, ge=0, description="weight of the mean squared distance to the table the server made for the client"
     )
+    pulls: Literal["batch", "table"] = Field(
+        "batch",
+        description="which rows it pulls in a step: those of the batch, or all of the client's table, as released; "
+        "then clients' tables are laid out at the server, 4 bytes x clients x items x dim",
+    )
+    bce_of: Literal["scores", "probabilities"] = Field(
+        "scores",
+        description="what the loss is computed from; probabilities: as torch.nn.BCELoss in GPFedRec's own code, where "
+        "a score beyond 17 has no gradient left in float32",
+    )
     recommends: Literal["graph", "global"] = Field(
         "graph",
         description="the table a client recommends from: the one the server made for it, or the one all start from",
     )
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse, by `edgefr.faults.fault`, choices of GPFedRec that do not go with others of an experiment."""
+    model = experiment.model
+    if experiment.evaluation.tables == "own" and model["recommends"] == "graph":
+        raise fault("clients recommend from their own tables (evaluation.tables); use global", "model", "recommends")
+    if model["pulls"] == "table" and experiment.privacy.clip is not None:
+        raise fault("a clip is of the rows that a client's examples read; use batch", "model", "pulls")

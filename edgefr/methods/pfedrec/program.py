@@ -8,7 +8,7 @@ from edgefr import purposes
 from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows, pointwise_bce
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+from edgefr.methods.scorer import init_scorer, linear_scores
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
@@ -19,8 +19,8 @@ class PFedRec(LocalProgram):
     Scorer w_u [dim], b_u stays on the device, the item table travels.
 
     A round has two phases on the same examples: "scorer" trains w_u and b_u with the items fixed, then "item" trains
-    item rows with that scorer fixed. Each phase runs over all of the client's epochs before the next; the released code
-    takes turns batch by batch, which is the same for a client whose local work is one batch.
+    item rows with that scorer fixed. Each phase runs over all of the client's epochs before the next, or they take
+    turns batch by batch (`turns`), which is the same for a client whose local work is one batch.
 
     >>> program = PFedRec(PFedRecSettings(dim=4), items=10, local_epochs=1)
     >>> [(phase.name, phase.trains) for phase in program.phases]
@@ -31,7 +31,7 @@ class PFedRec(LocalProgram):
     pointwise = True
     needs_history = False
 
-    def __init__(self, settings: PFedRecSettings, items: int, local_epochs: int):
+    def __init__(self, settings: PFedRecSettings, items: int, local_epochs: int, counted: int | None = None):
         self.settings = settings
         self.frozen: dict[str, Tensor] = {}
         self.specs = {
@@ -40,7 +40,8 @@ class PFedRec(LocalProgram):
             "scorer.bias": TensorSpec((1,), "private"),
         }
         every, scorer = tuple(self.specs), ("scorer.weight", "scorer.bias")
-        item_lr = settings.item_lr or settings.lr * items * RATE_OF_VECTORS
+        item_lr = settings.item_lr or settings.lr * (counted or items) * settings.item_times
+        alternates = {"phases": False, "batches": True}[settings.turns]
         self.phases = (
             Phase(
                 "scorer",
@@ -51,7 +52,16 @@ class PFedRec(LocalProgram):
                 dict.fromkeys(scorer, settings.lr),
                 draws=purposes.EXAMPLES,
             ),
-            Phase("item", every, ("item",), local_epochs, "sgd", {"item": item_lr}, draws=purposes.EXAMPLES),
+            Phase(
+                "item",
+                every,
+                ("item",),
+                local_epochs,
+                "sgd",
+                {"item": item_lr},
+                draws=purposes.EXAMPLES,
+                alternates=alternates,
+            ),
         )
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
@@ -70,9 +80,9 @@ class PFedRec(LocalProgram):
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return pointwise_bce(self, tensors, batch, phase)
+        return pointwise_bce(self, tensors, batch, phase, self.settings.bce_of)
 
 
 def build(settings: PFedRecSettings, given: Given) -> PFedRec:
     """Build the program by these settings."""
-    return PFedRec(settings, given.items, given.local_epochs)
+    return PFedRec(settings, given.items, given.local_epochs, given.counted)

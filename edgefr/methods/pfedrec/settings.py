@@ -1,9 +1,13 @@
 """These are the hyper-parameters of PFedRec."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from privacy.belongs import ReadWith, Settings
 
 
-class PFedRecSettings(BaseModel):
+class PFedRecSettings(Settings):
     """PFedRec has a private scorer in the place of a user vector, and a shared item table. Zhang et al.
 
     2023; F3CRec §5.1.
@@ -19,6 +23,22 @@ class PFedRecSettings(BaseModel):
     item_lr: float | None = Field(
         None,
         gt=0,
-        description="SGD learning rate of item rows; none: lr x number of items x 170, as the released F3CRec code "
-        "does (an item's mean-BCE gradient shrinks with the number of examples and clients)",
+        description="SGD learning rate of item rows; none: lr x number of items x item_times (an item's mean-BCE "
+        "gradient shrinks with the number of examples and clients)",
+    )
+    item_times: Annotated[float, ReadWith("item_lr", None)] = Field(
+        170.0,
+        gt=0,
+        description="how many times lr x number of items is the rate of item rows: 170 in F3CRec's port of the "
+        "method, 80 in PFedRec's own code",
+    )
+    turns: Literal["phases", "batches"] = Field(
+        "phases",
+        description="phases: the scorer learns in all of a round's batches, then the items; batches: they take turns "
+        "batch by batch, as PFedRec's own code does",
+    )
+    bce_of: Literal["scores", "probabilities"] = Field(
+        "scores",
+        description="what the loss is computed from; probabilities: as torch.nn.BCELoss in PFedRec's own code, where "
+        "a score beyond 17 has no gradient left in float32",
     )

@@ -40,14 +40,19 @@ MASK_NOTE = (
 
 def needed(ask: Ask, data: str) -> list[Cell]:
     """Return all methods on all backbones."""
-    return [c for b in published.BACKBONES for c in ask.cells(data, b, published.METHODS).values()]
+    return [c for b in backbones(ask) for c in ask.cells(data, b, published.METHODS).values()]
+
+
+def backbones(ask: Ask) -> Sequence[str]:
+    """Return the backbones that are asked for."""
+    return [name for name in published.BACKBONES if name in (ask.chosen.backbones or published.BACKBONES)]
 
 
 def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
     """Make a sheet per data set, backbone and metric."""
     sheets, records = [], []
     for name in data:
-        for backbone in published.BACKBONES:
+        for backbone in backbones(ask):
             for metric in published.METRICS:
                 made = sheet(found, ask.cells(name, backbone, published.METHODS), metric)
                 sheets.append(made[0])
@@ -82,7 +87,7 @@ def sheet(found: Found, cells: Cells, metric: str) -> tuple[Sheet, list[Record]]
         rows.append(row)
         records += made
     for name in REFERENCES:
-        row, made = _reference(found, first, name, metric)
+        row, made = _reference(found, found.any_of(cells.values()), name, metric)
         rows.append(row)
         records += made
     title = f"{first.data}, {LABELS[first.backbone]}, {metric}"
@@ -190,7 +195,7 @@ def _caption(found: Found, cells: Cells, metric: str) -> str:
         better = number(change(own, best[1]), "+.2f")
         tested = f"p = {p} of {pairs} pairs" if pairs > 1 else "no p without a second seed"
         parts.append(f"F3CRec against the best baseline here ({LABELS[best[0]]}): {better} %, {tested}")
-    popular = found.spread(cells["ft"], reference(REFERENCES[1], metric, MASKS[0])).mean
+    popular = found.spread(found.any_of(cells.values()), reference(REFERENCES[1], metric, MASKS[0])).mean
     below = [LABELS[n] for n, c in cells.items() if found.spread(c, average(metric)).mean <= popular]
     if below:
         parts.append(f"not above popularity over all blocks: {', '.join(below)}")

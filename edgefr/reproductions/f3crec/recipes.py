@@ -17,6 +17,7 @@ from edgefr.experiment import Experiment, load_experiment
 from edgefr.methods.f3crec.strategies import STRATEGIES, readers
 from edgefr.reproductions import cells
 from edgefr.reproductions.cells import Values, as_yaml
+from edgefr.reproductions.f3crec.results import LABELS
 
 _KEYS = ("data", "backbone", "strategy", "fidelity")
 
@@ -34,6 +35,11 @@ class Cell(cells.Cell):
     strategy: str
     fidelity: str
     extra: tuple[tuple[str, Any], ...] = field(default=())
+
+    @property
+    def part(self) -> cells.Part:
+        """Return strategy and backbone."""
+        return cells.Part(self.strategy, LABELS.get(self.strategy, self.strategy), self.backbone)
 
     @property
     def values(self) -> Values:

@@ -55,6 +55,13 @@ class Cell(cells.Cell):
     extra: tuple[tuple[str, Any], ...] = field(default=())
 
     @property
+    def part(self) -> cells.Part:
+        """Return the row."""
+        from edgefr.reproductions.fcucr.results import LABELS
+
+        return cells.Part(self.row, LABELS.get(self.row, self.row))
+
+    @property
     def values(self) -> Values:
         """Return what differs from the defaults of schema and method, by dotted name as for `--set`."""
         return recipe(self.row, self.fidelity) | dict(self.extra)

@@ -78,6 +78,16 @@ def test_repeats(tmp_path: Path, how: str, items: str, times: list[int]) -> None
     assert dataset.time.tolist() == times
 
 
+@pytest.mark.parametrize("unit", ["ms", "auto"])
+def test_rows_of_one_second_are_two_moments_where_the_file_is_finer(tmp_path: Path, unit: str) -> None:
+    """Rows stand by milliseconds whatever their order in the file, and only those of one millisecond repeat."""
+    text = "user,item,time\nu,b,1486479600900\nu,a,1486479600100\nu,a,1486479600500\nu,a,1486479600100\n"
+    dataset = read(tmp_path, text, time=unit)
+    assert "".join(dataset.catalogue.ids[dataset.item]) == "aab"
+    assert dataset.time.tolist() == [1486479600] * 3
+    assert dataset.moment.tolist() == [1486479600100, 1486479600500, 1486479600900]
+
+
 def test_a_threshold_counts_what_it_leaves_out(tmp_path: Path) -> None:
     dataset = read(tmp_path, REPEATS, positive=3)
     assert dataset.time.tolist() == [6, 7, 8]

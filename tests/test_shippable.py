@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import edgefr
-from edgefr.experiment import cannot_learn, check_shippable, load_experiment
+from edgefr.experiment import load_experiment
+from edgefr.shippable import cannot_learn, check_shippable
 from privacy.errors import InputError
 
 NOISE = ("method=fedmf", "privacy.mechanism=gaussian", "privacy.scale=0.5", "privacy.trust=local")
@@ -21,6 +22,16 @@ REFUSED = {
     "GPFedRec": (("method=gpfedrec",), "item rows of its own"),
     "DP-SGD": (("method=fedmf", "privacy.examples={clip: 1.0, sigma: 1.0}"), "the noise of DP-SGD"),
     "history bonus": (("method=fcucr", "sessions.history_bonus=2", "data=xing"), "history_bonus"),
+    "FCUCR as released": (
+        ("method=fcucr", "fidelity=released", "data=xing"),
+        r"session that it meets next \(set model.query=sent\)",
+    ),
+    "the last step": (
+        ("method=fcucr", "fidelity=released", "data=xing", "model.query=sent"),
+        "set model.prototype_of=end",
+    ),
+    "running averages": (("method=fcucr", "data=xing", "model.dice_running=true"), "set model.dice_running=false"),
+    "dropout": (("method=sasrec", "fidelity=released", "data=xing"), "set model.dropout=0"),
     "noise without a clip": (NOISE, "its noise is not drawn on a grid"),
     "noise in floating point": ((*NOISE, *CLIPPED, "privacy.sampler=float"), "its noise is not drawn on a grid"),
     "clipped prototypes": (

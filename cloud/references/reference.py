@@ -1,0 +1,113 @@
+"""A central reference learns epoch after epoch; this is what each of them is, and the loop that some share."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cloud import purposes
+from cloud.references.pooled import Pooled
+from privacy import keyed
+from privacy.errors import InputError
+
+
+class Reference(ABC):
+    """This learns from everybody's interactions at once.
+
+    `epochs`: at most so many passes over them. `patience`: epochs without a better validation after which it ends.
+    """
+
+    epochs: int
+    patience: float = math.inf
+
+    @abstractmethod
+    def epoch(self, number: int) -> None:
+        """Learn for one epoch, number 1 or later."""
+
+    @abstractmethod
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return what scores are made of as it is now: of items and layers, and of users [users, ...]."""
+
+
+def bpr(scores: Tensor) -> Tensor:
+    """Return -ln sigma(positive - negative) of scores [b, 1 + n], positives first, as a mean (Rendle 2009, BPR-Opt)."""
+    return torch.nn.functional.softplus(scores[:, 1:] - scores[:, :1]).mean()
+
+
+def bce(scores: Tensor) -> Tensor:
+    """Return the binary cross-entropy of scores [b, 1 + n], positives first (He et al. 2017, Eq. 7), as a mean."""
+    label = torch.zeros_like(scores)
+    label[:, 0] = 1.0
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores, label)
+
+
+LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({"bpr": bpr, "bce": bce})
+"""What compares an interaction with the negatives drawn for it, by name."""
+
+
+def first(seed: int, name: str, shape: tuple[int, ...], scale: float) -> Tensor:
+    """Draw a tensor's first values: keyed normal numbers of standard deviation `scale`."""
+    draws = keyed.generator(seed, f"{purposes.FIRST_FACTORS} {name}").standard_normal(shape, dtype=np.float32)
+    return torch.from_numpy(draws * np.float32(scale))
+
+
+@dataclass(frozen=True)
+class Batches:
+    """This says how to learn from batches: `size` interactions each, with `negatives` for every one of them.
+
+    `epochs` at most, `patience` as of `Reference`. `lr` is Adam's. `l2` weighs half the squared length of the rows that
+    a batch reads, per interaction.
+    """
+
+    epochs: int
+    patience: float
+    size: int
+    negatives: int
+    lr: float
+    l2: float = 0.0
+
+
+class InBatches(Reference):
+    """This learns by Adam from batches of interactions with sampled negatives."""
+
+    def __init__(self, pooled: Pooled, loss: str, how: Batches):
+        if how.negatives < 1:
+            raise InputError("negatives: a reference that learns from batches compares with some; use at least 1")
+        self.pooled, self.loss, self.how = pooled, LOSSES[loss], how
+        self.epochs, self.patience = how.epochs, how.patience
+        self.shared, self.own = self.start()
+        self.leaves = [value.requires_grad_() for value in (*self.shared.values(), *self.own.values())]
+        self.adam = torch.optim.Adam(self.leaves, how.lr)
+
+    @abstractmethod
+    def start(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Make the first tensors: of items and layers, and of users."""
+
+    @abstractmethod
+    def scores(self, user: Tensor, items: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Score items [b, n] for users [b]: [b, n], and the rows that were read."""
+
+    def epoch(self, number: int) -> None:
+        for user, items in self.pooled.batches(number, self.how.negatives, self.how.size):
+            self.step(torch.from_numpy(user), torch.from_numpy(items))
+
+    def step(self, user: Tensor, items: Tensor) -> None:
+        """Take one step on a batch: users [b], items [b, 1 + negatives]."""
+        scores, read = self.scores(user, items)
+        loss = self.loss(scores)
+        if self.how.l2:
+            loss = loss + self.how.l2 / 2 / len(user) * sum(rows.square().sum() for rows in read)
+        self.adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.adam.step()
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        shared, own = ({name: value.detach() for name, value in part.items()} for part in (self.shared, self.own))
+        return shared, own

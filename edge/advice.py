@@ -1,0 +1,107 @@
+"""A device tells its owner this: scores, the best items, and what they lean on. Nothing of it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edge import exchange
+from edge.catalogue import top
+from edge.explaining import Explanation, explained
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edge.bundle import Bundle
+    from edge.catalogue import Catalogue
+    from edge.learning import Learning
+    from edge.local_work import LocalWork
+    from edge.model import Model
+    from edge.state import State
+
+Floats = npt.NDArray[np.float32]
+
+
+class Adviser:
+    """This is the part of a device that recommends, by its state as it is on the disk."""
+
+    bundle: Bundle
+    catalogue: Catalogue
+    _model: Model
+    _work: LocalWork
+
+    @property
+    def learning(self) -> Learning:
+        """Return what the bundle says about learning."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> State:
+        """Return the state as it is on the disk."""
+        raise NotImplementedError
+
+    def scores(self, reply: Floats | None = None) -> Floats:
+        """Return the device's own score (logit) of every item, float32 [items].
+
+        `reply`: in place of the one it keeps.
+        """
+        state = self.state
+        if reply is not None:
+            state.put("private", exchange.reply_of(reply, self.learning, state))
+        config = self.bundle.config
+        if "personal" in {name.partition(".")[0] for name in state.tensors} or config.learning is None:
+            private = state.part("personal") or state.part("private")
+            return self._model.scores(config.score, state, private)
+        return self._work.scores(config.learning, state)
+
+    def recommend(
+        self, k: int, exclude: Iterable[str | int] = (), reply: Floats | None = None
+    ) -> list[tuple[str, str, float]]:
+        """Return the k best items, as (id, title, score), best first; ties in the catalogue's order.
+
+        What the user has had is left out, but not where sessions are read, which may repeat themselves. `reply`: the
+        server's to the prototype of the session, for this once; None: the last one the device has kept.
+        """
+        left_out = self.catalogue.numbers(exclude)
+        if self.bundle.config.window is None:
+            state = self.state
+            left_out = np.concatenate([*(state.tensors[f"items.{n}"] for n in ("own", "past", "seen")), left_out])
+        return self.catalogue.best(self.scores(reply), k, left_out)
+
+    def nearest(self, item: str | int, k: int = 3) -> list[tuple[str, str, float]]:
+        """Return the user's own items that are nearest to an item: (id, title, cosine of their rows), nearest first.
+
+        It compares rows of the model's item table: how alike the model takes the items to be, not a proof of cause.
+        """
+        state = self.state
+        number = self.catalogue.numbers([item])[0]
+        had = np.unique(np.concatenate([state.tensors["items.own"], state.tensors["items.past"]]))
+        had = had[had != number]
+        if not len(had):
+            raise InputError("nothing to explain from: the device has no other items of its user")
+        tables = self._model.rows(state)
+        name = next(iter(tables))
+        one, own = np.asarray(tables[name](np.array([number]))[0], float), np.asarray(tables[name](had), float)
+        norms = np.linalg.norm(own, axis=1) * np.linalg.norm(one)
+        alike = ((own @ one) / np.where(norms > 0, norms, 1)).astype(np.float32)
+        return [self.catalogue.named(int(had[place]), float(alike[place])) for place in top(alike, k)]
+
+    def explain(self, items: Iterable[str | int] | None = None, k: int = 3) -> list[Explanation]:
+        """Return what items lean on among those that the user had last, by the method's own weights, which sum to 1.
+
+        `items`: ids or numbers (None: the `k` best). Raises `InputError` for a method that says nothing of the kind,
+        and where the user has had nothing.
+
+        >>> device.explain()[0].leans[-1].weight  # doctest: +SKIP
+        0.41
+        """
+        state, asked = self.state, items
+        if asked is None:
+            asked = [item for item, *_ in self.recommend(k)]
+        own = state.part("personal") or state.part("private")
+        dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
+        dense |= {f"private.{name}": value for name, value in own.items()}
+        context, rows = self._model.context(state), self._model.rows(state)
+        return explained(self.bundle, dense, context, rows, self.catalogue.numbers(asked))

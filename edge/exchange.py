@@ -1,0 +1,102 @@
+"""A device and the server exchange messages beside updates, and some private tensors are kept from round to round.
+
+    trained model, what the client had last → message → noise of the device's own → beside the update
+    the server's reply → a private tensor, which the next rounds and recommendations read
+
+Owns: messages, replies and what is kept. Does not own: what a message is computed from (`edge.training.Work`), the
+session (`edge.streams`), whether anything may leave (`edge.policy`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from edge import purposes
+from edge.graph import Graph
+from edge.learning import Learning
+from edge.scorer import Rows
+from edge.state import State
+from edge.training import Trained, Work
+from privacy import keyed
+from privacy.errors import InputError
+from privacy.mechanism import Noise
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+FINE = 16  # bits that the step of a message's grid is below the scale of its noise
+
+
+def after(
+    learning: Learning,
+    graphs: Callable[[str], Graph],
+    dense: Mapping[str, Floats],
+    trained: Trained,
+    work: Work,
+) -> tuple[dict[str, Floats], Floats | None]:
+    """Return what a device keeps of a round, private tensors by name, and the message beside its update."""
+    how = learning.exchange
+    if how is None:
+        return {}, None
+    now = {**dense, **trained.dense}
+    kept = {name: now[source] for name, source in how.keeps.items()}
+    kept |= {name: np.ones(learning.tensor(name).shape, np.float32) for name in how.marks}
+    if how.publish is None or how.order != "trained":
+        return kept, None
+    tables = {**work.tables, **{n: _rows(*rows, work.tables[n]) for n, rows in trained.rows.items()}}
+    graph = graphs(how.publish)
+    return kept, noised(graph.run({**named(learning, now), **work.shown(graph, tables)}), how.sender_noise)
+
+
+def named(learning: Learning, dense: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return dense tensors by the names of a graph's inputs."""
+    return {f"{learning.tensor(name).place}.{name}": value for name, value in dense.items()}
+
+
+def noised(message: Floats, scale: float) -> Floats:
+    """Return a message with the device's own Laplace noise of this `scale` on every value; 0: as it is.
+
+    Nothing is clipped, so it guarantees nothing; but it is exact noise of the system's secure bits, on a grid.
+    """
+    if not scale:
+        return message
+    step = 2.0 ** (math.frexp(scale)[1] - FINE)
+    noise = Noise("discrete-laplace", round(scale / step) * step, step)
+    whole = np.rint(message.astype(np.float64).ravel() / step) + noise.exact(message.size)
+    return (whole * step).astype(np.float32).reshape(message.shape)
+
+
+def _rows(items: Ints, values: Floats, before: Rows) -> Rows:
+    """Return a function that gives rows by item: those that training changed, and of all others those before it."""
+
+    def found(wanted: Ints) -> Floats:
+        rows = np.array(before(wanted), np.float32)
+        if len(items):
+            at = np.minimum(np.searchsorted(items, wanted), len(items) - 1)
+            mine = items[at] == wanted
+            rows[mine] = values[at[mine]]
+        return rows
+
+    return found
+
+
+def reply_of(reply: Floats, learning: Learning, state: State) -> dict[str, Floats]:
+    """A reply as the private tensor it is kept as, with the device's noise where the run adds any, keyed by the round.
+
+    Raises `InputError` for a reply that the bundle's method has no place for.
+    """
+    how = learning.exchange
+    if how is None or how.reply is None:
+        raise InputError("this bundle's method takes no replies of the server")
+    shape = learning.tensor(how.reply).shape
+    if reply.dtype != np.float32 or list(reply.shape) != shape or not np.isfinite(reply).all():
+        raise InputError(f"the reply is {reply.dtype} {list(reply.shape)} instead of {shape} finite float32")
+    if how.receiver_noise:
+        key = keyed.fold(
+            keyed.key(learning.seed, purposes.RECEIVED_NOISE, state.facts["round"] + 1), state.facts["number"]
+        )
+        reply = reply + (how.receiver_noise * keyed.normal(key, np.arange(reply.size))).astype(np.float32)
+    return {how.reply: reply}

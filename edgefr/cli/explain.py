@@ -1,0 +1,38 @@
+"""`edgefr explain` shows what one user's recommendations lean on, or how the items of two users lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def explain(
+    source: Annotated[Path, typer.Argument(help="Folder of a finished run; or a bundle, a folder or a zip.")],
+    user: Annotated[str | None, typer.Option(help="A user of the run, or one that the bundle carries.")] = None,
+    items: Annotated[
+        str, typer.Option(help="Ids of items to ask about, by commas; none: the user's best, and the one held out.")
+    ] = "",
+    k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many of the best items, where none are named.")] = 3,
+    maps: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--map", help="Two users, whose items are laid out by t-SNE instead.", metavar="USER USER"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for pictures (.png, .svg) and numbers (.json).")] = None,
+) -> None:
+    """Explain recommendations: how much each leans on the items that its user had last; the shares sum to 1."""
+    from edgefr.api import explain as ask
+    from edgefr.api import map_items
+    from privacy.errors import InputError
+
+    if maps is not None:
+        if out is None or user is not None or items:
+            raise InputError("--map USER USER draws two users' items into --out DIR; leave --user and --items away")
+        map_items(source, list(maps), out=out)
+        Console().print(f"{out}: items.png, items.svg, items.json", soft_wrap=True)
+        return
+    chosen = [item.strip() for item in items.split(",") if item.strip()]
+    found = ask(source, user, chosen, k=k, out=out)
+    Console().print(found.sheet)

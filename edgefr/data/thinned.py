@@ -1,0 +1,102 @@
+"""A data set with fewer rows: without repeats, thinned to a core, with only the users and items that are left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.data.interactions import Dataset, k_core
+from privacy.errors import InputError
+
+Mask = npt.NDArray[np.bool_]
+Repeats = Literal["once", "keep", "first", "last"]
+"""Rows of one user and item: once at a time, all, or the first or last of them."""
+
+
+def thinned(dataset: Dataset, repeats: Repeats, user_core: int, item_core: int, counted: str = "") -> Dataset:
+    """Return the data set without such repeats, then without thin users and items; its notes say so.
+
+    `counted` says what its interactions are. Raises `InputError` where nothing is left.
+    """
+    once = kept(dataset, once_each(dataset, repeats))
+    out = kept(once, core_of(once, user_core, item_core))
+    cores = {f"users from {user_core} interactions": user_core, f"items from {item_core} interactions": item_core}
+    said = [counted, *(text for text, least in cores.items() if least > 1)]
+    notes = "; ".join(text for text in (dataset.source.get("notes", ""), *said) if text)
+    return replace(out, source={**dataset.source, "notes": notes})
+
+
+def kept(dataset: Dataset, keep: Mask) -> Dataset:
+    """Return these rows alone, with the users and items that have some, in the order that they had."""
+    return dataset if keep.all() else _rows(dataset, keep)
+
+
+def _rows(dataset: Dataset, keep: Mask) -> Dataset:
+    user, item = dataset.user[keep], dataset.item[keep]
+    users, items = (np.bincount(column, minlength=1) > 0 for column in (user, item))
+    user, item = (np.cumsum(there, dtype=np.int32)[column] - 1 for there, column in ((users, user), (items, item)))
+    people, kinds = np.flatnonzero(users), dataset.kinds
+    return replace(
+        dataset,
+        users=dataset.users[people],
+        catalogue=dataset.catalogue.take(np.flatnonzero(items)),
+        user=user.astype(np.int32),
+        item=item.astype(np.int32),
+        time=dataset.time[keep],
+        offsets=np.searchsorted(user, np.arange(len(people) + 1)).astype(np.int64),
+        session=None if dataset.session is None else dataset.session[keep],
+        part=None if dataset.part is None else dataset.part[keep],
+        block=None if dataset.block is None else dataset.block[keep],
+        kinds=None if kinds is None else replace(kinds, number=kinds.number[keep]),
+        exact=None if dataset.exact is None else dataset.exact[keep],
+    )
+
+
+def without_users(dataset: Dataset, stay: Mask) -> Dataset:
+    """Return the data set of these users alone, bool [users]; listed items that nobody ever had stay listed."""
+    if stay.all():
+        return dataset
+    rows, items = stay[dataset.user], len(dataset.catalogue)
+    had, left = (np.bincount(item, minlength=items) > 0 for item in (dataset.item, dataset.item[rows]))
+    listed, out = np.flatnonzero(left | ~had), _rows(dataset, rows)
+    number = np.cumsum(left | ~had, dtype=np.int32) - 1
+    return replace(out, catalogue=dataset.catalogue.take(listed), item=number[dataset.item[rows]])
+
+
+def once_each(dataset: Dataset, repeats: Repeats) -> Mask:
+    """Return which rows are left of those that one user and one item share."""
+    keep = np.ones(len(dataset.user), bool)
+    if repeats == "keep":
+        return keep
+    user, item, time = dataset.user, dataset.item, dataset.moment
+    if repeats == "once":  # only rows at the same moment of the same user have to be looked at
+        same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
+        close = np.flatnonzero(np.append(False, same) | np.append(same, False))
+        moment = np.cumsum(np.append(True, ~same))[close]
+        keep[close] = _first(moment.astype(np.int64) * len(dataset.catalogue) + item[close])
+        return keep
+    pairs = user.astype(np.int64) * len(dataset.catalogue) + item
+    return _first(pairs) if repeats == "first" else _first(pairs[::-1])[::-1]
+
+
+def _first(keys: npt.NDArray[np.int64]) -> Mask:
+    """Say which keys stand nowhere before."""
+    first = np.zeros(len(keys), bool)
+    first[np.unique(keys, return_index=True)[1]] = True
+    return first
+
+
+def core_of(dataset: Dataset, user_core: int, item_core: int) -> Mask:
+    """Return which rows are left of users and items with enough interactions."""
+    if user_core == item_core == 1:
+        return np.ones(len(dataset.user), bool)
+    keep = k_core(dataset.user, dataset.item, user_core, item_core)
+    if not keep.any():
+        raise InputError(
+            f"no user and item of '{dataset.name}' has {user_core} and {item_core} interactions; lower "
+            "data_options.user_core and data_options.item_core"
+        )
+    return keep

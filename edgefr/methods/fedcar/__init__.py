@@ -1,0 +1,1 @@
+"""FedCAR sees a candidate in the context of the last items that a client had (Wang et al., AAAI 2026)."""

@@ -1,0 +1,27 @@
+"""FedCAR's clients send beside their updates what another client contrasts itself with, in every round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgefr.methods.fedcar.parts import NEGATIVES, form_of
+from edgefr.methods.fedcar.settings import FedCARSettings
+from privacy.prototypes import RELAYED, Prototypes
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
+
+
+def messages(settings: FedCARSettings, experiment: Experiment) -> Prototypes | None:
+    """Return messages by these settings; None where nothing is contrasted."""
+    if settings.negative == "none":
+        return None
+    return Prototypes(
+        NEGATIVES[settings.negative].values(form_of(settings)),
+        experiment.total_rounds,
+        nominal=settings.negative_noise,
+        what="message for another's contrast",
+        through="relay",
+        off="model.negative=none",
+        recipients=RELAYED,
+    )

@@ -1,0 +1,172 @@
+"""FedCAR scores candidates in context by a private layer, then trains the encoder alone by contrast."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from edge.sampling import Selection
+from edgefr import purposes
+from edgefr.methods.fedcar.encoder import Encoder
+from edgefr.methods.fedcar.parts import NEGATIVES, Shown, form_of
+from edgefr.methods.fedcar.settings import FedCARSettings
+from edgefr.methods.given import Given
+from edgefr.methods.losses import init_rows
+from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer
+from export.batches import Batch, Window, rows_at
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
+
+ENCODER, PREVIOUS, KNOWN, MESSAGE = "encoder.", "previous.", "previous.known", "message"
+SCORER = ("scorer.weight", "scorer.bias")
+
+
+class FedCAR(LocalProgram):
+    """FedCAR scores S([c, q]): c is what candidate q sees in the items that the client had last (Eq. 8-14).
+
+    Item table and encoder travel; the score function S stays, and so do the encoder as the client trained it last
+    (`previous.*`) and what the server relays of another client (`message`; zeros: nothing yet). A round has two phases
+    on the same draws: "recommend" trains everything (Eq. 15), "contrast" the encoder alone (Eq. 16-20).
+
+    >>> program = FedCAR(FedCARSettings(dim=4, negative="none"), items=10, local_epochs=1)
+    >>> [phase.name for phase in program.phases], program.specs["encoder.position"].shape
+    (['recommend'], (5, 4))
+    """
+
+    name = "fedcar"
+
+    def __init__(self, settings: FedCARSettings, items: int, local_epochs: int):
+        self.settings = s = settings
+        self.frozen: dict[str, Tensor] = {}
+        self.encoder = Encoder(**vars(form_of(s)))
+        self.negative = None if s.negative == "none" else NEGATIVES[s.negative]
+        self.needs_history = self.explains = s.context > 0
+        self.window = s.context or None
+        shapes = self.encoder.shapes if s.context else {}
+        width = (2 if s.context else 1) * s.dim
+        self.specs = {"item": TensorSpec((items, s.dim), "shared", "rows")}
+        self.specs |= {ENCODER + name: TensorSpec(shape, "shared") for name, shape in shapes.items()}
+        self.specs |= {SCORER[0]: TensorSpec((width,), "private"), SCORER[1]: TensorSpec((1,), "private")}
+        self.model = tuple(self.specs)
+        if self.negative is not None:
+            self.publishes, self.reply = "trained", MESSAGE
+            kept = {name: TensorSpec(shape, "private") for name, shape in shapes.items()}
+            self.specs |= {PREVIOUS + name: spec for name, spec in kept.items()}
+            self.specs |= {KNOWN: TensorSpec((1,), "private")}
+            self.specs |= {MESSAGE: TensorSpec((self.negative.values(self.encoder),), "private")}
+        self.phases = self._phases(items, local_epochs)
+
+    def _phases(self, items: int, epochs: int) -> tuple[Phase, ...]:
+        s, which = self.settings, Selection(pairs=True, context=self.settings.context)
+        rates = dict.fromkeys(SCORER, s.lr) | {"item": s.item_lr or s.lr * items * RATE_OF_ITEMS}
+        encoder = tuple(name for name in self.model if name.startswith(ENCODER))
+        first, second = s.encoder_lr or s.lr, s.contrast_lr or s.encoder_lr or s.lr
+        rates |= dict.fromkeys(encoder, first)
+        shared = {"draws": purposes.EXAMPLES, "which": which}
+        phases = (Phase("recommend", self.model, self.model, epochs, "sgd", rates, **shared),)  # type: ignore[arg-type]
+        if self.negative is None:
+            return phases
+        uses, rate = tuple(name for name in self.specs if name not in SCORER), dict.fromkeys(encoder, second)
+        after = {**shared, "alternates": s.alternates}
+        return *phases, Phase("contrast", uses, encoder, epochs, "sgd", rate, **after)  # type: ignore[arg-type]
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        table = init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)
+        return {"item": table} | (self.encoder.first(seed, ENCODER) if self.settings.context else {})
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        own = {n: s.shape for n, s in self.specs.items() if s.place == "private" and n not in SCORER}
+        zeros = {name: torch.zeros(len(clients), *shape) for name, shape in own.items()}
+        return zeros | init_scorer(seed, self.specs[SCORER[0]].shape[0], len(clients))
+
+    # --- one client -------------------------------------------------------------------------------------------------
+
+    def _encoder(self, tensors: Tensors, prefix: str = ENCODER) -> dict[str, Tensor]:
+        return {name: tensors[prefix + name] for name in self.encoder.shapes}
+
+    def _shown(self, tensors: Tensors, batch: Batch) -> Shown:
+        """Return a batch's candidates [..., P, 1 + k, d] in their contexts; negatives share their positive's."""
+        pairs, rows = batch.pairs, self.vectors(tensors, batch)
+        assert pairs is not None
+        query = rows_at(rows, pairs.candidates)  # FedCAR Eq. 12
+        if pairs.context is None or pairs.there is None:
+            return Shown(query, query, query)
+        return Shown(rows_at(rows, pairs.context), pairs.there, query)  # FedCAR Eq. 8-9
+
+    def _rated(self, tensors: Tensors, shown: Shown) -> Tensor:
+        """Return the scores of candidates, [..., P, K] (FedCAR Eq. 14)."""
+        weight = tensors[SCORER[0]].unsqueeze(-2).unsqueeze(-1)  # [..., 1, width, 1]
+        own = (shown.query @ weight[..., -self.settings.dim :, :]).squeeze(-1) + tensors[SCORER[1]].unsqueeze(-1)
+        if not self.settings.context:
+            return own
+        share, values = self.encoder.attended(self._encoder(tensors), shown)
+        return own + (share * (values @ weight[..., : self.settings.dim, :])).sum(-2)
+
+    def _recommend(self, tensors: Tensors, shown: Shown) -> Tensor:
+        """Return each positive's cross-entropy and its negatives', their mean (FedCAR Eq. 15 is their sum)."""
+        scores = self._rated(tensors, shown)
+        return (softplus(scores).sum(-1) - scores[..., 0]) / scores.shape[-1]
+
+    def _contrast(self, tensors: Tensors, shown: Shown) -> Tensor:
+        """Return how far c is from where it should be, and not (FedCAR Eq. 16-20); 0 where there is no other yet."""
+        assert self.negative is not None
+        message = tensors[MESSAGE]
+        now = self.encoder.context(self._encoder(tensors), shown)
+        before = self.encoder.context(self._encoder(tensors, PREVIOUS), shown)  # FedCAR Eq. 16
+        other = self.negative.heard(self.encoder, message, shown)  # FedCAR Eq. 17-19
+        near, far = ((now - one).square().sum(-1) for one in (before, other))
+        both = tensors[KNOWN] * message.abs().amax(-1, keepdim=True).gt(0)
+        return torch.relu(near - far + self.settings.margin).mean(-1) * both  # FedCAR Eq. 20
+
+    def publish(self, tensors: Tensors, batch: Batch) -> Tensor | None:
+        """Return what another client may contrast itself with: of the newest positive, where it is about one."""
+        if self.negative is None:
+            return None
+        return self.negative.told(self.encoder, self._encoder(tensors), self._shown(tensors, batch))
+
+    def remember(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return the encoder as the client has trained it, which is the positive of its next contrast."""
+        if self.negative is None:
+            return {}
+        known = torch.ones_like(tensors[KNOWN])
+        own = {PREVIOUS + name: tensors[ENCODER + name] for name in self.encoder.shapes}
+        return {n: v.expand(*known.shape[:-1], *self.specs[n].shape) for n, v in own.items()} | {KNOWN: known}
+
+    # --- the contract -----------------------------------------------------------------------------------------------
+
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
+        return batch.rows(tensors["item"])
+
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        if not self.settings.context:
+            return batch.own(tensors[SCORER[0]])
+        return self.encoder.context(self._encoder(tensors), self._looked(batch, history, vectors)).squeeze(-3)
+
+    def _looked(self, batch: Batch, history: Tensor | None, vectors: Tensor) -> Shown:
+        """Return candidates to score in the context of what the client had last."""
+        assert history is not None
+        assert isinstance(batch.history, Window)
+        query = vectors if vectors.ndim == 2 else vectors.unsqueeze(-3)
+        return Shown(history.unsqueeze(-3), batch.history.label.unsqueeze(-2), query)
+
+    def explain(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        share, _ = self.encoder.attended(self._encoder(tensors), self._looked(batch, history, vectors))
+        return share.transpose(-1, -2).squeeze(-3)  # FedCAR Eq. 13
+
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
+        weight = tensors[SCORER[0]].unsqueeze(-1)
+        own = (vectors @ weight[..., -self.settings.dim :, :]).squeeze(-1) + tensors[SCORER[1]]
+        if not self.settings.context:
+            return own
+        return own + (user @ weight[..., : self.settings.dim, :]).squeeze(-1)
+
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+        shown, pairs = self._shown(tensors, batch), batch.pairs
+        assert pairs is not None
+        each = {"recommend": self._recommend, "contrast": self._contrast}[phase.name](tensors, shown)
+        return pairs.mean(each)
+
+
+def build(settings: FedCARSettings, given: Given) -> FedCAR:
+    """Build the program by these settings."""
+    return FedCAR(settings, given.items, given.local_epochs)

@@ -1,0 +1,47 @@
+"""FedRecon is federated reconstruction (Singhal et al., NeurIPS 2021) of matrix factorisation's user vectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge.anew import Normal
+from edge.sampling import Selection
+from edgefr import purposes
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.fedrecon.settings import FedReconSettings
+from edgefr.methods.given import Given
+from export.program import TensorSpec
+
+
+class FedRecon(FedMF):
+    """FedRecon scores as FedMF does, by <p_u, q_i>, and no client keeps its p_u [dim] from one round to the next.
+
+    A round cuts a client's items into a support and a query set. p_u begins anew and learns on the support set while
+    the item table is frozen, then the table learns on the query set while p_u is (Algorithm 1). Whoever is to be
+    recommended to rebuilds p_u on all of its items, whether it ever took part in a round or not (§4.1).
+
+    >>> program = FedRecon(FedReconSettings(dim=4), items=10, local_epochs=1)
+    >>> [(phase.name, phase.trains) for phase in program.phases]
+    [('reconstruction', ('user',)), ('update', ('item',)), ('recommendation', ('user',))]
+    """
+
+    def __init__(self, settings: FedReconSettings, items: int, local_epochs: int):
+        s, item_lr = settings, float(items) if settings.item_lr is None else settings.item_lr
+        factors = FedMFSettings(dim=s.dim, init_scale=s.init_scale, lr=s.rebuild_lr, item_lr=item_lr)
+        super().__init__(factors, items, local_epochs)
+        self.name, first = "fedrecon", Normal(purposes.INIT_USER, s.init_scale)
+        self.specs = {**self.specs, "user": TensorSpec((s.dim,), "private", reset="round", first=first)}
+        support, query = (Selection(part=part, support=s.support) for part in ("support", "query"))
+        (both,) = self.phases
+        alone = replace(both, trains=("user",), epochs=s.rebuild_epochs)
+        self.phases = (
+            replace(alone, name="reconstruction", draws=purposes.RECONSTRUCTION, which=support),
+            replace(both, name="update", trains=("item",), which=query),
+            replace(alone, name="recommendation", draws=purposes.RECOMMENDATION, when="final"),
+        )
+
+
+def build(settings: FedReconSettings, given: Given) -> FedRecon:
+    """Build the program by these settings."""
+    return FedRecon(settings, given.items, given.local_epochs)

@@ -1,0 +1,1 @@
+"""FedCAR's tables and its Figure 5 are run again, with the whole leave-one-out family at one search budget."""

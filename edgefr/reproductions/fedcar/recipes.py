@@ -1,0 +1,140 @@
+"""Rows of FedCAR's tables: each is a recipe that `edgefr tune` made, the same search budget for all.
+
+Owns: the rows by name, where recipes lie, and that no seed of a search is reported. Does not own: how they are found
+(`edgefr.tuning`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from edgefr.documents import Document
+from edgefr.experiment import Change, Experiment, load_experiment
+from edgefr.reproductions import cells
+from edgefr.reproductions.cells import Values
+from privacy.errors import InputError
+from privacy.table import Table
+
+RECIPES = Path("experiments/fedcar/recipes")
+"""The folder of the recipes, in the working folder as devices.yaml: `<data>/<row>.yaml`, its trials in `<row>.csv`."""
+PROTOCOL = "experiments/fedcar/protocol.yaml"
+
+
+@dataclass(frozen=True)
+class Row:
+    """This is a row of a table. `kind`: federated, central (all data in one place), released (as its public code)."""
+
+    name: str
+    label: str
+    kind: str = "federated"
+
+    @property
+    def judged(self) -> bool:
+        """Say whether the row takes part in comparisons: what is trained knowing held-out items does not."""
+        return self.kind != "released"
+
+
+ROWS: Table[Row] = Table("row of FedCAR's tables", Row)
+for _row in (
+    Row("fedmf", "FedMF"),
+    Row("fedncf", "FedNCF"),
+    Row("fcf", "FCF"),
+    Row("fedrecon", "FedRecon"),
+    Row("pfedrec", "PFedRec"),
+    Row("gpfedrec", "GPFedRec"),
+    Row("fedrap", "FedRAP"),
+    Row("fedcar", "FedCAR"),
+    Row("fedcar-context", "FedCAR, context alone"),
+    Row("fedcar-neither", "FedCAR, neither"),
+    Row("pfedrec-released", "PFedRec, as released", "released"),
+    Row("gpfedrec-released", "GPFedRec, as released", "released"),
+    Row("mf-bpr", "MF (BPR), central", "central"),
+    Row("mf-bce", "MF (BCE), central", "central"),
+    Row("neumf", "NeuMF, central", "central"),
+    Row("ease", "EASE^R, central", "central"),
+):
+    ROWS.register(_row)
+
+
+@dataclass(frozen=True)
+class Cell(cells.Cell):
+    """A cell is a row on a data set. `extra`: values that differ from the recipe.
+
+    >>> Cell("ml-100k", "fedcar").label
+    'ml-100k_fedcar'
+    """
+
+    data: str
+    row: str
+    extra: tuple[tuple[str, Any], ...] = field(default=())
+
+    @property
+    def path(self) -> Path:
+        """Return where the row's recipe lies. Raises `InputError` where there is none."""
+        path = RECIPES / self.data / f"{self.row}.yaml"
+        if not path.is_file():
+            raise InputError(
+                f"there is no recipe {path} yet: make one by edgefr tune {self.row} --experiment {PROTOCOL} --data "
+                f"{self.data}, or leave the row out by --rows"
+            )
+        return path
+
+    @property
+    def part(self) -> cells.Part:
+        """Return the row."""
+        return cells.Part(self.row, ROWS[self.row].label)
+
+    @property
+    def values(self) -> Values:
+        """Return the recipe's method and hyper-parameters, and what goes over them."""
+        recipe = Document.read(self.path).values
+        model = {f"model.{name}": value for name, value in (recipe.get("model") or {}).items()}
+        return {"method": recipe.get("method"), **model, **dict(self.extra)}
+
+    @property
+    def label(self) -> str:
+        """Name data set, row and what differs from the recipe."""
+        return "_".join([self.data, self.row, *(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.extra)])
+
+    def folder(self, seed: int) -> str:
+        """Return the name of the run's folder. A digest of the recipe keeps runs of another one apart."""
+        digest = sha256(f"{self.path.read_text()}{self.extra}".encode()).hexdigest()[:8]
+        return f"{self.label}_{digest}_seed-{seed}"
+
+    def experiment(self, seed: int) -> Experiment:
+        """Return the experiment to be run. Raises `InputError` for a seed that the recipe was searched with."""
+        if seed in _searched(self.path):
+            raise InputError(f"{self.path} was chosen with seed {seed}, so it is not reported with it; use other seeds")
+        changes = [Change(name, value, f"--set {name}={value}") for name, value in self.extra]
+        return load_experiment(self.path, [Change("name", f"fedcar-{self.row}", "name"), *changes], seed=seed)
+
+
+@cache
+def _searched(recipe: Path) -> frozenset[int]:
+    """Return the seeds of a recipe's search; none for one that was not searched but released."""
+    path = recipe.with_suffix(".csv")
+    if not path.is_file():
+        return frozenset()
+    with path.open(newline="") as file:
+        return frozenset(int(seed) for line in csv.DictReader(file) for seed in line["seeds"].split())
+
+
+class Ask(cells.Ask):
+    """This is what is asked for, and the cells under this request."""
+
+    def cell(self, data: str, row: str, extra: Mapping[str, Any] | None = None) -> Cell:
+        """Return a cell under this request; the request's own values go over `extra`."""
+        whole = {**(extra or {}), **self.extra}
+        if ROWS[row].kind == "central":  # which has epochs
+            whole.pop("rounds", None)
+        return Cell(data, ROWS[row].name, tuple(sorted(whole.items())))
+
+    def cells(self, data: str, rows: Sequence[str]) -> dict[str, Cell]:
+        """Return the cells of several rows, by name."""
+        return {row: self.cell(data, row) for row in rows}

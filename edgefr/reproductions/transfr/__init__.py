@@ -1,0 +1,1 @@
+"""TransFR's tables of its data sets are counted anew."""

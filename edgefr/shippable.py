@@ -1,0 +1,72 @@
+"""Before anything is trained, an experiment is asked whether its model can be shipped, and whether devices learn it.
+
+Owns: what is refused, and what to do instead. Does not own: making bundles (`shipping`).
+"""
+
+from __future__ import annotations
+
+from edgefr.experiment import Experiment
+from privacy.errors import InputError
+from privacy.mechanism import law_of
+
+
+def check_federated(experiment: Experiment, what: str) -> None:
+    """Raise `InputError` for a central reference: there is no `what` of it."""
+    if experiment.row.central is not None:
+        raise InputError(
+            f"{experiment.row.name} is a central reference, which pools everybody's data: there is no {what}; choose a "
+            "run of a federated method"
+        )
+
+
+def check_shippable(experiment: Experiment) -> None:
+    """Raises `InputError` for a method whose model no bundle can hold, and for a run whose devices could not learn."""
+    check_federated(experiment, "device's part to ship")
+    if experiment.row.own_rows:
+        raise InputError(
+            f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
+            "leave bundles out (simulate --no-bundles)"
+        )
+    if experiment.evaluation.tables == "own":
+        raise InputError(
+            "a bundle holds the server's item table, and this run is measured on tables of the clients' own: set "
+            "evaluation.tables=server, or leave bundles out (simulate --no-bundles)"
+        )
+    ours = experiment.sessions
+    if ours.history_bonus or ours.popularity_weight:
+        raise InputError(
+            "a device's scores know neither its user's history nor popularity: set sessions.history_bonus and "
+            "sessions.popularity_weight to 0, or leave bundles out (simulate --no-bundles)"
+        )
+    why = cannot_learn(experiment) if experiment.export.learning else None
+    if why is not None:
+        raise InputError(
+            f"devices could not learn from bundles of this run: {why}; set export.learning=false for bundles that only "
+            "recommend, or leave bundles out (simulate --no-bundles)"
+        )
+
+
+def cannot_learn(experiment: Experiment) -> str | None:
+    """Say why real devices cannot do what clients of this experiment do, where that is seen before training."""
+    from edge.replay import PICKS
+    from edgefr.data.protocols import LeaveOneOut
+    from edgefr.methods.f3crec.keeping import BestItems, Keeping
+    from edgefr.methods.f3crec.strategies import strategy
+    from edgefr.methods.fcucr.settings import FCUCRSettings
+
+    e, how = experiment, strategy(experiment.strategy)
+    if e.privacy.examples is not None:
+        return "no device adds the noise of DP-SGD (privacy.examples)"
+    if e.prototypes is not None and e.privacy.clip is not None:
+        return "no device clips and noises prototypes and other messages beside updates (privacy.clip)"
+    if isinstance(e.settings, FCUCRSettings) and e.settings.beyond_devices is not None:
+        return e.settings.beyond_devices
+    if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
+        return f"no bundle carries what strategy {e.strategy} remembers or pulls to"
+    if "redraw" in how.reads and e.over_blocks.redraw == "step":
+        return "a device draws what it replays once a round (continual.redraw=round)"
+    if isinstance(e.protocol, LeaveOneOut) and e.protocol.negatives_avoid_held_out:
+        return "no device knows which items are held out (protocol.negatives_avoid_held_out)"
+    if e.privacy.law is not None and (e.privacy.step is None or not law_of(e.privacy.law).on_device):
+        return "its noise is not drawn on a grid, and no other is exact (set privacy.clip, and no privacy.sampler)"
+    return None

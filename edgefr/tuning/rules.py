@@ -1,0 +1,126 @@
+"""The rules of a tuning are the same for every method in its folder: budget, metric, seeds, when a trial ends.
+
+Owns: the rules and that a folder has one set of them. Does not own: what is searched (`space`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from privacy.errors import InputError
+from privacy.files import write_json
+
+RECORD = "tuning.json"
+SCHEMA = "edgefr.tuning/1"
+NAMES = {
+    "trials": "--trials",
+    "metric": "--metric",
+    "ranking": "--ranking",
+    "seeds": "--seed or --seeds",
+    "reported": "--reported",
+    "patience": "--patience",
+    "prune": "--prune",
+    "experiment": "experiment, data set or --set",
+    "fleet": "fleet",
+    "space": "search space",
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Every method gets `trials`, each made with all of `seeds`, by `metric` on validation items.
+
+    `reported`: seeds of results, which no trial may use. A trial ends `patience` rounds after its best round, and, with
+    `prune`, after a quarter and after half of its rounds where it is below the median of the trials of earlier batches.
+    That is cheaper and the same for everybody, but not fair to methods that begin slowly, so it is not the default.
+    """
+
+    trials: int = 20
+    metric: str = "NDCG@10"
+    ranking: Literal["full", "sampled"] = "full"
+    seeds: tuple[int, ...] = (1000,)
+    reported: tuple[int, ...] = (0, 1, 2, 3, 4)
+    patience: int = 30
+    prune: bool = False
+
+    def check(self) -> None:
+        """Raises `InputError` where a seed of the search would be one that results are reported with."""
+        both = sorted(set(self.seeds) & set(self.reported))
+        if both:
+            raise InputError(
+                f"seed {both[0]} is one that results are reported with, and settings chosen with it would be chosen on "
+                f"them; give --seed {max(self.reported) + 1} or more"
+            )
+
+    @property
+    def laid(self) -> dict[str, Any]:
+        """Return what every experiment is measured by, as in results: the best round by the metric of the search."""
+        judged = {} if self.metric.startswith("NDCG@") else {"evaluation.judged_by": self.metric.partition("@")[0]}
+        return {"evaluation.curve_ranking": self.ranking, "evaluation.keep": "best", **judged}
+
+    def looks(self, rounds: int) -> tuple[int, ...]:
+        """Return the rounds at which a trial is compared with earlier ones.
+
+        >>> Rules(prune=True).looks(100), Rules().looks(100)
+        ((25, 50), ())
+        """
+        return tuple(dict.fromkeys(look for look in (rounds // 4, rounds // 2) if look)) if self.prune else ()
+
+    def lines(self) -> list[str]:
+        """Return the rules in words, for pages."""
+        seeds, reported = (", ".join(map(str, some)) for some in (self.seeds, self.reported))
+        ended = f"a trial ends {self.patience} rounds after its best one"
+        if self.prune:
+            ended += (
+                ", and after a quarter and half of its rounds where its best so far is below the median of what the "
+                "trials of earlier batches had there"
+            )
+        ranked = "full ranking" if self.ranking == "full" else "sampled candidates"
+        return [
+            f"budget: {self.trials} trials of every method, none more where a range was widened",
+            f"a trial is worth the best round's {self.metric} ({ranked}) on validation items; test items are not "
+            "looked at by a trial",
+            f"seeds of the search: {seeds}; seeds of results: {reported}; none is both",
+            ended,
+        ]
+
+
+def begin(folder: Path, rules: Rules, common: Mapping[str, Any]) -> None:
+    """Make the folder of a tuning, or check that it is one by the same rules.
+
+    Raises `InputError` that says what differs. `common`: what else all methods share, as JSON values.
+    """
+    asked = json.loads(json.dumps({"schema": SCHEMA, **asdict(rules), **common}))
+    path = folder / RECORD
+    if not path.is_file():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} already holds other files; choose another --out (nothing was changed)")
+        write_json(path, asked)
+        return
+    kept = read(path)
+    for key, what in NAMES.items():
+        if kept.get(key) != asked.get(key):
+            raise InputError(
+                f"{folder} is tuned by other rules: its {what} differs ({_short(kept.get(key))}); methods are compared "
+                "at equal budget, so give that, or another --out"
+            )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what a record says. Raises `InputError` for a damaged one."""
+    try:
+        found = json.loads(path.read_text())
+        if found["schema"] != SCHEMA:
+            raise ValueError(f"it is of schema {found['schema']}")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"cannot read {path}: {error}; tune again with another --out") from None
+    return dict(found)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

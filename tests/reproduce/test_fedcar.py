@@ -1,0 +1,168 @@
+"""FedCAR's tables from hand-made runs with literal numbers, and its recipes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from edgefr.reproductions.cells import Found
+from edgefr.reproductions.fedcar import comparison, noise, recipes
+from edgefr.reproductions.fedcar.paired import against, best_of
+from edgefr.reproductions.fedcar.recipes import ROWS, Ask
+from edgefr.run import Run
+from privacy.errors import InputError
+
+ASK = Ask("as each recipe says", [0, 1])
+RECIPE = """\
+name: fedmf-tuned
+method: fedmf
+model: {dim: 4, lr: 0.5}
+data: ml-100k
+rounds: 2
+"""
+
+
+@dataclass
+class Made:
+    """A run of 40 users who all have these NDCG@10 in full ranking, but for a little that is each user's own."""
+
+    value: float
+    path: Path = Path("run")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        metrics = {"HR@10": 2 * self.value, "NDCG@10": self.value}
+        sampled = {name: value + 0.3 for name, value in metrics.items()}
+        levels = {"popularity": {"HR@10": 0.2, "NDCG@10": 0.1}, "chance": {"HR@10": 0.02, "NDCG@10": 0.01}}
+        return {
+            "metrics": sampled,
+            "split": "main",
+            "stage": "federated",
+            "full_ranking": {"users": 40, "main": {"federated": metrics, **levels}},
+            "references": {"main": levels},
+            "privacy": {"eps_nominal": 3.0, "eps_guaranteed": "inf", "eps_hypothetical": None},
+        }
+
+    @property
+    def users(self) -> pd.DataFrame:
+        own = self.value + 0.001 * np.sin(np.arange(40) + 100 * self.value)
+        rows = {"user": [f"u{n}" for n in range(40)], "stage": "federated", "ranking": "full", "NDCG@10": own}
+        other = {**rows, "ranking": "sampled", "NDCG@10": 9.0}
+        return pd.concat([pd.DataFrame(rows), pd.DataFrame(other)])
+
+
+def found(**values: tuple[float, float]) -> Found:
+    runs = {
+        ASK.cell("ml-100k", name.replace("_", "-")): {seed: cast(Run, Made(value)) for seed, value in enumerate(both)}
+        for name, both in values.items()
+    }
+    return Found({cell: {seed: run.summary for seed, run in of.items()} for cell, of in runs.items()}, runs)
+
+
+def test_table_2_ranks_in_full_first_and_compares_with_the_best_federated_row():
+    made = found(fedmf=(0.08, 0.09), fedcar=(0.10, 0.12), ease=(0.3, 0.3), pfedrec_released=(0.5, 0.5))
+    page = comparison.table_2(ASK, made, ["ml-100k"])
+    full, sampled = page.sheets
+    assert full.title == "ml-100k, full ranking"
+    rows = {row["method"]: row for row in full.rows}
+    assert rows["FedMF"]["NDCG@10"] == "0.0850 ± 0.0071"
+    assert rows["FedCAR"]["against the best"] == "best", "a central row or one that knows held-out items is not"
+    assert rows["FedMF"]["against the best"].startswith("-0.0250 [-0.02")
+    assert rows["EASE^R, central"]["against the best"].startswith("+0.1900 [+0.1")
+    assert rows["PFedRec, as released"]["against the best"] == ""
+    assert float(rows["FedMF"]["p\nusers"]) < 0.001
+    assert rows["FedMF"]["p\nseeds"] == "0.126"  # t of (-.02, -.03): 5 with one degree of freedom
+    assert rows["popularity"]["NDCG@10"] == "0.1000 ± 0.0000"
+    assert rows["FedRAP"]["NDCG@10"] == "-"
+    assert [full.rows[at]["method"] for at in full.bold] == ["FedCAR"]
+    rows = {row["method"]: row for row in sampled.rows}
+    assert (rows["FedCAR"]["NDCG@10"], rows["FedCAR"]["NDCG@10\npaper"]) == ("0.4100 ± 0.0141", "0.2837")
+    assert rows["popularity"]["HR@10"] == "0.2000 ± 0.0000"
+    assert page.notes[0] == "ml-100k: the best federated row by NDCG@10 (full ranking) is FedCAR"
+
+
+def test_that_fedcar_is_not_the_best_is_said():
+    page = comparison.table_2(ASK, found(fedmf=(0.2, 0.2), fedcar=(0.1, 0.1)), ["ml-100k"])
+    assert page.notes[0].endswith("FedMF; FedCAR is below it by 0.1001, by more than chance in who was asked")
+    record = next(r for r in page.records if r["method"] == "fedcar" and "difference" in r)
+    assert (record["best"], round(record["difference"], 3)) == ("fedmf", -0.1)
+
+
+def test_nothing_finished_is_a_page_all_the_same():
+    page = comparison.table_3(ASK, Found({}), ["ml-100k"])
+    assert page.notes[1] == "ml-100k: no federated row is finished"
+    assert [row["method"] for row in page.sheets[0].rows][:4] == [
+        *("FedCAR", "FedCAR, context alone", "FedCAR, neither", "GPFedRec"),
+    ]
+
+
+def test_pairs_are_users_over_the_seeds_that_both_rows_have():
+    rows = {"a": {0: {f"u{n}": 0.5 for n in range(20)}, 1: {f"u{n}": 0.7 for n in range(20)}}}
+    rows["b"] = {1: {f"u{n}": 0.4 for n in range(1, 21)}, 2: {f"u{n}": 0.9 for n in range(20)}}
+    one = against(rows, {"a": {0: 0.5, 1: 0.7}, "b": {1: 0.4, 2: 0.9}}, "a")["b"]
+    assert one.mean == pytest.approx(-0.3), "seed 1 alone"
+    assert one.p_seeds != one.p_seeds, "one pair of seeds says nothing"
+    assert against({"a": rows["a"], "c": {}}, {"a": {0: 0.5}, "c": {}}, "a") == {}
+    assert best_of({"a": [], "b": []}) is None
+
+
+def test_figure_5_keeps_the_kinds_of_epsilon_apart(tmp_path: Path):
+    (tmp_path / "audit.json").write_text('{"eps_lb95": 0.25}')
+    cell = noise.noisy(ASK, "ml-100k", "fedcar")[0.3]
+    run = cast(Run, Made(0.1, tmp_path))
+    made = Found({cell: {0: run.summary}}, {cell: {0: run}})
+    assert noise.epsilons(made, cell) == {
+        "nominal": 3.0,
+        "guaranteed": float("inf"),
+        "hypothetical": None,
+        "audited": 0.25,
+    }
+    page = noise.figure_5(ASK, made, ["ml-100k"])
+    row = next(r for r in page.sheets[0].rows if (r["method"], r["lambda"]) == ("FedCAR", "0.3"))
+    assert (row["eps\nnominal"], row["eps\naudited"], row["eps\nhypothetical"]) == ("3", "0.25", "-")
+    assert dict(cell.extra)["privacy.scale"] == 0.3
+    assert not noise.noisy(ASK, "ml-100k", "fedcar")[0.0].extra
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe of FedMF that was searched with seed 1000."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / recipes.RECIPES / "ml-100k"
+    folder.mkdir(parents=True)
+    (folder / "fedmf.yaml").write_text(RECIPE)
+    (folder / "fedmf.csv").write_text("trial,seeds\n0,1000\n1,1000 3\n")
+    recipes._searched.cache_clear()
+    return folder
+
+
+def test_a_row_is_its_recipe_with_another_seed(kept: Path):
+    cell = Ask("", [0], {"rounds": 1}).cell("ml-100k", "fedmf")
+    experiment = cell.experiment(2)
+    assert (experiment.seed, experiment.rounds, experiment.model["lr"], experiment.data) == (2, 1, 0.5, "ml-100k")
+    assert cell.values == {"method": "fedmf", "model.dim": 4, "model.lr": 0.5, "rounds": 1}
+    before = cell.folder(2)
+    (kept / "fedmf.yaml").write_text(RECIPE.replace("0.5", "0.25"))
+    assert cell.folder(2) != before, "runs of another recipe are others"
+
+
+def test_seeds_of_the_search_are_not_reported(kept: Path):
+    with pytest.raises(InputError, match="was chosen with seed 3"):
+        ASK.cell("ml-100k", "fedmf").experiment(3)
+
+
+def test_a_row_without_a_recipe_says_how_to_make_one(kept: Path):
+    with pytest.raises(InputError, match=r"no recipe .*fedcar.yaml yet: make one by edgefr tune fedcar .*--rows"):
+        ASK.cell("ml-100k", "fedcar").experiment(0)
+    with pytest.raises(InputError, match="fedavg"):
+        ASK.cell("ml-100k", "fedavg")
+
+
+def test_central_rows_have_no_rounds():
+    ask = Ask("", [0], {"rounds": 1})
+    assert {name for name in ROWS if not ask.cell("ml-100k", name).extra} == {"mf-bpr", "mf-bce", "neumf", "ease"}

@@ -1,0 +1,99 @@
+"""After leave-one-out the last round's model is tested, or the best on validation items: whichever was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+import edgefr
+from edge.sampling import Sampler
+from edgefr.callbacks import measure
+from edgefr.data.split import Split
+from edgefr.sections import EvaluationSection
+from edgefr.stages import Position
+from edgefr.stages.leave_one_out import Rounds
+from edgefr.training import Training
+
+SMALL = [
+    *("method=pfedrec", "model.dim=6", "model.lr=1.0", "protocol.negatives=30", "evaluation.k=[5]"),
+    *("data_options={users: 60, items: 120, interactions: 16}", "clients_per_round=0.6"),
+]
+
+
+def ran(folder: Path, *overrides: str) -> tuple[dict[str, Any], Any]:
+    run = edgefr.simulate(
+        edgefr.load_experiment(overrides=[*SMALL, *overrides]), out=folder, bundles=False, figures=False
+    )
+    return dict(run.summary), run.metrics
+
+
+@pytest.mark.parametrize("metric", ["HR", "NDCG"])
+@pytest.mark.parametrize("tables", ["server", "own"])
+def test_the_best_round_is_tested_as_if_the_run_had_ended_with_it(metric: str, tables: str, tmp_path: Path) -> None:
+    asked = ["evaluation.keep=best", f"evaluation.judged_by={metric}", f"evaluation.tables={tables}"]
+    kept, curve = ran(tmp_path / "kept", "rounds=7", *asked)
+    points = curve[(curve["round"] > 0) & (curve["metric"] == f"{metric}@5") & (curve["which"] == "valid")]
+    best = points[points["value"] == points["value"].max()]["round"].max()  # of equal ones the latest
+    assert kept["blocks"][0]["best_round"] == best
+    assert kept["blocks"][0]["validation"] == points["value"].max()
+    short, _ = ran(tmp_path / "short", f"rounds={int(best)}", f"evaluation.tables={tables}")
+    assert kept["metrics"] == short["metrics"]
+    assert kept["metrics_full_ranking"] == short["metrics_full_ranking"]
+    if best < 7:
+        last, _ = ran(tmp_path / "last", "rounds=7", f"evaluation.tables={tables}")
+        assert last["metrics"] != kept["metrics"]
+        assert "best_round" not in last["blocks"][0]
+
+
+def test_of_rounds_that_validate_alike_the_latest_is_kept_after_leave_one_out() -> None:
+    run = SimpleNamespace(
+        stage=Rounds(cast(Split, None), 9, settings=EvaluationSection(keep="best")),
+        position=Position(round=4, best=0.5, best_round=2),
+        experiment=SimpleNamespace(evaluation=EvaluationSection()),
+        federation=SimpleNamespace(program=None),
+        best=None,
+    )
+    for value, best in ((0.4, 2), (0.5, 4)):
+        stage = Mock(wraps=run.stage, keeps_best=True, latest_of_equals=run.stage.latest_of_equals)
+        stage.over.return_value, stage.validate.return_value = False, {"NDCG@10": value}
+        stage.model.return_value = Mock()
+        run.stage, kept = stage, run.stage
+        measure(cast(Training, run))
+        run.stage = kept
+        assert run.position.best_round == best
+    first = Mock(keeps_best=True, latest_of_equals=False, value=lambda found: 0.5)
+    run.stage, run.position = first, Position(round=6, best=0.5, best_round=2)
+    measure(cast(Training, run))
+    assert run.position.best_round == 2
+
+
+def test_released_pfedrec_says_what_training_knew(tmp_path: Path) -> None:
+    summary, _ = ran(tmp_path / "released", "fidelity=released", "rounds=2")
+    assert "training knew which items are held out" in summary["protocol"]
+    clean, _ = ran(tmp_path / "clean", "fidelity=released", "rounds=2", "protocol.negatives_avoid_held_out=false")
+    assert "training knew" not in clean["protocol"]
+    assert summary["metrics"] != clean["metrics"]
+
+
+def test_whatever_draws_negatives_avoids_what_the_protocol_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedRecon draws in rounds, when its users' vectors are rebuilt for a measurement, and in local training."""
+    known, make = [], Sampler.__init__
+
+    def noting(self: Sampler, *given: Any, **named: Any) -> None:
+        make(self, *given, **named)
+        known.append(named["avoid"] is not None)
+
+    monkeypatch.setattr(Sampler, "__init__", noting)
+    for leaks in ("true", "false"):
+        known.clear()
+        asked = ["method=fedrecon", *SMALL[1:2], *SMALL[3:], "rounds=2", f"protocol.negatives_avoid_held_out={leaks}"]
+        experiment = edgefr.load_experiment(overrides=asked)
+        edgefr.simulate(experiment, out=tmp_path / leaks, bundles=False, figures=False)
+        assert set(known) == {leaks == "true"}
+        assert len(known) > 2, "rounds, and what is rebuilt"

@@ -1,0 +1,54 @@
+"""The committed search spaces: every one makes experiments over the shared protocol, and all are searched alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgefr.methods import METHODS
+from edgefr.reproductions.fedcar.recipes import RECIPES, ROWS, Cell
+from edgefr.tuning.rules import Rules
+from edgefr.tuning.space import Base, Space
+
+FOLDER = Path("experiments/spaces")
+PROTOCOL = Path("experiments/fedcar/protocol.yaml")
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+SHARED = {"min_interactions": 6, "few": "drop"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_space_makes_experiments_at_both_ends_of_all_its_ranges(name: str) -> None:
+    space = Space.read(FOLDER, name)
+    if space.fixed["method"] not in METHODS:
+        pytest.skip(f"there is no method {space.fixed['method']}")
+    for experiment in Base(PROTOCOL, (), Rules().laid, "ml-100k").ends(space):
+        assert experiment.data == "ml-100k"
+        assert experiment.model_dump()["protocol"].items() >= SHARED.items()
+        assert (experiment.batch_size, experiment.negatives) == (256, 4)
+        assert experiment.model.get("epochs", experiment.rounds) == 100 or name == "ease"
+        assert experiment.model.get("dim", 32) == 32
+        assert (experiment.evaluation.curve_ranking, experiment.evaluation.every) == ("full", 5)
+
+
+def test_every_method_is_searched_over_as_many_fields() -> None:
+    assert {name: len(Space.read(FOLDER, name).ranges) for name in NAMES if name != "ease"} == {
+        name: 3 for name in NAMES if name != "ease"
+    }
+
+
+def test_every_row_that_is_searched_has_a_space() -> None:
+    searched = {row.name for row in ROWS.values() if row.judged and row.name in {*METHODS, *NAMES}}
+    assert searched <= {*NAMES}
+    assert {*NAMES} <= {*ROWS}, "and no space is of nothing"
+
+
+def test_committed_recipes_are_rows_and_searched_with_other_seeds_than_reported() -> None:
+    found = sorted(RECIPES.glob("*/*.yaml"))
+    assert found
+    for path in found:
+        cell = Cell(path.parent.name, path.stem)
+        experiment = cell.experiment(0)
+        assert experiment.data == path.parent.name
+        assert path.with_suffix(".csv").is_file() == ROWS[path.stem].judged, "all trials lie beside what was searched"
+        assert experiment.fidelity == ("ours" if ROWS[path.stem].judged else "released")

@@ -1,0 +1,104 @@
+"""One trial: when it ends, and that it looks at no test item."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import edgefr.measure
+from edgefr.experiment import load_experiment
+from edgefr.fleet import load_fleet
+from edgefr.sweeps.search import Trial
+from edgefr.tuning import trial as trials
+from edgefr.tuning.rules import Rules
+from edgefr.tuning.trial import Job, Watched, _Enough, bars
+
+SMALL = [
+    "method=fedmf",
+    "model.dim=4",
+    "rounds=4",
+    "data_options={users: 60, items: 160, interactions: 12}",
+    "evaluation.curve_ranking=full",
+]
+
+
+def followed(watched: Watched, values: list[float]) -> list[int]:
+    """The rounds that a trial comes to whose values are these, measured every 5 rounds."""
+    done = []
+    for number, value in enumerate(values, 1):
+        done.append(5 * number)
+        try:
+            watched.take(5 * number, value)
+        except _Enough:
+            break
+    return done
+
+
+def test_a_trial_ends_when_it_was_not_better_for_too_long() -> None:
+    watched = Watched(Rules(patience=10), {})
+    assert followed(watched, [0.1, 0.3, 0.2, 0.2, 0.9]) == [5, 10, 15, 20]
+    assert watched.ended == trials.NO_BETTER
+    assert trials.best(watched.points) == (10, 0.3)
+
+
+def test_a_trial_ends_below_the_bar_and_only_where_there_is_one() -> None:
+    watched = Watched(Rules(), {10: 0.25})
+    assert followed(watched, [0.1, 0.2, 0.9]) == [5, 10]
+    assert watched.ended == trials.BELOW
+    above = Watched(Rules(), {10: 0.25})
+    assert followed(above, [0.3, 0.1, 0.2]) == [5, 10, 15], "its best so far counts, and a bar is passed once"
+    assert above.ended == trials.ALL
+
+
+def test_bars_are_medians_of_who_got_so_far() -> None:
+    curves = [[[5, 0.1], [10, 0.3]], [[5, 0.2], [10, 0.1]], [[5, 0.7]], [[5, None], [10, None]]]
+    records = [{"runs": [{"curve": curve}]} for curve in curves] + [{"runs": []}]
+    assert bars(records, (5, 10)) == {5: 0.2, 10: 0.25}
+    assert bars([], (5,)) == {}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    experiments = [load_experiment(overrides=SMALL, seed=seed) for seed in (1000, 1001)]
+    fleet = load_fleet("devices.yaml")
+    return Job(Trial(3, {"model.lr": 1.0}), experiments, fleet, Rules(), (), tmp_path / "trial")
+
+
+def test_a_trial_writes_what_validation_said_and_nothing_else(job: Job) -> None:
+    value = trials.make(job, None)
+    assert [path.name for path in job.out.iterdir()] == [trials.FILE]
+    found = trials.read(job.out)
+    assert found is not None
+    assert trials.value_of(found) == value > 0
+    assert [run["seed"] for run in found["runs"]] == [1000, 1001]
+    assert [[number for number, _ in run["curve"]] for run in found["runs"]] == [[1, 2, 3, 4]] * 2
+    assert value == sum(max(v for _, v in run["curve"]) for run in found["runs"]) / 2
+    assert (found["number"], found["on"], found["ranking"]) == (3, "validation items", "full")
+
+
+def test_no_test_item_is_ranked(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    rank = edgefr.measure.evaluate
+
+    def seen(score, split, which, ranking, users):  # type: ignore[no-untyped-def]
+        asked.append(which)
+        return rank(score, split, which, ranking, users=users)
+
+    monkeypatch.setattr(edgefr.measure, "evaluate", seen)
+    trials.make(job, None)
+    assert set(asked) == {"valid"}
+
+
+def test_a_damaged_record_is_said_and_a_missing_one_is_none(tmp_path: Path) -> None:
+    assert trials.read(tmp_path) is None
+    (tmp_path / trials.FILE).write_text(json.dumps({"schema": "other"}))
+    with pytest.raises(Exception, match="of schema other; remove it"):
+        trials.read(tmp_path)
+
+
+def test_a_value_that_is_no_number_is_a_failure() -> None:
+    assert math.isnan(trials.value_of({"value": None}))
+    assert math.isnan(trials.best([(5, math.nan)])[1])

@@ -1,0 +1,94 @@
+"""Edges of ranges: seen, moved outward within what the setting allows, and the same after any kill."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgefr.sweeps.search import BATCH, Told, Trial
+from edgefr.sweeps.space import Range
+from edgefr.tuning.widening import FIRST_LOOK, at_edges, edge, widened, wider
+
+LR = Range("model.lr", "log", 0.01, 1.0)
+OTHER = Range("model.init_scale", "uniform", 0.0, 2.0)
+
+
+def told(number: int, lr: float, value: float, other: float = 1.0) -> Told:
+    return Told(Trial(number, {"model.lr": lr, "model.init_scale": other}), value)
+
+
+def anything(r: Range) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("r", "value", "side"),
+    [
+        (LR, 0.01, -1),
+        (LR, 0.0125, -1),
+        (LR, 0.013, 0),
+        (LR, 0.1, 0),
+        (LR, 0.7, 0),
+        (LR, 0.81, 1),
+        (LR, 1.0, 1),
+        (OTHER, 0.1, -1),
+        (OTHER, 0.11, 0),
+        (OTHER, 1.9, 1),
+    ],
+)
+def test_an_edge_is_a_twentieth_of_the_range_in_its_own_scale(r: Range, value: float, side: int) -> None:
+    assert edge(r, value) == side
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    low=st.floats(1e-6, 1.0),
+    factor=st.floats(1.5, 1e6),
+    side=st.sampled_from([-1, 1]),
+    scale=st.sampled_from(["log", "uniform"]),
+)
+def test_a_wider_range_holds_the_old_one_and_moves_one_end(low: float, factor: float, side: int, scale: str) -> None:
+    before = Range("x", scale, low, low * factor)  # type: ignore[arg-type]
+    after = wider(before, side)
+    assert (after.low == before.low) == (side > 0)
+    assert (after.high == before.high) == (side < 0)
+    assert after.low <= before.low < before.high <= after.high
+    assert edge(after, before.high if side > 0 else before.low) == 0 or scale == "log"
+
+
+def test_a_range_is_widened_where_the_best_is_and_not_before_two_batches() -> None:
+    trials = [told(n, 0.1, 0.2) for n in range(FIRST_LOOK - 1)] + [told(FIRST_LOOK - 1, 0.99, 0.3)]
+    assert widened([LR, OTHER], trials[:-1], 20, anything) == ([LR, OTHER], [])
+    now, steps = widened([LR, OTHER], trials, 20, anything)
+    assert now == [Range("model.lr", "log", 0.01, 10.0), OTHER]
+    assert [str(step) for step in steps] == ["model.lr: log(0.01, 1) became log(0.01, 10) after 8 trials"]
+    assert widened([LR, OTHER], trials, FIRST_LOOK, anything)[1] == [], "no trial would be drawn from it"
+
+
+def test_what_is_no_longer_at_the_edge_is_widened_once() -> None:
+    trials = [told(n, 0.1, 0.2) for n in range(7)] + [told(7, 0.99, 0.3)] + [told(n, 5.0, 0.25) for n in range(8, 16)]
+    assert len(widened([LR], trials, 20, anything)[1]) == 1
+    further = [*trials[:8], *(told(n, 9.9, 0.4) for n in range(8, 16))]
+    now, steps = widened([LR], further, 20, anything)
+    assert now[0].high == 100
+    assert [step.after for step in steps] == [8, 12]
+
+
+def test_an_end_that_the_setting_does_not_go_beyond_is_no_edge() -> None:
+    best = told(0, 0.99, 0.3, other=0.01)
+    assert [old.field for old, _ in at_edges([LR, OTHER], best, anything)] == ["model.lr", "model.init_scale"]
+    assert [old.field for old, _ in at_edges([LR, OTHER], best, lambda r: r.low > 0)] == ["model.lr"]
+
+
+def test_failed_trials_widen_nothing() -> None:
+    trials = [told(n, 0.01, math.nan) for n in range(12)]
+    assert widened([LR], trials, 20, anything) == ([LR], [])
+
+
+def test_ranges_follow_from_whole_batches_alone() -> None:
+    trials = [told(n, 0.99, 0.3) for n in range(4 * BATCH)]
+    for some in range(len(trials)):
+        assert widened([LR], trials[:some], 20, anything) == widened([LR], trials[: some - some % BATCH], 20, anything)
