@@ -68,13 +68,14 @@ ROWS: tuple[Row, ...] = (
         (
             *("rounds", "local_epochs", "clients_per_round", "aggregation", "privacy", "fleet", "export"),
             *("engine.executor", "engine.workers", "engine.shard_size", "engine.memory_mb"),
+            *("protocol.negatives_avoid_held_out", "evaluation.keep", "evaluation.tables"),
         ),
         "federated methods",
         lambda e: e.row.central is None,
         lambda e: f"{e.row.name} is a central reference, which pools everybody's data",
     ),
     Row(
-        ("batch_size", "negatives"),
+        ("batch_size", "negatives", "evaluation.every"),
         "references that learn from batches",
         lambda e: e.row.central is None or e.row.central.batches,
         _method,

@@ -88,9 +88,9 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
 
 
 def _kept(sim: Training) -> dict[str, Any]:
-    """Return which round was kept, and its validation, where it is not the last one."""
+    """Return which round was kept, and its validation, where the best one is."""
     first = sim.done[0]
-    if sim.experiment.evaluation.keep == "last" or "evaluation.keep" not in sim.experiment.protocol.entry.own:
+    if not sim.schedule[0].keeps_best:
         return {}
     return {"best_round": first["best_round"], "validation": first["best"] if np.isfinite(first["best"]) else None}
 

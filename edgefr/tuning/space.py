@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgefr.belongs import unread
 from edgefr.documents import Document
 from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.sweeps.grid import apart
@@ -66,7 +67,8 @@ class Space:
 class Base:
     """All methods of a tuning have this in common: an experiment without a method, and values laid over it.
 
-    `laid` are values that the rules ask for, by dotted name; `data`: the data set.
+    `laid` are values that the rules ask for, by dotted name, of which a method is given those that it reads; `data`:
+    the data set.
     """
 
     experiment: Path | Experiment | None
@@ -88,12 +90,17 @@ class Base:
         return digest_of(repr(Document.read(given).values if isinstance(given, Path) else given))
 
     def of(self, space: Space, chosen: Mapping[str, Any], seed: int) -> Experiment:
-        """Return the experiment of a choice from a space. Raises `InputError` for what it would be refused for."""
+        """Return the experiment of a choice from a space. Raises `InputError` for what it would be refused for.
+
+        A central reference reads no `evaluation.keep`: it keeps its best epoch without being asked.
+        """
         named = {"name": f"{space.name}-tuned", **space.fixed}
         changes: list[str | Change] = [Change(f, value, f"{space.name}.yaml: {f}") for f, value in named.items()]
         changes += self.changes
-        changes += [Change(f, value, f"the rules of tuning: {f}") for f, value in self.laid.items()]
         changes += [Change(f, value, f"{space.name}.yaml: {f}={value:g}") for f, value in chosen.items()]
+        for field, value in self.laid.items():
+            if tuple(field.split(".")) not in unread(load_experiment(self.experiment, changes, data=self.data)):
+                changes.append(Change(field, value, f"the rules of tuning: {field}"))
         return load_experiment(self.experiment, changes, data=self.data, seed=seed)
 
     def ends(self, space: Space, ranges: Sequence[Range] | None = None) -> list[Experiment]:

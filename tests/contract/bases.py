@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import edgefr
 from tests.contract.values import measured
-from tests.golden.cases import MODELS, PRIVACY, PROTOCOLS, SIZE, STUDENT, Overrides
+from tests.golden.cases import FEDERATED, MODELS, PRIVACY, PROTOCOLS, SIZE, STUDENT, Overrides
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ FCUCR = {"method": "fcucr", **MODELS["sequences"], "local_epochs": "2"}
 F3CREC = {  # what it remembers says something only where the model does
     **{"method": "f3crec", **MODELS["items"], "model.init_scale": "1.0", "continual.kd_weight": "1.0"},
 }
+ITEMS = ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec", "fedrecon", "fedcar")
+CENTRAL = ("mf", "neumf", "ease")
 COSTS = {
     "fleet.share": "{laptop_x86: 1.0}",
     "fleet.cost.mode": "host-ratio",
@@ -50,11 +52,12 @@ ASYNC = tuple(
 DISTILLED = {"teacher": STUDENT, "layers": 1, "hidden": 24, "layer_map": [1], "steps": 4, "max_tokens": 16}
 
 BASES: dict[str, Base] = {
-    **{name: Base({**FEDMF, "method": name}) for name in ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec")},
+    **{name: Base({**FEDMF, "method": name}) for name in ITEMS},
     "f3crec": Base(F3CREC),
     **{name: Base({**FCUCR, "method": name}) for name in ("sasrec", "gru4rec", "tisasrec", "fcucr")},
     "transfr mlp": Base(MLP),
     "transfr lora": Base(LORA, slow=5e-3),
+    **{name: Base({"method": name, **MODELS[name], **dict.fromkeys(FEDERATED, DROPPED)}) for name in CENTRAL},
 }
 """Every method, and both kinds of clients of TransFR: every setting is asked for."""
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from edgefr.experiment import Change, Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.pipeline import fleet_overrides
 from edgefr.run import Run
+from edgefr.shipping import export_run
 from export.quality import Quality
 from export.variants import Variant
 from privacy.belongs import unread_fields
@@ -56,6 +57,7 @@ ECHOED = {
     "strategy",
     "fidelity",
     "data",
+    "protocol",
     "rounds",
     "seed",
     "trust",
@@ -89,6 +91,11 @@ class Sweep:
         self.experiment, fleet = self.load(())
         self.leaves = [leaf for leaf in leaves(self.experiment, fleet) if not base.asks or leaf.within(base.asks)]
 
+    @property
+    def has_bundles(self) -> bool:
+        """Whether the base ships bundles: not where clients have item rows of their own, nor of a central reference."""
+        return not self.experiment.row.own_rows and self.experiment.row.central is None
+
     def load(self, changes: Asked) -> tuple[Experiment, FleetFile]:
         """Return the base with changes, and its fleet; raises `InputError` where either refuses them."""
         made = edgefr.load_experiment(overrides=[*self.overrides, *changes])
@@ -114,7 +121,7 @@ class Sweep:
 
     def _of_value(self, leaf: Leaf, value: Any) -> Outcome:
         *beside, change = asked = self._asked(leaf, value)
-        ships = leaf.name.startswith("export.") and not self.experiment.row.own_rows
+        ships = leaf.name.startswith("export.") and self.has_bundles
         try:
             found = self.results(asked, ships)
         except InputError as error:
@@ -159,14 +166,21 @@ class Sweep:
             for change in waiting:
                 if self._taken_if_read((*batch, change)):
                     batch = (*batch, change)
-            waiting = [change for change in waiting if change not in batch]
-            ships = not self.experiment.row.own_rows and any(c.field.startswith("export") for c in batch)
-            names = ", ".join(change.field for change in batch)
-            with unguarded():
-                found = differences(self.results(batch, ships), self.results((), ships)) if batch else ["it is refused"]
-            lines += [f"{line} (one of {names})" for line in found]
-            waiting = waiting if batch else []
+            waiting = [change for change in waiting if change not in batch] if batch else []
+            lines += self._read_of(batch) if batch else ["it is refused"]
         return lines
+
+    def _read_of(self, batch: Asked) -> list[str]:
+        """Return what differs where these are changed together; by halves where one of them lets no run begin."""
+        ships = self.has_bundles and any(c.field.startswith("export") for c in batch)
+        try:
+            with unguarded():
+                found = differences(self.results(batch, ships), self.results((), ships))
+        except InputError:
+            half = len(batch) // 2
+            return self._read_of(batch[:half]) + self._read_of(batch[half:]) if half else []  # refused all the same
+        names = ", ".join(change.field for change in batch)
+        return [f"{line} (one of {names})" for line in found if not line.startswith("/who")]
 
     def results(self, changes: Asked, ships: bool) -> Results:
         """Return tensors, metrics, ledger, clock and the rest of the summary of a run; or what is shipped of one."""
@@ -201,8 +215,9 @@ class Sweep:
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             run = Run(shutil.copytree(trained, Path(place) / "run"))
             run.write_experiment(run.experiment.model_copy(update={"export": made.export}))
-            with ships_plainly():
-                (row,) = edgefr.export_run(run)
+            learns = any(change.field == "export.learning" for change in changes)
+            with nullcontext() if learns else ships_plainly():
+                (row,) = export_run(run)
             if (run.path / "footprints.json").exists():  # which take a process each
                 shutil.copy(run.path / "footprints.json", trained)
             manifest = json.loads((Path(row["path"]) / MANIFEST).read_text())

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from edgefr.experiment import Change, load_experiment
+from edgefr.methods import METHODS
 from privacy.errors import InputError
 from tests.contract.bases import BASES, CHOICES
 from tests.contract.leaves import Sweep, unguarded
 
-SWEPT = ("fedmf", "f3crec", "fcucr", *CHOICES)
-"""Bases whose settings are all changed here: a method over each protocol, and the choices."""
+SWEPT = ("fedmf", "f3crec", "fcucr", "mf", *CHOICES)
+"""Bases whose settings are all changed here: a method over each protocol, a central reference, and the choices."""
 
 SLOW = ("two domains", "smaller students", "distilled", "the history as user", "worker processes")
 """Choices that take long; the sweep of all has them."""
@@ -32,6 +33,10 @@ def test_a_setting_that_is_accepted_changes_what_comes_out_and_a_refused_one_is_
     refused = [change for leaf, one in found.values() if one.kind == "unread" and leaf.own for change in one.asked]
     assert sweep.read_after_all(refused) == []
     assert "changed" in {outcome.kind for _, outcome in found.values()}
+
+
+def test_every_method_of_the_table_is_a_base() -> None:
+    assert {base.values["method"] for base in BASES.values()} == set(METHODS)
 
 
 def test_every_setting_is_accepted_somewhere_with_another_value(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ VALUES: dict[str, list[Any]] = {
     "export.vocabulary": [60],
     "model.distill_weight": [5.0, 0.01],
     "model.head": [[5, 6]],
+    "model.tower": [[8, 2]],
+    "model.patience": [1],
     "model.adapter": [[14, 6]],
     "model.lora_targets": [["key"]],
     "privacy.tensors": [["encoder.position"], ["adapter.0.weight"], ["item"]],
@@ -107,13 +109,16 @@ BESIDE: dict[str, dict[str, Any]] = {
     "fleet.availability.work": SLOW,
     "fleet.battery": {"fleet.battery.own_use_per_hour": 1.0},
     "fleet.battery.charging_h": {"fleet.battery.only_charging": True},
+    "export.learning": {"export.learning": True},  # other bundles only recommend, which is traced sooner
     "export.max_quality_loss": {"export.budget_j": 1e-12, "export.min_overlap": 0.0},
     "export.min_overlap": {"export.budget_j": 1e-12, "export.max_quality_loss": 0.99},
     "protocol.few": {"protocol.min_interactions": 12},
     "sessions.patience": {"model.lr": 1e-9, "rounds": 8},
     "continual.item_rate": {"data_options.items": 600},  # so many that some appear late
+    "model.patience": {"model.lr": 1e-9},
     "model.beta_2": {"local_epochs": 2},
     "model.turns": {"batch_size": 8},  # of one batch there are no turns
+    "model.alternates": {"batch_size": 8},
     "model.distill": {"model.distill_weight": 1e6, "local_epochs": 2},
     "model.distill_weight": {"local_epochs": 2},
 }

@@ -16,6 +16,7 @@ from edgefr.fleet import load_fleet
 from edgefr.methods import METHODS
 from edgefr.pipeline import sized
 from edgefr.prepare import Prepared, prepare
+from edgefr.protocol import PROTOCOLS
 from edgefr.run import Run
 from edgefr.training import Training
 from privacy.errors import InputError
@@ -66,6 +67,7 @@ def test_the_best_epoch_by_validation_is_tested(name: str) -> None:
     assert done["round"] == most or done["round"] - best == 3
     found = run.measured.final(stage="central", on="main", ranking="full")
     assert found["NDCG@10"] > 0
+    assert PROTOCOLS["leave-one-out"].results(run)["blocks"][0]["best_round"] == best
     assert run.measured.final(stage="central", on="main", ranking="sampled", which="valid")["NDCG@10"] == curve[best]
     assert len(run.measured.users["central", "main", "full"][0]) == len(run.measured.users["chance", "main", "full"][0])
 
@@ -126,7 +128,8 @@ def test_seeds_are_put_together(tmp_path: Path) -> None:
 
 FEDERATED = ("rounds=5", "local_epochs=3", "clients_per_round=5", "privacy.clip=1", "aggregation.server_lr=0.5")
 FEDERATED += ("fleet.share={laptop_x86: 1.0}", "export.learning=false", "engine.executor=processes")
-FEDERATED += ("engine.shard_size=4",)
+FEDERATED += ("engine.shard_size=4", "evaluation.keep=best", "evaluation.tables=own")
+FEDERATED += ("protocol.negatives_avoid_held_out=true",)  # so no protocol line claims a leak that is not there
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -137,7 +140,7 @@ def test_settings_of_federation_are_refused(name: str, setting: str) -> None:
     assert setting.partition(".")[0].partition("=")[0] in str(refused.value)
 
 
-@pytest.mark.parametrize("setting", ["negatives=2", "batch_size=64"])
+@pytest.mark.parametrize("setting", ["negatives=2", "batch_size=64", "evaluation.every=2"])
 def test_a_closed_form_reads_no_batches(setting: str) -> None:
     with pytest.raises(InputError, match="references that learn from batches"):
         load_experiment(overrides=["method=ease", setting])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from edge.ragged import Ragged
 from edge.sampling import Examples, Sampler
 from edgefr.engine import debug, inline
+from edgefr.engine.aggregate import restricted
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import LocalWork
 from edgefr.experiment import Experiment, load_experiment
@@ -282,6 +283,26 @@ def test_a_client_remembers_the_encoder_that_it_trained() -> None:
             found.private[f"previous.{name}"], shared[f"encoder.{name}"] + found.dense[f"encoder.{name}"]
         )
     assert (found.private["previous.known"] == 1).all()
+
+
+@pytest.mark.parametrize("negative", ["encoder", "vectors", "both"])
+@pytest.mark.parametrize("left", [["item"], ["encoder.position"]])
+def test_rounds_may_train_some_of_the_shared_tensors(left: list[str], negative: str) -> None:
+    """privacy.tensors; what is sent and remembered of the encoder is then the one a client has, trained or not."""
+    local, rows = made(negative=negative), [[9, 8, 7, 6, 5], [3, 2]]
+    restricted(local, left)
+    found, alone = trained(rows, inline.run, local), trained(rows, debug.run, local)
+    assert [*found.dense, *found.rows] == left
+    assert found.message is not None
+    assert alone.message is not None
+    assert found.message.shape == (2, local.specs["message"].size)
+    torch.testing.assert_close(found.message, alone.message, atol=1e-5, rtol=1e-4)
+    wide = local.init_shared(1)["encoder.wide"]
+    torch.testing.assert_close(found.private["previous.wide"], wide.expand(2, *wide.shape))
+    if negative != "vectors":
+        after = L * DIM + 3 * DIM * DIM  # position, query, key, value
+        told = found.message[:, after : after + DIM * DIM]
+        torch.testing.assert_close(told, wide.flatten().expand(2, -1))
 
 
 def test_phases_after_one_another_end_elsewhere() -> None:

@@ -84,6 +84,11 @@ class FedCAR(LocalProgram):
     def _encoder(self, tensors: Tensors, prefix: str = ENCODER) -> dict[str, Tensor]:
         return {name: tensors[prefix + name] for name in self.encoder.shapes}
 
+    def _own_encoder(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return a copy for each client, also of tensors that a round does not train, which all have in common."""
+        clients = tensors[KNOWN].shape[:-1]
+        return {n: v.expand(*clients, *self.encoder.shapes[n]) for n, v in self._encoder(tensors).items()}
+
     def _shown(self, tensors: Tensors, batch: Batch) -> Shown:
         """Return a batch's candidates [..., P, 1 + k, d] in their contexts; negatives share their positive's."""
         pairs, rows = batch.pairs, self.vectors(tensors, batch)
@@ -122,15 +127,14 @@ class FedCAR(LocalProgram):
         """Return what another client may contrast itself with: of the newest positive, where it is about one."""
         if self.negative is None:
             return None
-        return self.negative.told(self.encoder, self._encoder(tensors), self._shown(tensors, batch))
+        return self.negative.told(self.encoder, self._own_encoder(tensors), self._shown(tensors, batch))
 
     def remember(self, tensors: Tensors) -> dict[str, Tensor]:
         """Return the encoder as the client has trained it, which is the positive of its next contrast."""
         if self.negative is None:
             return {}
-        known = torch.ones_like(tensors[KNOWN])
-        own = {PREVIOUS + name: tensors[ENCODER + name] for name in self.encoder.shapes}
-        return {n: v.expand(*known.shape[:-1], *self.specs[n].shape) for n, v in own.items()} | {KNOWN: known}
+        own = {PREVIOUS + name: value for name, value in self._own_encoder(tensors).items()}
+        return own | {KNOWN: torch.ones_like(tensors[KNOWN])}
 
     # --- the contract -----------------------------------------------------------------------------------------------
 
