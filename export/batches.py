@@ -1,6 +1,7 @@
 """A batch stands between a local program and the layout of its data: it is what a loss is asked about.
 
     One      one client's examples [n], or a shard's with a leading client dimension, short clients padded
+    Padded   a shard's so, made from one list in which no client has an item twice
     Flat     the examples of many clients in one list [N], for programs without dense layers of the clients' own
     Window   a client's session, or those of a shard, with or without a leading client dimension
 
@@ -145,7 +146,7 @@ class One:
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Apply a client's own dense layer: x [..., n, in] @ weight [..., in, out] + bias [..., out]."""
-        return torch.matmul(x, weight) + bias.unsqueeze(-2)
+        return torch.matmul(x, weight).add_(bias.unsqueeze(-2))
 
     def mean(self, values: Tensor) -> Tensor:
         """Take the mean over each client's examples, summed over clients (a scalar)."""
@@ -168,6 +169,32 @@ def told(items: Tensor, catalogue: Tensor, there: Tensor) -> One:
     negative = place.new_zeros(*items.shape[:-1], 1, 0)
     pairs = Pairs(place[..., :1], negative, ones[..., :1], place[..., 1:].unsqueeze(-2), there.unsqueeze(-2))
     return One(items, catalogue, ones, ones, pairs=pairs)
+
+
+@dataclass(frozen=True)
+class Padded(One):
+    """These are the examples of many clients in one list [N], laid out [C, n] with short clients padded:
+
+    every field is [C, n], rows tensors come in gathered and laid out, one row per place. A client has an item once.
+
+    `items` number the list's entries (0 for padding), `places` [N] are the entries' among C x n.
+    """
+
+    places: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def laid(self, values: Tensor) -> Tensor:
+        """Lay a list out: [N, ...] -> [C, n, ...], in padding what the first entry has."""
+        return values.index_select(0, self.items.flatten()).unflatten(0, self.items.shape)
+
+    def listed(self, values: Tensor) -> Tensor:
+        """Return what was laid out as a list: [C, n, ...] -> [N, ...]."""
+        return values.flatten(0, 1).index_select(0, self.places)
+
+    def rows(self, table: Tensor) -> Tensor:
+        return table
+
+    def over_items(self, values: Tensor) -> Tensor:
+        return (values * (self.weight > 0)).sum()  # a client has an item once
 
 
 @dataclass(frozen=True)
@@ -205,6 +232,14 @@ class Flat(One):
 
     client: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     ends: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def laid(self, values: Tensor) -> Tensor:
+        """Return a list as it is (see `Padded`)."""
+        return values
+
+    def listed(self, values: Tensor) -> Tensor:
+        """Return a list as it is (see `Padded`)."""
+        return values
 
     def rows(self, table: Tensor) -> Tensor:
         return table

@@ -29,7 +29,7 @@ from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.pulled import Pulled
 from edgefr.engine.replays import Shardwise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
-from export.batches import Flat, One, Pairs, told
+from export.batches import Flat, One, Padded, Pairs, told
 from export.program import Phase, Pull, Tensors, turns
 
 Drawn = tuple[str, Selection]
@@ -173,15 +173,16 @@ class _Shard:
     def _pulled(self, name: str, pull: Pull) -> Pulled:
         assert self.whole is not None
         steps = self.whole[0].steps
-        return Pulled.of(pull, self.own[pull.to] - self.broadcast[name][self._tensor(steps.touched)])
+        start = self.broadcast[name].index_select(0, self._tensor(steps.touched))
+        return Pulled.of(pull, torch.sub(self.own[pull.to], start, out=start))
 
     def _pull_to_the_end(self, name: str, done: Ints) -> None:
         """Move the rows of a table on through the last steps, which did not read them."""
         assert self.whole is not None
         change = self.change.get(name, self.broadcast[name].new_zeros(self._shape(name)))
-        steps = self._tensor(done[self.whole[0].steps.slots])
-        self.change[name] = self.pulled[name].moved(change, slice(None), steps)
-        self.pulled[name].ended = self._tensor(done)
+        steps, pulled = self._tensor(done[self.whole[0].steps.slots]), self.pulled[name]
+        self.change[name] = pulled.moved(change, steps - pulled.steps)
+        pulled.ended = self._tensor(done)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         pairs = len(self.whole[0].steps.slots) if self.whole is not None and name in self.rows else len(self.clients)
@@ -207,16 +208,19 @@ class _Shard:
         given = self._given(phase, plan, at, number)
         batch = self._batch(plan, step, at, len(number), given)
         before = {name: self.change[name].index_select(0, plan.row[at]) for name in phase.uses if name in self.change}
-        for name in phase.pulls.keys() & before.keys():
-            count = self._tensor(number[plan.steps.slots[plan.steps.row[at]]])
-            before[name] = self.pulled[name].moved(before[name], plan.row[at], count - 1)
+        for name in phase.pulls:
+            idle = self.pulled[name].read(plan.row[at], self._tensor(number - 1).index_select(0, plan.client[at]))
+            if name in before:
+                self.pulled[name].moved(before[name], idle, plan.row[at])
         tensors: dict[str, Tensor] = {}
         for name in phase.uses:
             if name in self.rows:
                 own = name in self.own
-                table, where = (self.own[name], plan.row) if own else (self.broadcast[name], plan.items)
-                rows = table.index_select(0, where[at])
-                tensors[name] = rows.add_(before[name]) if name in before else rows
+                table, where = (self.own[name], plan.row[at]) if own else (self.broadcast[name], plan.items[at])
+                if name in before:
+                    tensors[name] = batch.laid(table.index_select(0, where).add_(before[name]))
+                else:
+                    tensors[name] = torch.nn.functional.embedding(batch.laid(where), table)
             else:
                 tensors[name] = self.values[name][active] if name in self.per_client else self.values[name]
         leaves = [tensors[name].detach().requires_grad_() for name in phase.trains]
@@ -224,10 +228,8 @@ class _Shard:
         gradients = torch.autograd.grad(self.work.program.loss(tensors, batch, phase), leaves)
         with torch.no_grad():
             for name, gradient in zip(phase.trains, gradients, strict=True):
-                if name in phase.pulls:
-                    self.pulled[name].read(plan.row[at])
                 if name in self.rows:
-                    self._move(name, optimiser, before.get(name), gradient, plan, at, number)
+                    self._move(name, optimiser, before.get(name), batch.listed(gradient), plan, at, number)
                 else:
                     optimiser.step(name, self.values[name][active], gradient, number, active)
 
@@ -269,7 +271,7 @@ class _Shard:
         step = Step(self.work.place(phase), number)
         return self.redrawn.mixed(label, weight, self.redrawn.drawn(tables, values, step, self.history), plan.row[at])
 
-    def _batch(self, plan: _Plan, step: int, at: slice, active: int, given: tuple[Tensor, Tensor]) -> One:
+    def _batch(self, plan: _Plan, step: int, at: slice, active: int, given: tuple[Tensor, Tensor]) -> Flat | Padded:
         items, (label, weight) = plan.items[at], given
         pairs = self._pairs(plan, step, active)
         if self.work.program.pointwise:
@@ -310,14 +312,17 @@ class _Shard:
         ones = self._tensor(np.ones(len(own.values), np.float32))
         return self._padded(own.counts, self._tensor(own.values.astype(np.int64)), ones, ones)
 
-    def _padded(self, lengths: Ints, items: Tensor, label: Tensor, weight: Tensor) -> One:
+    def _padded(self, lengths: Ints, items: Tensor, label: Tensor, weight: Tensor) -> Padded:
         """Return the examples as [A, B], short clients padded with weight and label 0."""
         place = np.arange(max(int(lengths.max(initial=0)), 1))
-        real = self._tensor(place < lengths[:, None])
+        real = place < lengths[:, None]
+        places = self._tensor(np.flatnonzero(real))
+
+        def laid(values: Tensor) -> Tensor:
+            return values.new_zeros(real.size).scatter_(0, places, values).view(real.shape)
 
         number = torch.arange(len(items), device=items.device)
-        number, items, label, weight = (_spread(values, real) for values in (number, items, label, weight))
-        return One(number, items, label, weight)
+        return Padded(laid(number), laid(items), laid(label), laid(weight), places=places)
 
     def updates(self, order: Ints) -> Updates:
         """The shard's updates in the order the clients were asked for: slot k here was client `order[k]` there."""

@@ -45,7 +45,10 @@ class LaidRows:
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
         """Return the row of each (client, item) pair: [n, width], on the host."""
         index, slot = torch.from_numpy(np.array(items, np.int64)), self._slots(clients)
-        out, there = self.table[index], slot >= 0
+        there = slot >= 0
+        if bool(there.all()):  # nobody has the common table
+            return self.values.flatten(0, 1).index_select(0, slot * len(self.table) + index)
+        out = self.table[index]
         out[there] = self.values.flatten(0, 1)[slot[there] * len(self.table) + index[there]]
         return out
 

@@ -28,21 +28,25 @@ class Pulled:
         """Return the table before the first step."""
         return cls(pull, way, torch.zeros(len(way), dtype=torch.int64, device=way.device))
 
-    def moved(self, change: Tensor, rows: Tensor | slice, steps: Tensor) -> Tensor:
-        """Return what `rows` have changed after so many steps [n], of which those after their last did not read them.
+    def read(self, rows: Tensor, steps: Tensor) -> Tensor:
+        """Note that clients read `rows` [n] after so many steps: its loss pulls them then.
+
+        Return how many of those steps since their last did not read them.
+        """
+        idle = steps - self.steps.index_select(0, rows)
+        self.steps.index_copy_(0, rows, steps + 1)
+        return idle
+
+    def moved(self, change: Tensor, idle: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Move in place what `rows` (None: all) have changed through so many steps [n] that did not read them.
 
         With c the change so far, d the way and f what is left of it: d + f (c - d).
         """
-        idle = steps - self.steps[rows]
-        self.steps[rows] = steps
         if not bool(idle.any()):
             return change
-        left = self.pull.left(idle).to(change).unsqueeze(1)
-        return torch.lerp(self.way[rows], change, left)
-
-    def read(self, rows: Tensor) -> None:
-        """Note that a step read these rows, so that its loss pulled them."""
-        self.steps[rows] += 1
+        left = self.pull.left(torch.arange(int(idle.max()) + 1, device=idle.device)).to(change)
+        way = self.way if rows is None else self.way.index_select(0, rows)
+        return torch.lerp(way, change, left.index_select(0, idle).unsqueeze(1), out=change)
 
     @property
     def left(self) -> Tensor:

@@ -22,7 +22,7 @@ from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.program import GPFedRec
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.shippable import check_shippable
-from export.batches import Flat, One
+from export.batches import Flat, One, Padded
 from export.program import TensorSpec
 from privacy.errors import InputError
 from tests.closeness import assert_same
@@ -127,6 +127,12 @@ def test_the_items_of_a_batch_count_once_in_every_layout() -> None:
     two = torch.stack([items, torch.tensor([3, 3, 3, 3, 3])])
     padded = One(two, two, two, weight.expand(2, 5))
     assert padded.over_items(torch.stack([values, torch.full((5,), 2.0)])) == 113.0
+    number, share = torch.tensor([[0, 1, 2], [3, 0, 0]]), torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]])
+    laid = Padded(number, number, share, share, places=torch.tensor([0, 1, 2, 3]))
+    each = laid.laid(torch.tensor([1.0, 10.0, 100.0, 2.0]))
+    assert each.tolist() == [[1.0, 10.0, 100.0], [2.0, 1.0, 1.0]]
+    assert laid.over_items(each) == 113.0
+    assert laid.listed(each).tolist() == [1.0, 10.0, 100.0, 2.0]
     flat = Flat(items[[0, 1, 3]], items[[0, 1, 3]], weight[:3], torch.tensor([0.5, 0.25, 0.25]))
     assert flat.over_items(values[[0, 1, 3]]) == 111.0
 

@@ -93,7 +93,8 @@ class GPFedRec(LocalProgram):
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         rows, made = batch.rows(tensors[ITEM]), batch.rows(tensors[MADE])
         scores = self.scores(tensors, batch, rows, self.user(tensors, batch, None, rows))
-        pulled = batch.over_items((rows - made).square().mean(-1)) / self.items
+        apart = torch.nn.functional.mse_loss(rows, made, reduction="none").sum(-1)
+        pulled = batch.over_items(apart) / (self.items * self.settings.dim)
         return bce(scores, batch, self.settings.bce_of) + self.settings.pull * pulled
 
 
@@ -132,12 +133,12 @@ class WithLayers(GPFedRec):
 
     def scores(self, tensors: Tensors, batch: Batch, rows: Tensor, user: Tensor) -> Tensor:
         """Return the client's own scores; its vector's share of the first layer is the same for all its items."""
-        first, dim, last = tensors["scorer.0.weight"], self.settings.dim, len(self.settings.hidden)
-        constant = torch.matmul(user, first[..., :dim, :]).squeeze(-2) + tensors["scorer.0.bias"]
-        x = torch.relu(batch.dense(rows, first[..., dim:, :], constant))
+        of_user, of_item = tensors["scorer.0.weight"].split(self.settings.dim, dim=-2)
+        constant = torch.matmul(user, of_user).squeeze(-2) + tensors["scorer.0.bias"]
+        x, last = batch.dense(rows, of_item, constant).relu_(), len(self.settings.hidden)
         for number in range(1, last + 1):
             x = batch.dense(x, tensors[f"scorer.{number}.weight"], tensors[f"scorer.{number}.bias"])
-            x = x if number == last else torch.relu(x)
+            x = x if number == last else x.relu_()
         return x.squeeze(-1)
 
 
