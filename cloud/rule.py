@@ -62,7 +62,7 @@ class Rule(ABC):
 
     `is_sum`: it needs only the sum of clipped updates, which is what noise and guarantees are made for. `looks_back`:
     it reads the previous block's tables. `personal`: every client gets an answer of its own, so a cohort starts from
-    one broadcast. `citation`: where it is from.
+    one broadcast. `grams`: it reads changes of a table's Gram matrix. `citation`: where it is from.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Rule(ABC):
     is_sum: ClassVar[bool]
     looks_back: ClassVar[bool] = False
     personal: ClassVar[bool] = False
+    grams: ClassVar[bool] = False
 
     @abstractmethod
     def answer(self, settings: AggregationSettings, received: Received) -> Answer:

@@ -129,11 +129,12 @@ class AggregationSettings(Choice):
         "mean",
         description="mean: FedAvg; temporal-mean: the mean, pulled to the previous block's table (F3CRec); against "
         "hostile clients: median, trimmed-mean (by coordinate), norm-bounded (mean of shortened updates), krum; graph: "
-        "each client gets the mean of clients that are like it, and all get the mean of these means (GPFedRec)",
+        "each client gets the mean of clients that are like it, and all get the mean of these means (GPFedRec); gram: "
+        "FCF's gradient over the whole catalogue",
     )
     weights: Literal["uniform", "size"] = Field(
         "uniform",
-        description="a client's weight: 1, or its number of training interactions (mean and temporal-mean only)",
+        description="a client's weight: 1, or its number of training interactions (mean, temporal-mean and gram only)",
     )
     server_lr: float = Field(
         1.0,

@@ -61,7 +61,9 @@ class PhaseRecord(Grown):
     tables: list[Name] = Field(description="tables whose rows it trains")
     lr: dict[Name, Amount] = Field(description="learning rate by tensor")
     beta_2: float = Field(BETA_2, gt=0, lt=1, description="Adam's decay of the second moment")
-    part: Literal["all", "support", "query"] = Field("all", description="which of the positives it learns from")
+    part: Literal["all", "support", "query", "whole"] = Field(
+        "all", description="which of the positives it learns from"
+    )
     support: float = Field(
         EVERYTHING.support, gt=0, lt=1, description="share of the support set, cut anew in each round; of all: unread"
     )

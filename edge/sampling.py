@@ -31,17 +31,19 @@ class Selection:
     `pairs`: every positive comes with the negatives drawn for it, so that a loss can compare them. `context`: so many
     items that the client had just before a positive come with it and its negatives. `part`: "all" of a client's
     positives, or the "support" or "query" set of a cut that is drawn anew each round; `support` is the support set's
-    share, rounded up.
+    share, rounded up. Part "whole" is every positive at once: one batch however many there are, without negatives.
     """
 
     pairs: bool = False
-    part: Literal["all", "support", "query"] = "all"
+    part: Literal["all", "support", "query", "whole"] = "all"
     support: float = 0.5
     context: int = 0
 
     def __post_init__(self) -> None:
         if self.context and not self.pairs:
             raise ValueError("a context belongs to a positive and its negatives: ask for pairs")
+        if self.pairs and self.part == "whole":
+            raise ValueError("the whole has no negatives, so there is nothing to pair its positives with")
 
 
 EVERYTHING = Selection()
@@ -52,7 +54,7 @@ class Examples:
     """These are the examples of a shard's clients for one epoch, client after client, in batch order.
 
     `items` int32 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C]. Examples come in groups of `group`,
-    which no batch parts: 1, or a positive and its negatives after it. `context` int32 [groups, L]: items that the
+    which no batch parts: 1, or a positive and its negatives after it; `whole`: nothing parts them at all. `context` int32 [groups, L]: items that the
     client had before each group's positive, the newest last; -1 where it had none (None: nobody asked for them).
     """
 
@@ -61,9 +63,12 @@ class Examples:
     counts: npt.NDArray[np.int64]
     group: int = 1
     context: npt.NDArray[np.int32] | None = None
+    whole: bool = False
 
     def batch(self, batch_size: int) -> int:
         """Return the number of examples of a full batch: as many whole groups as fit, at least one."""
+        if self.whole:
+            return max(int(self.counts.max(initial=0)), 1)
         return max(batch_size // self.group, 1) * self.group
 
 
@@ -166,6 +171,8 @@ class Sampler:
     def steps(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
         """Return the optimiser steps of one epoch of these clients."""
         counts = self.counts(clients, which)
+        if which.part == "whole":
+            return np.minimum(counts, 1)
         if which.pairs:
             return -(-counts // max(self.batch_size // (1 + self.negatives), 1))
         return -(-counts * (1 + self.negatives) // self.batch_size)
@@ -173,10 +180,14 @@ class Sampler:
     def counts(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
         """Count the positives of these clients that an epoch has; whoever has more has no fewer of a part."""
         whole = self.train.counts[clients]
-        if which.part == "all":
+        if which.part in ("all", "whole"):
             return whole
         support = np.ceil(whole * which.support).astype(np.int64)
         return support if which.part == "support" else whole - support
+
+    def examples(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
+        """Count the examples of these clients that an epoch has, negatives among them."""
+        return self.counts(clients, which) * (1 if which.part == "whole" else 1 + self.negatives)
 
     def _places(
         self, clients: npt.NDArray[np.int64], whole: Ragged, which: Selection, path: tuple[int, ...]
@@ -219,6 +230,10 @@ class Sampler:
         Order is drawn of whole groups if they stay.
         """
         whole, positives = self.train.take(clients), self.counts(clients, which)
+        if which.part == "whole":
+            return Examples(
+                whole.values.astype(np.int32), np.ones(len(whole.values), np.float32), positives, whole=True
+            )
         at = self._places(clients, whole, which, path)
         seen = self._seen(clients, whole)
         row, index = segments(positives * self.negatives)

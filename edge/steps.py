@@ -153,7 +153,8 @@ def _places(epochs: Sequence[Examples], batch_size: int) -> list[tuple[Ints, Int
     out: list[tuple[Ints, Ints]] = []
     for number, examples in enumerate(epochs):
         before = epochs[number - 1]
-        if number and before.group == examples.group and np.array_equal(before.counts, examples.counts):
+        alike = (before.group, before.whole) == (examples.group, examples.whole)
+        if number and alike and np.array_equal(before.counts, examples.counts):
             out.append(out[-1])
             continue
         slot, place = segments(examples.counts)

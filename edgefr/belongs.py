@@ -81,6 +81,12 @@ ROWS: tuple[Row, ...] = (
         _method,
     ),
     Row(
+        ("batch_size", "negatives", "local_epochs"),
+        "methods that learn from batches with sampled negatives",
+        lambda e: e.row.batches,
+        _method,
+    ),
+    Row(
         ("knowledge",),
         "methods that send prototypes",
         lambda e: e.prototypes is not None and e.prototypes.through == "knowledge",

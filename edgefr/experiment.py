@@ -91,11 +91,7 @@ class Experiment(Section, PublicModel):
         except ValidationError as error:
             location, problem = first_fault(error, self.row.settings)
             raise fault(problem, "model", *location) from None
-        if self.aggregation.entry.personal != self.row.answered:
-            theirs = " or ".join(name for name, row in METHODS.items() if row.answered)
-            raise fault(
-                f"rules with an answer for each client are {theirs}'s, which has no other", "aggregation", "rule"
-            )
+        self._check_owner()
         self.protocol.entry.check(self)
         self.row.fits(self)
         self._check_rule()
@@ -126,6 +122,17 @@ class Experiment(Section, PublicModel):
             rows = [row for row in METHODS.values() if row.reads == own.reads and "backbone" not in row.defaults]
             fit = ", ".join(row.name for row in rows if not (row.own_rows or row.central))
             raise fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
+
+    def _check_owner(self) -> None:
+        """Refuse a rule that another method's clients upload for, and any other for theirs."""
+        rule, row = self.aggregation.entry, self.row
+        if rule.personal != row.answered:
+            theirs = " or ".join(name for name, row in METHODS.items() if row.answered)
+            problem = f"rules with an answer for each client are {theirs}'s, which has no other"
+            raise fault(problem, "aggregation", "rule")
+        if rule.grams != row.grams:
+            theirs = " or ".join(name for name, row in METHODS.items() if row.grams)
+            raise fault(f"gram is {theirs}'s, which has no other", "aggregation", "rule")
 
     def _check_rule(self) -> None:
         """Refuse a strategy or rule with nothing to look back to, and one whose noise is not accounted for."""

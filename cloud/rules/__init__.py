@@ -1,6 +1,7 @@
 """These are the server rules that ship: one file each, one line here. A plug-in registers its own in the same way."""
 
 from cloud.rule import RULES
+from cloud.rules.gram import Gram
 from cloud.rules.graph import Graph
 from cloud.rules.krum import Krum
 from cloud.rules.mean import Mean
@@ -16,3 +17,4 @@ RULES.register(TrimmedMean())
 RULES.register(NormBounded())
 RULES.register(Krum())
 RULES.register(Graph())
+RULES.register(Gram())

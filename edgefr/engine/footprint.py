@@ -66,7 +66,7 @@ def _epoch(sampler: Sampler | SessionSampler, cohort: Clients, phase: Phase) -> 
     if phase.which == EVERYTHING:
         return sampler.train.counts[cohort] * (1 + sampler.negatives), sampler.steps(cohort)
     assert isinstance(sampler, Sampler)
-    return sampler.counts(cohort, phase.which) * (1 + sampler.negatives), sampler.steps(cohort, phase.which)
+    return sampler.examples(cohort, phase.which), sampler.steps(cohort, phase.which)
 
 
 def relayed_values(program: LocalProgram) -> int:

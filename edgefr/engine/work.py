@@ -98,6 +98,8 @@ class LocalWork:
             return None
         if any(phase.which.pairs for phase in self.phases):
             raise InputError(f"{self.program.name} compares items in pairs, and a replayed item has none: strategy=ft")
+        if any(phase.which.part == "whole" for phase in self.phases):
+            raise InputError(f"{self.program.name} solves for what a user had, and has no place for more: strategy=ft")
         return self.memory.replay(self.program, shared, private, clients, self.round)
 
     def draws(self, private: Tensors, clients: Clients) -> StepDraws | None:

@@ -52,7 +52,9 @@ class Method:
     does, where either differs from the paper. `needs_text`: items are read as text. `reads`: clients learn from
     sets of items or from sessions in order. `own_rows`: item rows differ from client to client, which neither
     bundles nor blocks can hold. `stateless`: clients keep nothing private from one round to the next. `answered`:
-    the server's rule has an answer for each client, as the program reads it. `between_blocks`: what F3CRec's
+    the server's rule has an answer for each client, as the program reads it. `grams`: clients send changes of a
+    Gram matrix, as the server's rule reads them. `batches`: they learn from batches with sampled negatives, pass after
+    pass, and not from all they have at once. `between_blocks`: what F3CRec's
     released code does with it as a backbone (values of `continual`), where fidelity is released. `central`: it is
     no federated method, but a reference that pools everybody's data, and `build` makes what scores (None: it is
     federated). `ordered`: a client's items are read in the order in which it had them. `messages` says what
@@ -77,6 +79,8 @@ class Method:
     stateless: bool = False
     ordered: bool = False
     answered: bool = False
+    grams: bool = False
+    batches: bool = True
     between_blocks: Mapping[str, Any] = field(default_factory=dict)
     central: Central | None = None
     messages: Callable[[Any, Experiment], Prototypes | None] | str | None = None

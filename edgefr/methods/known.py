@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefr.methods import METHODS, Central, Method
 from edgefr.methods.ease.settings import EaseSettings
+from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.methods.fedmf.settings import FedMFSettings
@@ -121,6 +122,17 @@ for _row in (
         build="edgefr.methods.fedrap.program:build",
         defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 256},
         own_rows=True,
+    ),
+    Method(
+        name="fcf",
+        paper="FCF: Federated Collaborative Filtering for Privacy-Preserving Personalized Recommendation System",
+        settings=FCFSettings,
+        build="edgefr.methods.fcf.program:build",
+        defaults={"rounds": 100, "clients_per_round": 1.0, "aggregation": {"rule": "gram"}},
+        stateless=True,
+        grams=True,
+        batches=False,
+        check="edgefr.methods.fcf.settings:check",
     ),
     Method(
         name="fedrecon",

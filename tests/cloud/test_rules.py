@@ -246,5 +246,5 @@ def test_the_temporal_mean_lies_between_and_keeps_less_of_rows_that_moved_more(s
 
 
 def test_which_rules_are_sums() -> None:
-    assert {rule for rule in RULES if AggregationSettings(rule=rule).is_sum} == {"mean", "temporal-mean"}
+    assert {rule for rule in RULES if AggregationSettings(rule=rule).is_sum} == {"mean", "temporal-mean", "gram"}
     assert set(RULES) >= {"median", "trimmed-mean", "norm-bounded", "krum", "graph"}

@@ -71,10 +71,11 @@ def ran(overrides: list[str], dataset: Dataset, folder: Path) -> tuple[dict[str,
 
 def overrides_of(case: str) -> list[str]:
     own = [text for text in ready(ASKED[case], student()) if not text.startswith(("data_options", "clients_per_round"))]
-    central = edgefr.load_experiment(overrides=own).row.central
+    row = edgefr.load_experiment(overrides=own).row
+    central, batches = row.central, ["batch_size=16"] if row.batches else []
     if central is not None:  # validation decides which epoch is kept, so there is one
         return [*own, "protocol.negatives=20", *(["model.epochs=1", "batch_size=16"] if central.batches else [])]
-    return [*own, "rounds=2", "clients_per_round=1.0", "protocol.negatives=20", "batch_size=16"]
+    return [*own, "rounds=2", "clients_per_round=1.0", "protocol.negatives=20", *batches]
 
 
 def test_others_in_place_of_the_held_out_items_are_held_out_and_nothing_else_changes() -> None:

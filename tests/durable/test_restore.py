@@ -347,6 +347,7 @@ CASES: dict[str, list[Case]] = {
         Case(lambda: federation("fedmf", adaptive="all"), worn, trained, (".transfer",)),
         Case(lambda: federation("fedrap"), worn, trained, (".transfer",), (".tables",)),
         Case(lambda: federation("gpfedrec", rule="graph"), worn, trained, (".transfer",)),
+        Case(lambda: federation("fcf", rule="gram"), worn, trained, (".transfer",)),
         Case(lambda: federation("fcucr"), worn, trained, OF_ITS_BASE, (".transfer.base._",)),
     ],
     "Transfer": [],  # with its federation

@@ -1,0 +1,117 @@
+"""FCF is the local program of federated collaborative filtering: a linear system for the user, a gradient for items."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cloud.rules.gram import GRAM, gram
+from edge.anew import Normal
+from edge.sampling import Selection
+from edgefr import purposes
+from edgefr.methods.fcf.settings import FCFSettings
+from edgefr.methods.given import Given
+from edgefr.methods.losses import init_rows
+from export.batches import Batch, inner
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
+
+ITEM, USER = "item", "user"
+OF_ITEMS = GRAM + ITEM
+
+
+class FCF(LocalProgram):
+    """FCF scores by score(u, i) = <x_u, y_i>; x_u [dim] is solved for anew whenever it is needed, and nobody keeps it.
+
+    The loss of a client is Σ_i c_i (p_i - <x, y_i>)² + ridge |x|² over ALL items, p_i 1 and c_i 1 + alpha where it had
+    the item, 0 and 1 elsewhere. Items it had not are in it through G = Σ_i y_i y_i' alone, since
+    Σ_i <x, y_i>² = x'G x. So a client reads G in their place, and its gradient is that of its own rows and of G.
+
+    >>> program = FCF(FCFSettings(dim=4), items=10)
+    >>> [(phase.name, phase.trains) for phase in program.phases]
+    [('solution', ('user',)), ('update', ('item', 'gram.item')), ('recommendation', ('user',))]
+    """
+
+    name = "fcf"
+
+    def __init__(self, settings: FCFSettings, items: int):
+        self.settings = settings
+        self.frozen: dict[str, Tensor] = {}
+        dim = settings.dim
+        self.specs = {
+            ITEM: TensorSpec((items, dim), "shared", "rows"),
+            OF_ITEMS: TensorSpec((dim, dim), "shared"),
+            USER: TensorSpec((dim,), "private", reset="round", first=Normal(purposes.INIT_USER, 0.0)),
+        }
+        every, rates = tuple(self.specs), dict.fromkeys(self.specs, 1.0)
+        both = {"draws": purposes.FEDERATED, "which": Selection(part="whole")}
+        alone = {"draws": purposes.RECOMMENDATION, "which": Selection(part="whole")}
+        one, sent = {USER: rates[USER]}, {name: rates[name] for name in (ITEM, OF_ITEMS)}
+        self.phases = (
+            Phase("solution", every, (USER,), 1, "sgd", one, **both),
+            Phase("update", every, (ITEM, OF_ITEMS), 1, "sgd", sent, **both),
+            Phase("recommendation", every, (USER,), 1, "sgd", one, "final", **alone),
+        )
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        table = init_rows(seed, ITEM, self.specs[ITEM].shape, self.settings.init_scale)
+        return {ITEM: table, OF_ITEMS: gram(table)}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return {USER: torch.zeros(len(clients), self.settings.dim)}
+
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
+        return batch.rows(tensors[ITEM])
+
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        return batch.own(tensors[USER])
+
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
+        return inner(user, vectors)
+
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+        rows, had = self.vectors(tensors, batch), batch.label  # 1, and 0 for padding
+        if USER in phase.trains:  # a step of SGD at rate 1 ends at the solution
+            found = self.solution(rows, had, tensors[OF_ITEMS])
+            return (tensors[USER] - found).square().sum() / 2
+        user = self.user(tensors, batch, None, rows)
+        return self.objective(self.score(tensors, batch, rows, user), had, tensors)
+
+    def solution(self, rows: Tensor, had: Tensor, of_items: Tensor) -> Tensor:
+        """Solve (G + alpha Σ y y' + ridge I) x = (1 + alpha) Σ y, sums over what the client had: FCF's closed form."""
+        own = rows * had.unsqueeze(-1)
+        matrix = of_items + self.settings.alpha * torch.matmul(own.transpose(-1, -2), rows)
+        matrix = matrix + self.settings.ridge * torch.eye(self.settings.dim).to(rows)
+        return solved(matrix, (1 + self.settings.alpha) * own.sum(-2), self.settings.ridge)
+
+    def objective(self, scores: Tensor, had: Tensor, tensors: Tensors) -> Tensor:
+        """Return the loss over the whole catalogue, without what does not change with the items."""
+        user, of_items = tensors[USER].unsqueeze(-2), tensors[OF_ITEMS]
+        own = (had * ((1 + self.settings.alpha) * (1 - scores).square() - scores.square())).sum()
+        lengths = (of_items * torch.eye(self.settings.dim).to(of_items)).sum()
+        return own + (torch.matmul(user, of_items) * user).sum() + self.settings.item_ridge * lengths
+
+
+def solved(matrix: Tensor, right: Tensor, least: float) -> Tensor:
+    """Solve symmetric systems [..., d, d] x = [..., d] whose eigenvalues are `least` or more, by elimination.
+
+    It is written in plain operations, so that a device's graph can hold it. No pivot is smaller than the smallest
+    eigenvalue but by rounding.
+
+    >>> solved(torch.tensor([[4.0, 2.0], [2.0, 3.0]]), torch.tensor([8.0, 8.0]), 1.0).tolist()
+    [1.0, 2.0]
+    """
+    rest, reduced = torch.cat([matrix, right.unsqueeze(-1)], -1), []
+    for _ in range(right.shape[-1]):
+        top = rest[..., :1, 1:] / rest[..., :1, :1].clamp_min(least)
+        reduced.append(top.squeeze(-2))
+        rest = rest[..., 1:, 1:] - rest[..., 1:, :1] * top
+    found = reduced.pop()
+    while reduced:
+        row = reduced.pop()
+        found = torch.cat([row[..., -1:] - (row[..., :-1] * found).sum(-1, keepdim=True), found], -1)
+    return found
+
+
+def build(settings: FCFSettings, given: Given) -> FCF:
+    """Build the program by these settings."""
+    return FCF(settings, given.items)

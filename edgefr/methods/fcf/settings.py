@@ -1,0 +1,44 @@
+"""These are the hyper-parameters of federated collaborative filtering."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefr.faults import fault
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
+
+
+class FCFSettings(BaseModel):
+    """FCF is weighted least squares over the whole catalogue (Ammad-ud-din et al. 2019, after Hu et al. 2008).
+
+    Its server's learning rate is `aggregation.lr`.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    dim: int = Field(32, ge=1, le=256, description="width of user and item vectors")
+    init_scale: float = Field(0.1, gt=0, description="standard deviation of the first item vectors")
+    alpha: float = Field(
+        1.0, ge=0, description="confidence in what a user had is 1 + alpha, in everything else it is 1"
+    )
+    ridge: float = Field(10.0, gt=0, description="weight of a user vector's squared length (lambda)")
+    item_ridge: float = Field(
+        0.001,
+        ge=0,
+        description="a client's share of the weight of all item vectors' squared lengths: the paper's lambda over the "
+        "number of users",
+    )
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse, by `edgefr.faults.fault`, choices of an experiment that do not go with FCF."""
+    if experiment.privacy.tensors is not None:
+        raise fault(
+            "a gradient over the whole catalogue has two parts, and its server needs both", "privacy", "tensors"
+        )
+    if experiment.evaluation.tables == "own":
+        raise fault("clients of fcf send a gradient and move no table of their own; drop it", "evaluation", "tables")
