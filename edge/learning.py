@@ -62,7 +62,7 @@ class PhaseRecord(Grown):
     lr: dict[Name, Amount] = Field(description="learning rate by tensor")
     beta_2: float = Field(BETA_2, gt=0, lt=1, description="Adam's decay of the second moment")
     part: Literal["all", "support", "query", "whole"] = Field(
-        "all", description="which of the positives it learns from"
+        "all", description="which of the positives it learns from; whole: all at once, without negatives"
     )
     support: float = Field(
         EVERYTHING.support, gt=0, lt=1, description="share of the support set, cut anew in each round; of all: unread"

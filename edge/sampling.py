@@ -54,8 +54,9 @@ class Examples:
     """These are the examples of a shard's clients for one epoch, client after client, in batch order.
 
     `items` int32 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C]. Examples come in groups of `group`,
-    which no batch parts: 1, or a positive and its negatives after it; `whole`: nothing parts them at all. `context` int32 [groups, L]: items that the
-    client had before each group's positive, the newest last; -1 where it had none (None: nobody asked for them).
+    which no batch parts: 1, or a positive and its negatives after it; `whole`: no batch parts a client's at all.
+    `context` int32 [groups, L]: items that the client had before each group's positive, the newest last; -1 where it
+    had none (None: nobody asked for them).
     """
 
     items: npt.NDArray[np.int32]
@@ -231,9 +232,8 @@ class Sampler:
         """
         whole, positives = self.train.take(clients), self.counts(clients, which)
         if which.part == "whole":
-            return Examples(
-                whole.values.astype(np.int32), np.ones(len(whole.values), np.float32), positives, whole=True
-            )
+            items = whole.values.astype(np.int32)
+            return Examples(items, np.ones(len(items), np.float32), positives, whole=True)
         at = self._places(clients, whole, which, path)
         seen = self._seen(clients, whole)
         row, index = segments(positives * self.negatives)

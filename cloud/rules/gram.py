@@ -23,6 +23,12 @@ class GramSettings(AggregationSettings):
 
     rule: Literal["gram"] = "gram"
     lr: float = Field(0.02, gt=0, allow_inf_nan=False, description="learning rate of the server's Adam")
+    ridge: float = Field(
+        0.001,
+        ge=0,
+        allow_inf_nan=False,
+        description="weight of the table's squared length in the mean loss: FCF's lambda over the number of users",
+    )
     floor: float = Field(1e-8, ge=0, allow_inf_nan=False, description="added to the root of Adam's second moment")
 
     @model_validator(mode="after")
@@ -58,9 +64,10 @@ class Gram(Rule):
         if weight == 0:
             return Answer(after)
         assert received.adam is not None
+        assert isinstance(settings, GramSettings)
         for name in (name for name in sums if GRAM + name in sums):
             before, of_gram = received.before[name].double(), sums[GRAM + name]
-            mean = (sums[name] + before @ (of_gram + of_gram.T)) / weight
+            mean = (sums[name] + before @ (of_gram + of_gram.T)) / weight - 2 * settings.ridge * before
             after[name] = (before + received.adam.step(name, mean)).to(received.before[name])
             after[GRAM + name] = gram(after[name])
         return Answer(after)

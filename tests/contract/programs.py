@@ -58,7 +58,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "apart": 0.05, "curriculum": 4.0},
     ),
     "fedrecon": ("fedrecon", {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "support": 0.6}),
-    "fcf": ("fcf", {"dim": 8, "alpha": 3.0, "ridge": 4.0, "item_ridge": 0.02, "init_scale": 0.3}),
+    "fcf": ("fcf", {"dim": 8, "alpha": 3.0, "ridge": 4.0, "init_scale": 0.3}),
     "fedcar": ("fedcar", {**CAR, "norm": "post"}),
     "fedcar vectors, two heads": (
         "fedcar",

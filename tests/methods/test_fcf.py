@@ -31,7 +31,7 @@ from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, work
 
 ALPHA, RIDGE, ITEM_RIDGE, DIM = 3.0, 2.0, 0.05, 6
-HOW = {"dim": DIM, "alpha": ALPHA, "ridge": RIDGE, "item_ridge": ITEM_RIDGE, "init_scale": 0.4}
+HOW = {"dim": DIM, "alpha": ALPHA, "ridge": RIDGE, "init_scale": 0.4}
 WHOLE = Selection(part="whole")
 Array = np.ndarray
 
@@ -48,11 +48,11 @@ def factor(table: Array, had: Array) -> Array:
 
 
 def gradient(table: Array, had: Array, user: Array) -> Array:
-    """A client's gradient by hand, item by item: -2 c (p - <x, y>) x, and its share of the items' ridge."""
+    """A client's gradient by hand, item by item: -2 c (p - <x, y>) x."""
     out = np.zeros_like(table)
     for item, row in enumerate(table):
         p = float(item in had)
-        out[item] = -2 * (1 + ALPHA * p) * (p - row @ user) * user + 2 * ITEM_RIDGE * row
+        out[item] = -2 * (1 + ALPHA * p) * (p - row @ user) * user
     return out
 
 
@@ -79,14 +79,14 @@ def test_a_client_solves_for_itself_and_sends_its_gradient_over_the_whole_catalo
         np.testing.assert_allclose(-sent, gradient(table, had, user), atol=2e-5)
 
 
-def test_who_has_nothing_has_a_vector_of_zeros_and_moves_only_the_ridge() -> None:
+def test_who_has_nothing_has_a_vector_of_zeros_and_moves_nothing() -> None:
     local = fcf()
     todo = work(local)
     who = np.flatnonzero(todo.sampler.train.counts == 0)[:1]
     found = inline.run(todo, local.init_shared(3), local.init_private(3, torch.from_numpy(who)), who)
     assert not found.private["user"].any()
     assert not found.rows["item"].values.any()
-    assert not found.dense["gram.item"].any(), "it takes no step"
+    assert not found.dense["gram.item"].any()
 
 
 def federation(local: FCF, **settings: float) -> Federation:
@@ -118,14 +118,14 @@ class Adam:
 def test_the_server_descends_along_the_mean_gradient_over_the_whole_catalogue() -> None:
     local = fcf()
     todo = work(local)
-    made = federation(local, lr=0.03, floor=1e-3)
+    made = federation(local, lr=0.03, floor=1e-3, ridge=ITEM_RIDGE)
     table, by_hand = made.shared["item"].double().numpy(), Adam(0.03)
     someone = np.flatnonzero(todo.sampler.train.counts)
     for number in (1, 2, 3):
         cohort = someone[number:]
         made.round(number, cohort, todo.sampler, todo.context)
         had = [todo.sampler.train[client] for client in cohort]
-        slope = np.mean([gradient(table, own, factor(table, own)) for own in had], axis=0)
+        slope = np.mean([gradient(table, own, factor(table, own)) for own in had], axis=0) + 2 * ITEM_RIDGE * table
         table = table + by_hand.step(slope)
         np.testing.assert_allclose(made.shared["item"].numpy(), table, atol=2e-5)
         np.testing.assert_allclose(made.shared["gram.item"].numpy(), table.T @ table, rtol=1e-5, atol=1e-4)
@@ -140,12 +140,14 @@ def test_an_empty_cohort_moves_nothing() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.floats(0.1, 10))
-def test_elimination_solves_what_numpy_solves(seed: int, size: int, least: float) -> None:
+def test_elimination_solves_what_numpy_solves(seed: int, size: int, ridge: float) -> None:
     rng = np.random.default_rng(seed)
     some = rng.standard_normal((3, size, size))
-    matrix, right = some @ some.transpose(0, 2, 1) + least * np.eye(size), rng.standard_normal((3, size))
-    found = solved(torch.from_numpy(matrix), torch.from_numpy(right), least).numpy()
-    np.testing.assert_allclose(found, np.linalg.solve(matrix, right[..., None])[..., 0], rtol=1e-7, atol=1e-8)
+    matrix, right = some @ some.transpose(0, 2, 1), rng.standard_normal((3, size))
+    found = solved(torch.from_numpy(matrix), torch.from_numpy(right), ridge).numpy()
+    np.testing.assert_allclose(
+        found, np.linalg.solve(matrix + ridge * np.eye(size), right[..., None])[..., 0], rtol=1e-7, atol=1e-8
+    )
 
 
 def test_the_whole_is_every_positive_in_one_batch() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -42,14 +44,14 @@ class FCF(LocalProgram):
             OF_ITEMS: TensorSpec((dim, dim), "shared"),
             USER: TensorSpec((dim,), "private", reset="round", first=Normal(purposes.INIT_USER, 0.0)),
         }
-        every, rates = tuple(self.specs), dict.fromkeys(self.specs, 1.0)
-        both = {"draws": purposes.FEDERATED, "which": Selection(part="whole")}
-        alone = {"draws": purposes.RECOMMENDATION, "which": Selection(part="whole")}
-        one, sent = {USER: rates[USER]}, {name: rates[name] for name in (ITEM, OF_ITEMS)}
+        sent, whole = (ITEM, OF_ITEMS), Selection(part="whole")
+        solution = Phase(
+            "solution", tuple(self.specs), (USER,), 1, "sgd", {USER: 1.0}, draws=purposes.FEDERATED, which=whole
+        )
         self.phases = (
-            Phase("solution", every, (USER,), 1, "sgd", one, **both),
-            Phase("update", every, (ITEM, OF_ITEMS), 1, "sgd", sent, **both),
-            Phase("recommendation", every, (USER,), 1, "sgd", one, "final", **alone),
+            solution,
+            replace(solution, name="update", trains=sent, lr=dict.fromkeys(sent, 1.0)),
+            replace(solution, name="recommendation", when="final", draws=purposes.RECOMMENDATION),
         )
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
@@ -80,29 +82,27 @@ class FCF(LocalProgram):
         """Solve (G + alpha Σ y y' + ridge I) x = (1 + alpha) Σ y, sums over what the client had: FCF's closed form."""
         own = rows * had.unsqueeze(-1)
         matrix = of_items + self.settings.alpha * torch.matmul(own.transpose(-1, -2), rows)
-        matrix = matrix + self.settings.ridge * torch.eye(self.settings.dim).to(rows)
         return solved(matrix, (1 + self.settings.alpha) * own.sum(-2), self.settings.ridge)
 
     def objective(self, scores: Tensor, had: Tensor, tensors: Tensors) -> Tensor:
         """Return the loss over the whole catalogue, without what does not change with the items."""
-        user, of_items = tensors[USER].unsqueeze(-2), tensors[OF_ITEMS]
-        own = (had * ((1 + self.settings.alpha) * (1 - scores).square() - scores.square())).sum()
-        lengths = (of_items * torch.eye(self.settings.dim).to(of_items)).sum()
-        return own + (torch.matmul(user, of_items) * user).sum() + self.settings.item_ridge * lengths
+        user = tensors[USER].unsqueeze(-2)
+        own = had * ((1 + self.settings.alpha) * (1 - scores).square() - scores.square())
+        return own.sum() + (torch.matmul(user, tensors[OF_ITEMS]) * user).sum()
 
 
-def solved(matrix: Tensor, right: Tensor, least: float) -> Tensor:
-    """Solve symmetric systems [..., d, d] x = [..., d] whose eigenvalues are `least` or more, by elimination.
+def solved(matrix: Tensor, right: Tensor, ridge: float) -> Tensor:
+    """Solve (matrix + ridge I) x = right, [..., d, d] and [..., d], for positive semidefinite matrices by elimination.
 
-    It is written in plain operations, so that a device's graph can hold it. No pivot is smaller than the smallest
-    eigenvalue but by rounding.
+    It is written in plain operations, so that a device's graph can hold it. What is left of such a matrix has no
+    negative diagonal but by rounding, so that no pivot is smaller than `ridge`.
 
-    >>> solved(torch.tensor([[4.0, 2.0], [2.0, 3.0]]), torch.tensor([8.0, 8.0]), 1.0).tolist()
+    >>> solved(torch.tensor([[3.0, 2.0], [2.0, 2.0]]), torch.tensor([8.0, 8.0]), 1.0).tolist()
     [1.0, 2.0]
     """
     rest, reduced = torch.cat([matrix, right.unsqueeze(-1)], -1), []
     for _ in range(right.shape[-1]):
-        top = rest[..., :1, 1:] / rest[..., :1, :1].clamp_min(least)
+        top = rest[..., :1, 1:] / (rest[..., :1, :1].clamp_min(0.0) + ridge)
         reduced.append(top.squeeze(-2))
         rest = rest[..., 1:, 1:] - rest[..., 1:, :1] * top
     found = reduced.pop()

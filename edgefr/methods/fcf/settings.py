@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class FCFSettings(BaseModel):
     """FCF is weighted least squares over the whole catalogue (Ammad-ud-din et al. 2019, after Hu et al. 2008).
 
-    Its server's learning rate is `aggregation.lr`.
+    Of its server are `aggregation.lr`, and `aggregation.ridge` for item vectors.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -26,19 +26,11 @@ class FCFSettings(BaseModel):
         1.0, ge=0, description="confidence in what a user had is 1 + alpha, in everything else it is 1"
     )
     ridge: float = Field(10.0, gt=0, description="weight of a user vector's squared length (lambda)")
-    item_ridge: float = Field(
-        0.001,
-        ge=0,
-        description="a client's share of the weight of all item vectors' squared lengths: the paper's lambda over the "
-        "number of users",
-    )
 
 
 def check(experiment: Experiment) -> None:
     """Refuse, by `edgefr.faults.fault`, choices of an experiment that do not go with FCF."""
     if experiment.privacy.tensors is not None:
-        raise fault(
-            "a gradient over the whole catalogue has two parts, and its server needs both", "privacy", "tensors"
-        )
+        raise fault("a gradient over the catalogue has two parts, and its server needs both", "privacy", "tensors")
     if experiment.evaluation.tables == "own":
         raise fault("clients of fcf send a gradient and move no table of their own; drop it", "evaluation", "tables")
