@@ -147,8 +147,8 @@ class Participation(Participants):
 
     def _work(self, invited: Clients, sampler: Sampler | SessionSampler) -> Work:
         phases = self.federation.phases("round")
-        project = self.federation.plan.project
-        return round_work(self.federation.program, phases, sampler, invited, ~self.met[invited], project)
+        project, told = self.federation.plan.project, self.federation.travels(self.number)
+        return round_work(self.federation.program, phases, sampler, invited, ~self.met[invited], project, told)
 
     def _count_thrown_away(self, clients: Clients, failure: npt.NDArray[np.uint8]) -> None:
         """Count an upload that the server threw away: it saw it, and if it is the adversary, that was a release."""

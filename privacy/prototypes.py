@@ -85,6 +85,11 @@ class Prototypes:
         """Return what a client in every round releases: the event, and how often."""
         return self.event, self.rounds
 
+    @property
+    def travels(self) -> tuple[int, int]:
+        """Return how many numbers a client sends in a round with messages, and how many come back."""
+        return self.values * (2 if self.queried else 1), self.values
+
     def leaving(self, vectors: npt.ArrayLike, base: NoiseBase, clients: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return what leaves the devices of `clients` [C] of `vectors` [C, values]: float64, clipped, then noised.
 

@@ -260,6 +260,12 @@ class Federation:
             return (self.plan.event,)
         return self.plan.event, self.plan.prototypes.event
 
+    def travels(self, number: int) -> tuple[int, int]:
+        """Return how many numbers beside the tensors a client sends in round `number`, and how many it receives."""
+        if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
+            return 0, 0
+        return self.plan.prototypes.travels
+
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """The shared tensors that rounds train, in the program's order."""
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}

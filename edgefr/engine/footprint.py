@@ -14,7 +14,7 @@ from edgefr.engine.optimisers import RULES
 from edgefr.engine.work import Clients
 from edgefr.fleet import Work
 from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
-from export.program import LocalProgram, Phase, SessionProgram, read_by
+from export.program import LocalProgram, Phase, read_by
 
 FLOAT, HALF = 4, 2
 """Bytes of a value: tensors travel and train as float32, frozen tables lie on the device as float16."""
@@ -30,11 +30,13 @@ def round_work(
     cohort: Clients,
     newcomers: npt.NDArray[np.bool_],
     project: int | None = None,
+    told: tuple[int, int] = (0, 0),
 ) -> Work:
     """Count the work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables once.
 
     Whole shared tensors travel both ways: an upload of touched rows alone would say which items a user had. With
-    `project`, what travels up is a projection of so many values.
+    `project`, what travels up is a projection of so many values. `told`: the values of a message that a client sends
+    beside its update, and of the answer to it, or of another client's message.
     """
     examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
     none = np.zeros(len(cohort), np.int64)
@@ -44,7 +46,6 @@ def round_work(
     frozen = frozen_bytes(program)
     sent = sum(spec.size for spec in program.specs.values() if spec.place in ("shared", "received"))
     upload = released_values(program, project)
-    told = relayed_values(program)
     return Work(
         steps=steps,
         examples_per_step=read / steps + history,
@@ -53,8 +54,9 @@ def round_work(
         resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen / FLOAT,
         activation_bytes=activation_bytes(program, sampler.batch_size)
         + reading_bytes(program, np.minimum(sampler.batch_size, examples) + history),
-        bytes_down=FLOAT * (sent + told) + frozen * newcomers,
-        bytes_up=FLOAT * (upload + told),
+        bytes_down=FLOAT * (sent + told[1]) + frozen * newcomers,
+        bytes_up=FLOAT * (upload + told[0]),
+        message_bytes=FLOAT * told[0],
         optimiser="adam" if phases and RULES[phases[0].optimiser].moments else "sgd",  # what its traffic is like
         passes=3.0 if program.transformer is None else 2.0,  # nearly all of it is a frozen encoder's
         width=max(spec.shape[-1] for spec in program.specs.values()),
@@ -67,16 +69,6 @@ def _epoch(sampler: Sampler | SessionSampler, cohort: Clients, phase: Phase) -> 
         return sampler.train.counts[cohort] * (1 + sampler.negatives), sampler.steps(cohort)
     assert isinstance(sampler, Sampler)
     return sampler.examples(cohort, phase.which), sampler.steps(cohort, phase.which)
-
-
-def relayed_values(program: LocalProgram) -> int:
-    """Count the values of a message beside an update, and of another client's that comes back.
-
-    (Prototypes of sessions, of some fifty values, are not counted.)
-    """
-    if program.reply is None or isinstance(program, SessionProgram):
-        return 0
-    return program.specs[program.reply].size
 
 
 def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:

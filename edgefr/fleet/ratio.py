@@ -87,7 +87,7 @@ class MeasuredSteps:
 
     def check(self, work: Work) -> None:
         """Raise `InputError` where the measured steps are of another model: one whose uploads have another size."""
-        asked = np.unique(work.bytes_up)
+        asked = np.unique(np.asarray(work.bytes_up) - np.asarray(work.message_bytes))
         if len(asked) and not np.isin(self.upload_bytes, asked).all():
             raise InputError(
                 f"cost.calibration is of another model: its uploads have {self.upload_bytes[0]:,.0f} bytes, this run's "

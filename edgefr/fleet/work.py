@@ -17,10 +17,10 @@ class Work:
 
     `steps` optimiser steps of `examples_per_step` examples; `flops_per_example` operations of one forward
     pass; `trained_parameters` change, `resident_parameters` are in memory (trained ones included);
-    `activation_bytes` are kept for the backward pass; `bytes_down` and `bytes_up` travel. `passes` is the
-    cost of forward and backward in forward passes: 3, or 2 where the weights are frozen and only gradients of
-    activations are needed (LoRA). `width` is the hidden width, which decides how near to its peak rate a
-    device computes (small layers: 128).
+    `activation_bytes` are kept for the backward pass; `bytes_down` and `bytes_up` travel, of the latter
+    `message_bytes` in a message beside the update. `passes` is the cost of forward and backward in forward
+    passes: 3, or 2 where the weights are frozen and only gradients of activations are needed (LoRA). `width`
+    is the hidden width, which decides how near to its peak rate a device computes (small layers: 128).
 
     Raises `InputError` for a negative amount, one that is not finite, or a `passes` or `width` of zero.
 
@@ -37,6 +37,7 @@ class Work:
     activation_bytes: Amount
     bytes_down: Amount
     bytes_up: Amount
+    message_bytes: Amount = 0.0
     optimiser: Optimiser = "sgd"
     passes: float = 3.0
     width: float = 128.0

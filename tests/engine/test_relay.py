@@ -8,11 +8,15 @@ import torch
 
 from edgefr.engine import inline
 from edgefr.engine.federation import Federation
-from edgefr.engine.footprint import round_work
 from edgefr.engine.transfer import Relay
-from edgefr.experiment import load_experiment
+from edgefr.experiment import Experiment, load_experiment
+from edgefr.fleet import load_fleet
 from edgefr.methods.fedcar.messages import messages
 from edgefr.methods.fedcar.program import MESSAGE
+from edgefr.participation import Participation
+from edgefr.pipeline import sized
+from edgefr.prepare import prepare
+from edgefr.training import Training
 from privacy.errors import InputError
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
@@ -131,13 +135,47 @@ def test_a_round_relays_what_trained_encoders_are() -> None:
     assert all(at != whose for at, whose in enumerate(found))
 
 
-def test_messages_travel_both_ways_in_the_fleets_cost() -> None:
-    local, alone = program("fedcar"), program("fedcar, context alone")
-    todo, who = work(local), np.arange(4)
-    with_, without = (round_work(p, p.phases, todo.sampler, who, np.zeros(4, bool)) for p in (local, alone))
-    size = 4 * local.encoder.values
-    assert with_.bytes_up - without.bytes_up == size
-    assert (with_.bytes_down - without.bytes_down == size).all()
+CHOSEN = {
+    "fedcar": ("model.dim=4", "model.context=2", "model.negative=vectors"),
+    "fcucr": ("model.dim=6", "model.length=5", "protocol.gap_minutes=40000"),
+}
+SENT = {  # method, what else, and the numbers up and down by round
+    "a vector is relayed": ("fedcar", (), [(4, 4), (4, 4)]),
+    "an encoder is relayed": ("fedcar", ("model.negative=encoder",), [(96, 96), (96, 96)]),  # 2 x 4, 5 of 4 x 4, 2 of 4
+    "nothing is contrasted": ("fedcar", ("model.negative=none",), [(0, 0), (0, 0)]),
+    "a prototype is answered": ("fcucr", (), [(6, 6), (6, 6)]),
+    "every second round": ("fcucr", ("knowledge.interval=2",), [(6, 6), (0, 0)]),
+    "a query is sent beside it": ("fcucr", ("fidelity=released",), [(60, 30), (60, 30)]),  # of 5 x 6 numbers
+    "none are sent": ("fcucr", ("model.prototypes=none",), [(0, 0), (0, 0)]),
+}
+
+
+@pytest.mark.parametrize("case", SENT)
+def test_messages_travel_both_ways_in_the_fleets_cost(case: str) -> None:
+    """Four bytes a number, above those of the tensors, and the clock counts them."""
+    method, more, numbers = SENT[case]
+    data = "data_options={users: 60, items: 120, interactions: 16}"
+    made = load_experiment(overrides=[f"method={method}", data, "protocol.negatives=20", *CHOSEN[method], *more])
+    run = begun(made)
+    federation, participation = run.federation, run.participation
+    assert isinstance(participation, Participation)
+    everyone = np.flatnonzero(run.stage.task.train.counts)[:4]
+    trained = sum(federation.program.specs[name].size for name in federation._shapes())
+    every = sum(spec.size for spec in federation.program.specs.values() if spec.place == "shared")
+    participation.met[:] = True
+    for number, (up, down) in enumerate(numbers, 1):
+        participation.number = number
+        _, sampler = run.stage.turn(run, number)
+        found = participation._work(everyone, sampler)
+        assert found.bytes_up == 4 * (trained + up)
+        assert np.all(found.bytes_down == 4 * (every + down))
+        assert found.message_bytes == 4 * up
+
+
+def begun(made: Experiment) -> Training:
+    prepared = prepare(made, None, "cpu")
+    devices, device = load_fleet("devices.yaml"), torch.device("cpu")
+    return Training.start(sized(made, prepared), prepared, devices, device, lambda events: None)
 
 
 def test_what_has_no_place_beside_messages_is_refused() -> None:

@@ -132,6 +132,7 @@ def test_a_calibration_of_another_model_is_refused(tmp_path):
     fleet = Fleet(ratio_fleet(tmp_path), np.ones(2), 0)
     with pytest.raises(InputError, match=r"another model: its uploads have 200,000 bytes, this run's 123,456; cal"):
         fleet.round(1, [0, 1], work(bytes_up=123_456))
+    fleet.round(1, [0, 1], work(bytes_up=200_040, message_bytes=40))  # a message beside it is no other model's
 
 
 @pytest.mark.parametrize(
