@@ -79,14 +79,17 @@ class Tuning:
 
         available()
         self.rules.check()
+        read: dict[str, Experiment] = {}
         for space in self.spaces:
             self.base.check(space)
             _check_rounds(replace(self.base, laid={}).ends(space)[0], space.name)
             for experiment in self.base.ends(space):
                 _check_metric(experiment, self.rules.metric)
-                data.check(experiment.data, experiment.data_options)
                 torch_device(experiment.engine.device)
                 self._fleet(experiment)
+                read[repr((experiment.data, experiment.data_options))] = experiment
+        for experiment in read.values():
+            data.load(experiment.data, self.data_dir, options=experiment.data_options)
 
     def run(self) -> list[Found]:
         """Make all trials that are left; what was finished stays, and the same call goes on."""
@@ -131,7 +134,10 @@ class Tuning:
         return Found(space, ranges, steps, edges, records, top, chosen)
 
     def _make(self, space: Space, told: Sequence[Told], batch: Sequence[Trial]) -> list[Told]:
-        """Make the trials of a batch that have no record yet, and return what the whole batch came to."""
+        """Make the trials of a batch that have no record yet, and return what the whole batch came to.
+
+        Raises `InputError` where one could not be made for a reason outside it, which is no value of its choice.
+        """
         whole = len(told) - len(told) % BATCH
         earlier = [self._record(space, one.trial) for one in told[:whole]]
         jobs = [self._job(space, trial, earlier) for trial in batch]
@@ -139,8 +145,9 @@ class Tuning:
         done = [Told(job.trial, trials.value_of(trials.read(job.out) or {})) for job in jobs if job not in todo]
         for job, made in in_processes(trials.make, todo, self.data_dir, self.workers):
             if isinstance(made, Failed):
-                trials.fail(job, made.why)
-            done.append(Told(job.trial, math.nan if isinstance(made, Failed) else made))
+                what = f"{space.name}, trial {job.trial.number}"
+                raise InputError(f"{what}: {made.why}; it was not counted, and the same command makes it again")
+            done.append(Told(job.trial, made))
             self._tell(space, [*told, *done])
         return done
 

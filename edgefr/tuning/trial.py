@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.sweeps.search import Trial
@@ -50,9 +52,18 @@ class Job:
 
 
 def make(job: Job, data_dir: Path | None) -> float:
-    """Make a trial, write its record, and return its value."""
+    """Make a trial, write its record, and return its value: NaN where the maths of its choice came to no number.
+
+    Whatever else goes wrong says nothing of the choice: it is raised, and nothing is written.
+    """
+    import torch
+
     began = time.process_time()
-    watched = [_rounds(job, experiment, data_dir) for experiment in job.experiments]
+    try:
+        watched = [_rounds(job, experiment, data_dir) for experiment in job.experiments]
+    except (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
+        fail(job, " ".join(f"{type(error).__name__}: {error}".split()))
+        return math.nan
     values = [best(one.points)[1] for one in watched]
     value = math.fsum(values) / len(values)
     runs = [
@@ -72,7 +83,7 @@ def make(job: Job, data_dir: Path | None) -> float:
 
 
 def fail(job: Job, why: str) -> None:
-    """Write the record of a trial that could not be made."""
+    """Write the record of a trial that came to no value."""
     record = {"schema": SCHEMA, "number": job.trial.number, "values": job.trial.values, "value": None, "problem": why}
     write_json(job.out / FILE, record | {"runs": [], "cpu_seconds": 0.0})
 

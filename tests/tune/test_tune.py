@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import yaml
 
 import edgefr
@@ -47,8 +49,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         for job in jobs:
             try:
                 yield job, call(job, common)
-            except ValueError as error:
-                yield job, Failed(str(error))
+            except Exception as error:
+                yield job, Failed(f"{type(error).__name__}: {error}")
 
     monkeypatch.setattr(tuning, "in_processes", at_once)
 
@@ -110,19 +112,54 @@ def test_a_finished_search_makes_nothing_again(spaces: Path, tmp_path: Path, mon
     assert tuned(spaces, tmp_path / "out").records == first.records
 
 
-def test_a_failed_trial_counts_and_says_why(spaces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = trials.make
+@pytest.mark.parametrize(
+    "maths", [FloatingPointError("overflow"), np.linalg.LinAlgError("singular"), torch.linalg.LinAlgError("singular")]
+)
+def test_a_trial_whose_own_maths_fails_counts_and_says_why(
+    spaces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maths: Exception
+) -> None:
+    rounds = trials._rounds
 
-    def sometimes(job: Job, data_dir: Path | None) -> float:
+    def sometimes(job: Job, experiment: edgefr.Experiment, data_dir: Path | None) -> trials.Watched:
         if job.trial.number == 1:
-            raise ValueError("no memory")
-        return make(job, data_dir)
+            raise maths
+        return rounds(job, experiment, data_dir)
 
-    monkeypatch.setattr(trials, "make", sometimes)
+    monkeypatch.setattr(trials, "_rounds", sometimes)
     found = tuned(spaces, tmp_path / "out")
-    assert found.failures == {"fedmf, trial 1": "no memory"}
+    assert found.failures == {"fedmf, trial 1": f"{type(maths).__name__}: {maths}"}
     assert found.tables["budgets"]["failed"][0] == 1
     assert len(found.tables["fedmf"]) == RULES.trials
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [OSError("disk full"), MemoryError("none left"), InputError("its archive is not there"), RuntimeError("a fault")],
+)
+def test_what_fails_from_outside_is_no_value_and_is_made_again(
+    spaces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outside: Exception
+) -> None:
+    tuned(spaces, tmp_path / "whole")
+    rounds = trials._rounds
+
+    def sometimes(job: Job, experiment: edgefr.Experiment, data_dir: Path | None) -> trials.Watched:
+        if job.trial.number == 4:
+            raise outside
+        return rounds(job, experiment, data_dir)
+
+    monkeypatch.setattr(trials, "_rounds", sometimes)
+    with pytest.raises(InputError, match=rf"^fedmf, trial 4: .*{outside}.*the same command"):
+        tuned(spaces, tmp_path / "out")
+    assert len(kept(tmp_path / "out")) == 4
+    monkeypatch.setattr(trials, "_rounds", rounds)
+    tuned(spaces, tmp_path / "out")
+    assert kept(tmp_path / "out") == kept(tmp_path / "whole")
+
+
+def test_a_data_set_that_is_not_there_is_refused_before_any_trial(spaces: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not there"):
+        tune(["fedmf"], spaces=spaces, rules=RULES, data="ml-100k", data_dir=tmp_path, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_seeds_of_results_are_not_searched_with(spaces: Path, tmp_path: Path) -> None:
