@@ -160,12 +160,24 @@ def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
         said = {"rows": ask.chosen.rows, "backbones": ask.chosen.backbones}
         named = [f"{what} {', '.join(names)}" for what, names in said.items() if names]
         lines.append(f"a part of the table: {'; '.join(named)}")
-    protocols = {c.data: s["protocol"] for c in cells for s in found.summaries.get(c, {}).values()}
-    lines += [f"protocol, {name}: {text}" for name, text in protocols.items()]
+    lines += _protocols(found, cells)
     lines += [f"recipe, {c.label}: {_flow(c.values)}" for c in cells]
     lines += [f"not finished: {line}" for line in _unfinished(ask, found, cells)]
     made_with = next((s["versions"] for c in cells for s in found.summaries.get(c, {}).values()), versions())
     return [*lines, f"versions: {', '.join(f'{name} {number}' for name, number in made_with.items())}"]
+
+
+def _protocols(found: Found, cells: Sequence[Cell]) -> list[str]:
+    """Return a line per data set and distinct protocol; where rows of a data set differ, each line names its own."""
+    told: dict[str, dict[str, dict[str, None]]] = {}  # data set, text, rows
+    for cell in cells:
+        for summary in found.summaries.get(cell, {}).values():
+            told.setdefault(cell.data, {}).setdefault(summary["protocol"], {})[cell.label] = None
+    return [
+        f"protocol, {name if len(texts) == 1 else ', '.join(rows)}: {text}"
+        for name, texts in told.items()
+        for text, rows in texts.items()
+    ]
 
 
 def _flow(values: dict[str, object]) -> str:

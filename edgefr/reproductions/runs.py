@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from edgefr.pipeline import finish_run, owner, sized, torch_device
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
 from edgefr.training import Training
+from privacy.errors import InputError
 
 IDEAL_FLEET: dict[str, Any] = {
     "availability": None,
@@ -67,14 +68,36 @@ def base_of(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={**update, "evaluation": evaluation})
 
 
+def check_fleets(experiments: Sequence[Experiment], fleet: FleetFile) -> None:
+    """Raise `InputError` for a value under `fleet` that is not what all runs have in common: nothing would read it."""
+    dumped = fleet.model_dump(mode="json", by_alias=True)
+    own = {**dumped["fleet"], "rounds": dumped["rounds"], "cost": dumped["cost"]}
+    for experiment in experiments:
+        for name in _departing(experiment.fleet, own, "fleet"):
+            raise InputError(
+                f"{name} is not what it is in the fleet that all rows of a page share, so no run would read it; drop "
+                "it from the recipe or --set, or run that experiment alone by edgefr simulate"
+            )
+
+
+def _departing(asked: Mapping[str, Any], own: Mapping[str, Any], under: str) -> Iterator[str]:
+    """Yield the dotted names of what is asked for and is not there, or not so."""
+    for name, value in asked.items():
+        if isinstance(value, dict) and isinstance(own.get(name), dict):
+            yield from _departing(value, own[name], f"{under}.{name}")
+        elif name not in own or own[name] != value:
+            yield f"{under}.{name}"
+
+
 def run_all(
     jobs: Sequence[Job], setting: Setting, workers: int = 1, progress: Progress | None = None
 ) -> Iterator[tuple[Job, Run | str]]:
     """Run every job that has no summary yet, base blocks first; yields each with its run or with what went wrong.
 
     Jobs over other protocols than blocks need no base. Stop it at any time: finished runs and bases stay, and the same
-    call goes on from there.
+    call goes on from there. Raises `InputError`, before any run, where an experiment asks for another fleet.
     """
+    check_fleets([job.experiment for job in jobs], setting.fleet)
     todo = [job for job in jobs if not (job.out / "summary.json").is_file()]
     for job in jobs:
         if job not in todo:

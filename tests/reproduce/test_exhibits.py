@@ -1,0 +1,93 @@
+"""What a page says about how it was made, and which fleet its runs may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefr.experiment import Experiment, load_experiment
+from edgefr.fleet import load_fleet
+from edgefr.reproductions.cells import Ask, Cell, Found, Part, Values
+from edgefr.reproductions.exhibits import about
+from edgefr.reproductions.runs import Job, Setting, ideal_fleet, run_all
+from privacy.errors import InputError
+
+ASK = Ask("released", (0, 1))
+FLEET = load_fleet(Path("devices.yaml"), ideal_fleet())
+
+
+@dataclass(frozen=True)
+class Row(Cell):
+    """A cell that is nothing but a name on a data set."""
+
+    row: str
+    data: str = "demo"
+
+    @property
+    def part(self) -> Part:
+        return Part(self.row, self.row.upper())
+
+    @property
+    def values(self) -> Values:
+        return {"method": "fedmf"}
+
+    @property
+    def label(self) -> str:
+        return f"{self.data}_{self.row}"
+
+    def experiment(self, seed: int) -> Experiment:
+        return load_experiment(overrides=["method=fedmf"], seed=seed)
+
+
+def protocols(said: dict[Row, str]) -> list[str]:
+    summaries = {row: {seed: {"protocol": text, "versions": {}} for seed in (0, 1)} for row, text in said.items()}
+    return [line for line in about(ASK, Found(summaries), list(said)) if line.startswith("protocol")]
+
+
+def test_a_protocol_that_all_rows_share_is_one_line_without_names() -> None:
+    said = {Row("a"): "99 negatives", Row("b"): "99 negatives", Row("c", "xing"): "all items"}
+    assert protocols(said) == ["protocol, demo: 99 negatives", "protocol, xing: all items"]
+
+
+@pytest.mark.parametrize("leaking", ["a", "b", "c"])  # the first row, one between, and the last
+def test_no_row_speaks_for_another(leaking: str) -> None:
+    leak = "99 negatives; training knew which items are held out"
+    lines = protocols({Row(row): leak if row == leaking else "99 negatives" for row in "abc"})
+    others = ", ".join(f"demo_{row}" for row in "abc" if row != leaking)
+    assert sorted(lines) == sorted(
+        [f"protocol, demo_{leaking}: {leak}", f"protocol, {others}: 99 negatives"],
+    )
+
+
+def asked(**fleet: Any) -> Experiment:
+    return load_experiment(overrides=["method=fedmf", "rounds=1"]).model_copy(update={"fleet": fleet})
+
+
+@pytest.mark.parametrize(
+    ("fleet", "named"),
+    [
+        ({"dropout": 0.9}, "fleet.dropout"),
+        ({"dropout": 0.0, "rounds": {"over_select": 1.0, "min_fraction": 0.5}}, "fleet.rounds.min_fraction"),
+        ({"cost": {"mode": "host-ratio"}}, "fleet.cost.mode"),
+        ({"droput": 0.0}, "fleet.droput"),
+        ({"availability": {"by": "always"}}, "fleet.availability"),
+    ],
+)
+def test_a_fleet_that_no_run_of_a_page_has_is_refused(fleet: dict[str, Any], named: str, tmp_path: Path) -> None:
+    jobs = [Job(asked(), tmp_path / "runs" / "a"), Job(asked(**fleet), tmp_path / "runs" / "b")]
+    with pytest.raises(InputError, match=rf"^{named} ") as refused:
+        next(run_all(jobs, Setting(FLEET, None, tmp_path / "bases")))
+    assert "edgefr simulate" in str(refused.value)
+    assert list(tmp_path.iterdir()) == [], "nothing is run before it"
+
+
+def test_a_recipe_that_says_what_the_fleet_is_anyway_is_run(tmp_path: Path) -> None:
+    own = asked(availability=None, dropout=0.0, battery=None, rounds={"over_select": 1, "deadline_s": 604800.0})
+    place = tmp_path / "run"
+    place.mkdir()
+    (place / "summary.json").write_text("{}")  # finished, so that nothing is trained here
+    ((job, run),) = run_all([Job(own, place)], Setting(FLEET, None, tmp_path / "bases"))
+    assert (job.out, not isinstance(run, str)) == (place, True)
