@@ -198,7 +198,7 @@ def fedcar(
 
     Table 1 counts the data sets beside the printed numbers, errors marked; nothing is trained for it. Table 2 compares
     federated methods, central references and what learns nothing, in full ranking first and among 1 + 99 candidates,
-    each with the best federated one over users and over seeds; 3 takes FedCAR's parts away; Figure 5 adds Laplace noise
+    each with FedCAR over users and over seeds; 3 takes FedCAR's parts away; Figure 5 adds Laplace noise
     to what clients send. A row of these is a recipe, `experiments/fedcar/recipes/DATA/ROW.yaml`, that `edgefr tune`
     made with other seeds than the reported ones. A row without a recipe is refused: name others by `--rows`. Data sets
     whose archive is missing are left out. Ctrl-C loses only the runs under way: the same command again goes on.

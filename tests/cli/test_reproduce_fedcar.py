@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive(folder, "ml-100k", {name: "\n".join(rows) + "\n" for name, rows in tables.items()})
     kept = folder / recipes.RECIPES / "ml-100k"
     kept.mkdir(parents=True)
-    for method in ("fedmf", "pfedrec"):
+    for method in ("fedmf", "fedcar"):
         (kept / f"{method}.yaml").write_text(RECIPE.format(method=method))
         (kept / f"{method}.csv").write_text("trial,seeds\n0,1000\n")
     (folder / "devices.yaml").write_text((commands.ROOT / "devices.yaml").read_text())
@@ -44,16 +44,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rows_that_have_a_recipe_are_run_and_compared(place: Path, tmp_path: Path) -> None:
-    asked = ("--table", "2", "--data", "ml-100k", "--rows", "fedmf,pfedrec", "--seeds", "2", "--rounds", "1")
+    asked = ("--table", "2", "--data", "ml-100k", "--rows", "fedmf,fedcar", "--seeds", "2", "--rounds", "1")
     arguments = ("reproduce", "fedcar", *asked, "--data-dir", place, "--out", tmp_path / "out")
     process = commands.edgefr(*arguments, cache=tmp_path / "cache", cwd=place)
     assert process.returncode == 0, process.stderr
     assert "FedCAR Table 2" in process.stdout
     rows = list(csv.DictReader((tmp_path / "out" / "table-2.csv").open()))
-    assert {row["method"] for row in rows} == {"fedmf", "pfedrec"}
+    assert {row["method"] for row in rows} == {"fedmf", "fedcar"}
     assert {row["ranking"] for row in rows} == {"full", "sampled"}
     assert all(0 <= float(row["mean"]) <= 1 for row in rows)
-    assert sum(bool(row["difference"]) for row in rows) == 1, "one of the two is compared with the other"
+    assert sum(bool(row["difference"]) for row in rows) == 1, "FedMF is compared with FedCAR"
     page = (tmp_path / "out" / "table-2.md").read_text()
     assert "popularity" in page
     assert "EASE" not in page
