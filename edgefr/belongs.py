@@ -75,6 +75,13 @@ ROWS: tuple[Row, ...] = (
         lambda e: f"{e.row.name} is a central reference, which pools everybody's data",
     ),
     Row(
+        ("evaluation.judged_by",),
+        "runs that keep their best round",
+        lambda e: e.evaluation.keep == "best" or e.row.central is not None,
+        lambda e: f"evaluation.keep is {e.evaluation.keep}",
+        "evaluation.keep=best",
+    ),
+    Row(
         ("batch_size", "negatives", "evaluation.every"),
         "references that learn from batches",
         lambda e: e.row.central is None or e.row.central.batches,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from cloud.settings import DistillSettings, EncodeSettings
 from edgefr.engine.backends import BACKENDS
+from edgefr.metrics.cutoffs import metrics_at
 from privacy.belongs import ReadWith, Settings, named_in
+from privacy.errors import unknown
 
 
 class Section(Settings):
@@ -50,8 +53,10 @@ class EvaluationSection(Section):
         "last",
         description="the round whose model is tested after leave-one-out: the last, or the best on validation items",
     )
-    judged_by: Annotated[Literal["NDCG", "HR"], ReadWith("keep", "best")] = Field(
-        "NDCG", description="the metric, at its first cut-off, that says which round is best; of equal ones the latest"
+    judged_by: str = Field(
+        "NDCG",
+        description="the metric that says which round, or epoch of a central reference, is best: whole, as HR@20, or a "
+        "name, which stands for its first cut-off; of equal rounds the latest, of equal epochs the first",
     )
     tables: Literal["server", "own"] = Field(
         "server",
@@ -59,6 +64,19 @@ class EvaluationSection(Section):
         "left it (leave-one-out; so the released codes of PFedRec and GPFedRec evaluate)",
     )
     keep_blocks: bool = Field(False, description="keep every block's model and the clients' preference shifts (blocks)")
+
+    @property
+    def judge(self) -> str:
+        """Return the metric that rounds are compared by, with its cut-off."""
+        return self.judged_by if "@" in self.judged_by else f"{self.judged_by}@{self.k[0]}"
+
+    @model_validator(mode="after")
+    def _judged_by_what_is_measured(self) -> Self:
+        known = metrics_at(self.k)
+        if self.judge not in known:
+            problem = unknown("metric of evaluation.judged_by", self.judged_by, known)
+            raise PydanticCustomError("unknown", "{problem}", {"problem": str(problem), "at": ("judged_by",)})
+        return self
 
 
 class SessionsSection(Section):

@@ -17,9 +17,10 @@ from edgefr.sections import EvaluationSection
 from edgefr.stages import Position
 from edgefr.stages.leave_one_out import Rounds
 from edgefr.training import Training
+from privacy.errors import InputError
 
 SMALL = [
-    *("method=pfedrec", "model.dim=6", "model.lr=1.0", "protocol.negatives=30", "evaluation.k=[5]"),
+    *("method=pfedrec", "model.dim=6", "model.lr=1.0", "protocol.negatives=30", "evaluation.k=[5, 15]"),
     *("data_options={users: 60, items: 120, interactions: 16}", "clients_per_round=0.6"),
 ]
 
@@ -31,12 +32,14 @@ def ran(folder: Path, *overrides: str) -> tuple[dict[str, Any], Any]:
     return dict(run.summary), run.metrics
 
 
-@pytest.mark.parametrize("metric", ["HR", "NDCG"])
+@pytest.mark.parametrize(("metric", "whole"), [("HR", "HR@5"), ("NDCG", "NDCG@5"), ("NDCG@15", "NDCG@15")])
 @pytest.mark.parametrize("tables", ["server", "own"])
-def test_the_best_round_is_tested_as_if_the_run_had_ended_with_it(metric: str, tables: str, tmp_path: Path) -> None:
+def test_the_best_round_is_tested_as_if_the_run_had_ended_with_it(
+    metric: str, whole: str, tables: str, tmp_path: Path
+) -> None:
     asked = ["evaluation.keep=best", f"evaluation.judged_by={metric}", f"evaluation.tables={tables}"]
     kept, curve = ran(tmp_path / "kept", "rounds=7", *asked)
-    points = curve[(curve["round"] > 0) & (curve["metric"] == f"{metric}@5") & (curve["which"] == "valid")]
+    points = curve[(curve["round"] > 0) & (curve["metric"] == whole) & (curve["which"] == "valid")]
     best = points[points["value"] == points["value"].max()]["round"].max()  # of equal ones the latest
     assert kept["blocks"][0]["best_round"] == best
     assert kept["blocks"][0]["validation"] == points["value"].max()
@@ -47,6 +50,29 @@ def test_the_best_round_is_tested_as_if_the_run_had_ended_with_it(metric: str, t
         last, _ = ran(tmp_path / "last", "rounds=7", f"evaluation.tables={tables}")
         assert last["metrics"] != kept["metrics"]
         assert "best_round" not in last["blocks"][0]
+
+
+@pytest.mark.parametrize("metric", ["HR@5", "NDCG@5", "Recall@15"])
+def test_a_central_reference_is_judged_by_what_was_asked(metric: str, tmp_path: Path) -> None:
+    epochs = ["method=mf", "model.dim=4", "model.epochs=12", "model.patience=12", f"evaluation.judged_by={metric}"]
+    experiment = edgefr.load_experiment(overrides=[*SMALL[3:5], *epochs])
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    points = run.metrics[(run.metrics["round"] > 0) & (run.metrics["which"] == "valid")]
+    curve = points[points["metric"] == metric].groupby("round")["value"].first()
+    assert run.summary["central"]["best_epoch"] == curve.idxmax(), "the first of equals"
+
+
+@pytest.mark.parametrize("metric", ["NDCG@7", "MRR", "HR@", "@5", ""])
+def test_rounds_are_judged_by_what_is_measured(metric: str) -> None:
+    with pytest.raises(InputError, match=r"unknown metric of evaluation.judged_by .*HR@5"):
+        edgefr.load_experiment(
+            overrides=["evaluation.k=[5]", "evaluation.keep=best", f"evaluation.judged_by='{metric}'"]
+        )
+
+
+def test_the_last_round_is_judged_by_nothing() -> None:
+    with pytest.raises(InputError, match=r"judged_by: belongs to runs that keep their best .*evaluation.keep=best"):
+        edgefr.load_experiment(overrides=["method=fedmf", "evaluation.judged_by=HR"])
 
 
 def test_of_rounds_that_validate_alike_the_latest_is_kept_after_leave_one_out() -> None:

@@ -47,6 +47,15 @@ METRICS.register(Metric("NDCG", lambda found: found.dcg / found.ideal))
 METRICS.register(Metric("Recall", lambda found: found.hits / found.counts))
 
 
+def metrics_at(ks: Sequence[int]) -> list[str]:
+    """Return the names of all that is measured at these cut-offs.
+
+    >>> metrics_at([10])
+    ['HR@10', 'NDCG@10', 'Recall@10']
+    """
+    return [f"{name}@{k}" for k in ks for name in METRICS]
+
+
 def at_cutoffs(ranks: Ragged, ks: Sequence[int]) -> dict[str, Values]:
     """Return every metric at every k per row from the ranks (1 is best) of its held-out items, float64 [n].
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +13,7 @@ from edgefr.experiment import Experiment
 from edgefr.measure import Asked
 from edgefr.model import Model
 from edgefr.prepare import Prepared
+from edgefr.sections import EvaluationSection
 from edgefr.stages.leave_one_out import Local
 from edgefr.stages.stage import Stage
 
@@ -22,15 +24,22 @@ if TYPE_CHECKING:
 def over_split(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
     """Return the one stage of a run of a central reference: nothing is federated, nobody's data stay where they are."""
     learner = experiment.row.learner(experiment, prepared)
-    split, patience = prepared.train_split, learner.patience
-    return (Central(split, learner.epochs, patience=patience, learned_on=split.name, learner=learner),)
+    split, settings = prepared.train_split, experiment.evaluation
+    central = Central(
+        split, learner.epochs, patience=learner.patience, learned_on=split.name, learner=learner, settings=settings
+    )
+    return (central,)
 
 
 @dataclass(frozen=True)
 class Central(Local):
-    """These are epochs over one split; the best one by validation is kept, and tested as federated models are."""
+    """These are epochs over one split; the best one by validation is kept, and tested as federated models are.
+
+    `settings` say by which metric it is told.
+    """
 
     learner: Reference = field(kw_only=True)
+    settings: EvaluationSection = field(default_factory=EvaluationSection, kw_only=True)
 
     label = "epochs"
     keeps_best = True
@@ -50,6 +59,9 @@ class Central(Local):
 
     def unlearned(self, run: Training, model: Model) -> None:
         """Test nothing: where a reference starts from is no model of anybody's."""
+
+    def value(self, found: Mapping[str, float]) -> float:
+        return found[self.settings.judge]
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[0], self.task.name, run.position.round)

@@ -52,7 +52,7 @@ class Rounds(Stage):
         return {"best": True, "last": False}[self.settings.keep]
 
     def value(self, found: Mapping[str, float]) -> float:
-        return next(value for name, value in found.items() if name.startswith(self.settings.judged_by))
+        return found[self.settings.judge]
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[0], self.task.name, run.position.round)

@@ -59,8 +59,11 @@ class Rules:
     @property
     def laid(self) -> dict[str, Any]:
         """Return what every experiment is measured by, as in results: the best round by the metric of the search."""
-        judged = {} if self.metric.startswith("NDCG@") else {"evaluation.judged_by": self.metric.partition("@")[0]}
-        return {"evaluation.curve_ranking": self.ranking, "evaluation.keep": "best", **judged}
+        return {
+            "evaluation.curve_ranking": self.ranking,
+            "evaluation.keep": "best",
+            "evaluation.judged_by": self.metric,
+        }
 
     def looks(self, rounds: int) -> tuple[int, ...]:
         """Return the rounds at which a trial is compared with earlier ones.

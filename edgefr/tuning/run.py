@@ -16,6 +16,7 @@ from typing import Any
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.jobs import Failed, in_processes
+from edgefr.metrics.cutoffs import metrics_at
 from edgefr.pipeline import fleet_overrides
 from edgefr.prepare import Progress
 from edgefr.sweeps.grid import canonical
@@ -82,9 +83,10 @@ class Tuning:
         read: dict[str, Experiment] = {}
         for space in self.spaces:
             self.base.check(space)
-            _check_rounds(replace(self.base, laid={}).ends(space)[0], space.name)
+            plain = replace(self.base, laid={}).ends(space)[0]
+            _check_rounds(plain, space.name)
+            _check_metric(plain, self.rules.metric)
             for experiment in self.base.ends(space):
-                _check_metric(experiment, self.rules.metric)
                 torch_device(experiment.engine.device)
                 self._fleet(experiment)
                 read[repr((experiment.data, experiment.data_options))] = experiment
@@ -200,8 +202,6 @@ def _check_rounds(experiment: Experiment, name: str) -> None:
 
 
 def _check_metric(experiment: Experiment, metric: str) -> None:
-    from edgefr.metrics.cutoffs import METRICS
-
-    known = [f"{kind}@{k}" for kind in sorted(METRICS) for k in experiment.evaluation.k]
+    known = metrics_at(experiment.evaluation.k)
     if metric not in known:
-        raise unknown("validation metric", metric, known)
+        raise unknown("--metric", metric, known)

@@ -33,6 +33,7 @@ VALUES: dict[str, list[Any]] = {
     "rounds": [2],
     "batch_size": [8],
     "evaluation.k": [[3]],
+    "evaluation.judged_by": ["HR"],
     "evaluation.curve_users": [5],
     "evaluation.full_ranking_users": [5],
     "data_options.interactions": [20.0],

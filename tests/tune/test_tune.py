@@ -162,6 +162,30 @@ def test_a_data_set_that_is_not_there_is_refused_before_any_trial(spaces: Path, 
     assert not (tmp_path / "out").exists()
 
 
+CENTRAL = {
+    "experiment": {"method": "mf", "model.dim": 4, "model.epochs": 6, "model.patience": 6},
+    "ranges": {"model.lr": "log(0.001, 0.1)"},
+}
+
+
+@pytest.mark.parametrize("metric", ["HR@10", "NDCG@20", "Recall@20"])
+def test_what_is_reported_is_chosen_by_the_metric_of_the_search(spaces: Path, tmp_path: Path, metric: str) -> None:
+    (spaces / "mf.yaml").write_text(yaml.safe_dump(CENTRAL))
+    rules = Rules(trials=1, patience=99, metric=metric)
+    asked = [*SMALL[-1:], "evaluation.k=[5, 10, 20]"]
+    found = tune(["fedmf", "mf"], spaces=spaces, rules=rules, overrides=asked, out=tmp_path / "out")
+    assert not found.failures
+    for name in ("fedmf", "mf"):
+        recipe = edgefr.load_experiment(tmp_path / "out" / "recipes" / f"{name}.yaml")
+        assert recipe.evaluation.judged_by == metric
+
+
+@pytest.mark.parametrize("metric", ["HR@7", "MRR@10", "NDCG", "NDCG@"])
+def test_a_metric_that_is_not_measured_is_refused_under_its_own_name(spaces: Path, tmp_path: Path, metric: str) -> None:
+    with pytest.raises(InputError, match=rf"^unknown --metric '{metric}'.*HR@10"):
+        tuned(spaces, tmp_path / "out", rules=Rules(metric=metric))
+
+
 def test_seeds_of_results_are_not_searched_with(spaces: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"seed 4 is one that results are reported with.*give --seed 5 or more"):
         tuned(spaces, tmp_path / "out", rules=Rules(seeds=(4, 5)))
