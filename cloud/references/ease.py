@@ -9,6 +9,10 @@ from torch import Tensor
 
 from cloud.references.pooled import Pooled
 from cloud.references.reference import Reference
+from privacy.errors import InputError
+
+_MOST_BYTES = 1 << 34
+"""A run takes no more memory than this for its dense tables."""
 
 
 def weights(interactions: npt.NDArray[np.float64], ridge: float) -> npt.NDArray[np.float64]:
@@ -20,12 +24,24 @@ def weights(interactions: npt.NDArray[np.float64], ridge: float) -> npt.NDArray[
     return np.asarray(b)
 
 
+def check_size(users: int, items: int) -> None:
+    """Raise `InputError` where the dense tables, X in two precisions and four of items by items, take too much."""
+    needed = users * items * (4 + 8) + items * items * 4 * 8
+    if needed > _MOST_BYTES:
+        raise InputError(
+            f"EASE^R of {users:,} users and {items:,} items takes {needed / 2**30:,.0f} GiB of dense tables, more than "
+            f"{_MOST_BYTES >> 30}; drop thin ones by data_options.user_core and item_core, where the data set has "
+            "these, or take method=mf"
+        )
+
+
 class Ease(Reference):
     """This scores item j for a user by the sum of B_ij over the items i that the user has. It has one epoch."""
 
     epochs = 1
 
     def __init__(self, pooled: Pooled, ridge: float):
+        check_size(pooled.users, pooled.items)
         self.pooled, self.ridge = pooled, ridge
         self.had = np.zeros((pooled.users, pooled.items), np.float32)
         self.had[pooled.user, pooled.item] = 1.0

@@ -60,6 +60,14 @@ def test_ease_scores_an_item_by_the_weights_of_what_its_user_has() -> None:
     assert (learner.epochs, learner.patience) == (1, float("inf"))
 
 
+@pytest.mark.parametrize(("users", "items"), [(200_000, 100_000), (10, 40_000), (2_000_000, 1000)])
+def test_what_no_memory_holds_is_refused_before_it_is_asked_for(users: int, items: int) -> None:
+    some = np.zeros(1, np.int64)
+    with pytest.raises(InputError, match=r"GiB .*data_options\.user_core and item_core.*method=mf") as refused:
+        Ease(Pooled(some, some, users, items, np.arange(items), 0), 1.0)
+    assert f"{users:,} users and {items:,} items" in str(refused.value)
+
+
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 SCORES = torch.tensor([[0.3, -1.2, 0.8], [2.0, 0.0, 0.5]], dtype=torch.float64)
