@@ -18,7 +18,7 @@ import json
 import re
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,13 @@ AMAZON = Public(
 )
 _URL_2018 = "https://cseweb.ucsd.edu/~jmcauley/datasets/amazon_v2/"
 _LONGEST_LINE = 1 << 22  # bytes
+_DEEPEST = 16  # lists in lists of a field: Amazon's categories are lists in a list
 _LONGEST_TEXT = 4000  # characters of a description: more than 512 tokens ever need
 _ASIN = re.compile(rb"""["']asin["']\s*:\s*["']([^"']{1,64})["']""")
+
+
+Places = Mapping[str, Sequence[str]]
+"""Where the files of an archive lie, by their bare names."""
 
 
 class Ordered(BaseModel):
@@ -81,7 +86,7 @@ def read_category(name: str, data_dir: Path, options: CategoryOptions, progress:
     category = amazon_ratings.category_of(name)
     chosen = AmazonOptions.model_validate(options.model_dump() | {"categories": [category]})
     with _opened(data_dir, name) as (archive, names):
-        if _table(category, names) is None:
+        if _table(category, archive, names) is None:
             raise InputError(
                 f"{data_dir / name}.zip is not there, nor ratings_{category}.csv (2014), nor {category}.csv (2018); "
                 f"get it from {AMAZON.url} or {_URL_2018} (licence: {AMAZON.licence}) and name its folder by "
@@ -102,9 +107,7 @@ def read(data_dir: Path, options: AmazonOptions, progress: Progress | None) -> D
     return _read(archive, names, options, progress, "amazon")
 
 
-def _read(
-    archive: Archive, names: dict[str, str], options: AmazonOptions, progress: Progress | None, name: str
-) -> Dataset:
+def _read(archive: Archive, names: Places, options: AmazonOptions, progress: Progress | None, name: str) -> Dataset:
     """Read the chosen categories of an archive, whose files' places are `names`."""
     users, parts, catalogues, used = Numbering(), [], [], []
     layouts = list[tuple[str, Layout]]()
@@ -139,8 +142,8 @@ def _read(
     return assemble(name, users.ids()[active], _join(catalogues), (user, item, time), domains, True, source)
 
 
-def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
-    """The folder as an archive, and its files' places by their bare names."""
+def _find_files(data_dir: Path) -> tuple[Archive, Places]:
+    """Return the folder as an archive, and its files' places."""
     folder = data_dir / "amazon" if (data_dir / "amazon").is_dir() else data_dir
     found = [
         p
@@ -148,17 +151,33 @@ def _find_files(data_dir: Path) -> tuple[Archive, dict[str, str]]:
         if p.is_file() and p.name.endswith((".csv", ".csv.gz", ".json.gz"))
     ]
     members = {p.relative_to(folder).as_posix(): p for p in found}
-    return Archive(folder, AMAZON, members), {p.name: place for place, p in members.items()}
+    return Archive(folder, AMAZON, members), _places(members)
+
+
+def _places(members: Iterable[str]) -> Places:
+    """Return where members lie by their bare names, which several may share."""
+    out: dict[str, list[str]] = {}
+    for member in members:
+        out.setdefault(member.rpartition("/")[2], []).append(member)
+    return out
+
+
+def _place(archive: Archive, names: Places, name: str) -> str | None:
+    """Return where the file of this bare name lies, or None. Raises `InputError` where there are several of it."""
+    found = names.get(name, ())
+    if len(found) > 1:
+        raise InputError(f"{archive.path}: {name} is there twice, as {found[0]} and {found[1]}; keep one of them")
+    return found[0] if found else None
 
 
 @contextmanager
-def _opened(data_dir: Path, name: str) -> Iterator[tuple[Archive, dict[str, str]]]:
+def _opened(data_dir: Path, name: str) -> Iterator[tuple[Archive, Places]]:
     """Open the zip of a category's own name, where there is one, or else the folder of all of them."""
     if not (data_dir / f"{name}.zip").is_file():
         yield _find_files(data_dir)
         return
     with open_archive(data_dir, name, AMAZON) as archive:
-        yield archive, {member.rpartition("/")[2]: member for member in archive.members}
+        yield archive, _places(archive.members)
 
 
 def has_texts(data_dir: Path, options: AmazonOptions) -> bool:
@@ -167,23 +186,23 @@ def has_texts(data_dir: Path, options: AmazonOptions) -> bool:
     return any(f"meta_{category}.json.gz" in names for category in options.categories)
 
 
-def _files_of(category: str, archive: Archive, names: dict[str, str]) -> tuple[str, str | None]:
+def _files_of(category: str, archive: Archive, names: Places) -> tuple[str, str | None]:
     """Return the files of ratings and, where it is there, of metadata."""
-    table = _table(category, names)
+    table = _table(category, archive, names)
     if table is None:
         raise InputError(
             f"{archive.path} has no ratings_{category}.csv (or reviews_{category}.json.gz); get it from "
             f"{AMAZON.url} (licence: {AMAZON.licence}), or {category}.csv from {_URL_2018}, and name its folder by "
             "--data-dir or EDGEFR_DATA"
         )
-    return table, names.get(f"meta_{category}.json.gz")
+    return table, _place(archive, names, f"meta_{category}.json.gz")
 
 
-def _table(category: str, names: dict[str, str]) -> str | None:
+def _table(category: str, archive: Archive, names: Places) -> str | None:
     """Return the file with a category's interactions: ratings alone before reviews."""
     tables = amazon_ratings.files_of(category)
     tables += [f"{prefix}{category}{core}.json.gz" for prefix in ("reviews_", "") for core in ("", "_5")]
-    return next((names[table] for table in tables if table in names), None)
+    return next((_place(archive, names, table) for table in tables if table in names), None)
 
 
 def _reviews(archive: Archive, member: str, users: Numbering, asins: Numbering) -> Columns:
@@ -237,9 +256,12 @@ def _describe(archive: Archive, member: str | None, asins: np.ndarray, domain: i
         if number is None:  # most items are not kept: their lines are not even parsed
             continue
         item = _parse(archive, member, line, text)
-        categories = _words(item.get("category") or item.get("categories"))
-        titles[number] = _clean(_words(item.get("title")))
-        description = _clean(_words(item.get("description")))[:_LONGEST_TEXT]
+        try:
+            categories = _words(item.get("category") or item.get("categories"))
+            titles[number] = _clean(_words(item.get("title")))
+            description = _clean(_words(item.get("description")))[:_LONGEST_TEXT]
+        except ValueError as error:
+            raise archive.fault(member, line, str(error)) from error
         texts[number] = item_text(_clean(", ".join(dict.fromkeys(categories))), titles[number], description)
     return Catalogue(asins, titles, texts, np.full(len(asins), domain, np.uint8))
 
@@ -258,11 +280,18 @@ def _parse(archive: Archive, member: str, line: int, text: bytes) -> dict[str, A
     return item
 
 
-def _words(value: Any) -> list[str]:
-    """Return the strings of a field, however nested; anything else is left out."""
+def _words(value: Any, depth: int = 0) -> list[str]:
+    """Return the strings of a field, in lists or not; anything else is left out.
+
+    Raises `ValueError` for lists that lie deeper in lists than any honest file's.
+    """
     if isinstance(value, str):
         return [value]
-    return [word for part in value for word in _words(part)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    if depth == _DEEPEST:
+        raise ValueError(f"lists in lists, more than {_DEEPEST} deep")
+    return [word for part in value for word in _words(part, depth + 1)]
 
 
 def _clean(words: list[str] | str) -> str:

@@ -24,6 +24,7 @@ Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _ASIN = "^(B[0-9A-Z]{9}|[0-9]{9}[0-9X])$"
 """What an item's id looks like at Amazon: ten signs that start with B, or the ISBN of a book."""
+_DRESSED = r"""^[\s"']|[\s"']$"""
 _MOST, _FEW = 0.9, 0.1
 _LONGEST_HEADER = 1 << 12  # bytes
 _NAMED = {
@@ -90,6 +91,7 @@ def read_ratings(
     for line, block in table:
         for what in ("user", "item"):
             check_ids(archive, member, line, block.column(what), f"{what} id")
+            _check_bare(archive, member, line, block.column(what), f"{what} id")
         stars = block.column("rating").to_numpy()
         refuse(archive, member, line, ~((stars >= 0) & (stars <= 5)), block.column("rating"), "a rating is 0 to 5")
         time = check_times(archive, member, line, block.column("time"))
@@ -98,6 +100,15 @@ def read_ratings(
         raise archive.fault(member, None, "it has no rows")
     user, item, times = (np.concatenate(column) for column in zip(*parts, strict=True))
     return (user, item, times), layout
+
+
+def _check_bare(archive: Archive, member: str, line: int, column: pa.Array, what: str) -> None:
+    """Refuse ids that stand in quotes or beside spaces, naming the line: these look like none of Amazon's ids."""
+    import pyarrow.compute as pc
+
+    odd = pc.match_substring_regex(column, _DRESSED).to_numpy(zero_copy_only=False)
+    rule = f"{what} must have no quote or space at an end (write the table without quotes)"
+    refuse(archive, member, line, odd, column, rule)
 
 
 def _layout(archive: Archive, member: str, order: Order) -> Layout:

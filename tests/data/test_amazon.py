@@ -1,6 +1,7 @@
 import gzip
 import itertools
 import json
+import re
 
 import pytest
 
@@ -130,6 +131,10 @@ def test_damaged_reviews_name_file_and_line(folder, line, message):
         (b"{'asin': 'B1', 'title': open('x')}\n", "line 1: neither JSON nor a Python dict of plain values"),
         (b"{'asin': 'B1', 'title': " + b"(" * 5000 + b"}\n", "line 1: neither JSON nor a Python dict"),
         (b"['asin': 'B1']\n", "line 1: neither JSON nor a Python dict"),
+        *(
+            (b'{"asin": "B1", "%s": %s}\n' % (field, b"[" * 900 + b"]" * 900), "line 1: lists in lists, more than 16")
+            for field in (b"title", b"description", b"category")
+        ),
     ],
 )
 def test_damaged_metadata_names_file_and_line(folder, line, message):
@@ -243,6 +248,53 @@ def test_hostile_tables_of_ratings_are_refused_in_one_line(tmp_path, content, me
     with pytest.raises(InputError, match=f"Digital_Music.csv:? ?{message}") as error:
         load("amazon-digital-music", tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("header", ["", '"user","item","rating","timestamp"'])
+@pytest.mark.parametrize("quote", ['"', "'"])
+@pytest.mark.parametrize("file", ["ratings_Digital_Music.csv", "Digital_Music.csv"])
+def test_a_quote_around_ids_hides_nothing_from_what_tells_the_columns_apart(tmp_path, file, quote, header):
+    """Quoted ids would look like nobody's, so that the file's name decided, and would keep their quotes."""
+    lines = rated("user,item", header).splitlines()
+    quoted = [re.sub(r"^([^,\"]+),([^,\"]+)", rf"{quote}\1{quote},{quote}\2{quote}", line) for line in lines]
+    (tmp_path / file).write_text("\n".join(quoted) + "\n")
+    with pytest.raises(
+        InputError, match=rf"line {1 + bool(header)}: \w+ id must have no quote or space at an end"
+    ) as error:
+        load("amazon-digital-music", tmp_path)
+    assert "without quotes" in str(error.value)
+
+
+@pytest.mark.parametrize("row", ["{user},{item} ,4.0,7", "{user}, {item},4.0,7", '{user},"{item},4.0,7'])
+def test_one_id_of_a_table_that_has_a_quote_or_a_space_at_an_end_is_refused(tmp_path, row):
+    lines = rated("user,item") + row.format(user=USERS[0], item=ITEMS[0]) + "\n"
+    (tmp_path / "Digital_Music.csv").write_text(lines)
+    with pytest.raises(InputError, match="line 17: item id must have no quote or space at an end"):
+        load("amazon-digital-music", tmp_path)
+
+
+def test_two_tables_of_one_name_are_refused(tmp_path):
+    """In a zip of its own and in a folder: the last would have won."""
+    table = "ratings_Digital_Music.csv"
+    archive(tmp_path, "amazon-digital-music", {f"a/{table}": rated("user,item"), f"b/{table}": "u,i,5,1\n"})
+    named = rf"{table} is there twice, as a/{table} and b/{table}; keep one"
+    with pytest.raises(InputError, match=named):
+        load("amazon-digital-music", tmp_path)
+    (tmp_path / "amazon-digital-music.zip").unlink()
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / table).write_text(rated("user,item"))
+        (tmp_path / folder / "README.csv").write_text("of no category, so twice is as well")
+    with pytest.raises(InputError, match=named):
+        load("amazon-digital-music", tmp_path)
+    (tmp_path / "b" / table).unlink()
+    assert len(load("amazon-digital-music", tmp_path).item) == len(RATED)
+
+
+def test_two_tables_of_metadata_are_refused(folder):
+    (folder / "reviews" / "meta_Books.json.gz").write_bytes((folder / "meta_Books.json.gz").read_bytes())
+    with pytest.raises(InputError, match=r"meta_Books\.json\.gz is there twice"):
+        load("amazon", folder, options={"categories": ["Books"], **CORE})
 
 
 def test_a_category_is_named_like_its_file(tmp_path):
