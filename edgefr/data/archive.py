@@ -151,7 +151,13 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise InputError(f"{path} is not a whole zip file ({error}); get a fresh copy from {public.url}") from error
         with zipped:
-            infos = {i.filename.removeprefix(f"{stem}/"): i for i in zipped.infolist() if not i.is_dir()}
+            infos = dict[str, zipfile.ZipInfo]()
+            for info in zipped.infolist():
+                name = info.filename.removeprefix(f"{stem}/")
+                if name in infos:
+                    raise InputError(f"{path} has {name} twice; get a fresh copy from {public.url}")
+                if not info.is_dir():
+                    infos[name] = info
             yield Archive(path, public, infos, zipped)
     elif folder.is_dir():
         files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
@@ -191,21 +197,23 @@ def read_table(
     encoding: str = "utf8",
     skip: int = 0,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(line number of the first row, rows) block by block, checked: column count, numbers, text encoding.
+    """Yield (line number of the first row, rows) block by block, checked: column count, numbers, text encoding.
 
-    `columns` are those wanted, by name; with ``header=False`` the file's columns are named by `every_column`
-    and quotes mean nothing. `separator` is one or two characters. `skip` lines at the start are left out. Lines count
-    from 1. Raises `InputError` naming file and line.
+    `columns` are those wanted, by name; with ``header=False`` the file's columns are named by `every_column`.
+    `separator` is one or two characters. `skip` lines at the start are left out. A line is a row, blank or not, and
+    lines count from 1. Quotes mean something only in a table with a header and commas, and never hold the end of a
+    line. Raises `InputError` naming file and line.
     """
     import pyarrow as pa
     from pyarrow import csv
 
     types = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}
     names = list(every_column or columns)
-    line = skip + (2 if header else 1)
+    line, quoted = skip + (2 if header else 1), header and separator == ","
     with archive.open(member) as file, archive.faults(member):
+        source = _Counted(file)
         blocks = csv.open_csv(
-            file if len(separator) == 1 else _one_sign(file, separator),
+            cast(BinaryIO, source) if len(separator) == 1 else _one_sign(cast(BinaryIO, source), separator),
             csv.ReadOptions(
                 use_threads=False,
                 block_size=_BLOCK,
@@ -214,7 +222,9 @@ def read_table(
                 skip_rows=skip,
             ),
             csv.ParseOptions(
-                delimiter=separator if len(separator) == 1 else _UNIT, quote_char='"' if header else False
+                delimiter=separator if len(separator) == 1 else _UNIT,
+                quote_char='"' if quoted else False,
+                ignore_empty_lines=False,
             ),
             csv.ConvertOptions(
                 column_types={name: types[kind] for name, kind in columns.items()},
@@ -226,6 +236,31 @@ def read_table(
         for block in blocks:
             yield line, block
             line += block.num_rows
+        if line <= source.lines:
+            rows = f"{source.lines:,} lines are {line - 1:,} rows"
+            raise archive.fault(member, None, f"{rows}, so a quote runs over the end of a line")
+
+
+class _Counted(io.RawIOBase):
+    """This is a stream that counts its lines as they are read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self.file, self.ends, self.last = file, 0, b"\n"
+
+    @property
+    def lines(self) -> int:
+        """Return how many lines were read, the last one with or without an end."""
+        return self.ends + (self.last != b"\n")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.file.read(len(buffer))
+        self.ends, self.last = self.ends + piece.count(b"\n"), piece[-1:] or self.last
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 def _one_sign(file: BinaryIO, separator: str) -> BinaryIO:

@@ -63,6 +63,20 @@ def test_views_of_one_second_stand_by_their_milliseconds(tmp_path):
     assert set(table.time.tolist()) == {1433221332}
 
 
+@pytest.mark.parametrize("closing", ["", '"'])
+def test_a_quote_in_a_column_that_nobody_reads_swallows_no_rows(tmp_path, closing):
+    head = "timestamp,visitorid,event,itemid,transactionid\n"
+    rows = f'1,5,view,30,"4\n2,5,view,10,4{closing}\n3,5,view,20,\n'
+    archive(tmp_path, "retailrocket", {"events.csv": head + rows})
+    with pytest.raises(InputError, match=r"events\.csv: 4 lines are [23] rows, so a quote runs over the end of a line"):
+        load("retailrocket", tmp_path)
+
+
+def test_a_last_line_needs_no_end(tmp_path):
+    archive(tmp_path, "retailrocket", {"events.csv": VISITS.rstrip("\n")})
+    assert len(load("retailrocket", tmp_path).user) == 4
+
+
 def test_challenge_columns_in_another_order(tmp_path):
     content = "created_at\textra\titem_id\tuser_id\tinteraction_type\n5\tx\t1\t2\t3\n"
     archive(tmp_path, "recsys-challenge-2017", {"interactions.csv": content})

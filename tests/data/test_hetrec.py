@@ -178,6 +178,9 @@ FAULTS = [
     (ROWS, HEAD + "75\t99999999999\t1\t11\n", r"line 2: movieID must be a whole number.*'99999999999'"),
     (ROWS, HEAD + "75\t3\t1\t99999999999999999\n", r"line 2: a time must be unix milliseconds"),
     (ROWS, HEAD, r"it has no rows"),
+    (ROWS, HEAD + '75\t3\t"1\t11\n75\t3\t1\t12\n75\t3\t1"\t13\n', r"line 2: .*invalid value '\"1'"),
+    (ROWS, HEAD + "75\t3\t1\t11\n\n75\t3\t6\t11\n", r"line 3: .*invalid value ''"),
+    (ROWS, HEAD + "75\t3\t1\t11\n\n", r"line 3: .*invalid value ''"),
     (NAMES, "id\tname\n3\tA\n", r"line 1: title is missing from the header"),
     (NAMES, "", r"line 1: id is missing from the header"),
     (NAMES, "id\ttitle\n3\tA\n4\n", r"line 3: Expected 2 columns, got 1"),
@@ -195,6 +198,20 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, member, content, messag
         load("hetrec2011", tmp_path)
     assert "\n" not in str(error.value)
     assert "get a whole copy from https://grouplens.org" in str(error.value)
+
+
+def test_a_quote_in_a_column_that_nobody_reads_swallows_no_rows(tmp_path):
+    rows = '1\t1\t"1\t1000\n1\t2\t3\t1001\n1\t2\t3"\t1002\n'
+    archive(tmp_path, LASTFM, {"user_taggedartists-timestamps.dat": "userID\tartistID\ttagID\ttimestamp\n" + rows})
+    assert len(load("lastfm-2k", tmp_path).item) == 3
+
+
+def test_two_members_of_one_name_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / f"{MOVIELENS}.zip", "w") as out:
+        out.writestr(f"{MOVIELENS}/{ROWS}", RATINGS)
+        out.writestr(ROWS, HEAD + "1\t1\t1\t1\n")
+    with pytest.raises(InputError, match=rf"{MOVIELENS}\.zip has {ROWS} twice"):
+        load("hetrec2011", tmp_path)
 
 
 def test_the_interactions_must_be_there(tmp_path):
