@@ -1,8 +1,8 @@
 """A best value at the edge of its range says that the range was too narrow: it is widened, within the same budget.
 
 After every batch but the first, whoever's best value lies within a twentieth of an end has that end moved outward, by
-a decade (logarithmic ranges) or by half the range. Nobody gets more trials for it. An end that the setting itself does
-not go beyond stays.
+a decade (logarithmic ranges) or by half the range. Nobody gets more trials for it. Where the setting ends sooner, so
+does the range, and an end that lies there already stays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ EDGE = 0.05
 """The share of a range, in its own scale, that counts as its edge."""
 FIRST_LOOK = 2 * BATCH
 """No range is widened before so many trials."""
+
+PARTS = 1024
+"""Where a setting ends is found to this part of a step; for whole numbers exactly."""
 
 Allowed = Callable[[Range], bool]
 """Whether the experiment takes every value of a range."""
@@ -65,6 +68,44 @@ def wider(r: Range, side: int) -> Range:
     return replace(r, high=r.high + step) if side > 0 else replace(r, low=r.low - step)
 
 
+def moved(r: Range, side: int, allowed: Allowed) -> Range | None:
+    """Return the range with one end moved outward, by one step or as far as the setting goes; None where it ends there.
+
+    >>> moved(Range("model.dim", "int", 8, 3000), 1, lambda r: r.high <= 4096)
+    Range(field='model.dim', scale='int', low=8, high=4096)
+    """
+    whole = wider(r, side)
+    if allowed(whole):
+        return whole
+    taken, refused = 0, int(abs(whole.high - r.high) + abs(whole.low - r.low)) if r.scale == "int" else PARTS
+    parts = refused
+    while refused - taken > 1:
+        middle = (taken + refused) // 2
+        if allowed(_part(r, whole, side, middle, parts)):
+            taken = middle
+        else:
+            refused = middle
+    if not taken:
+        return None
+    found = _part(r, whole, side, taken, parts)
+    neat = _with_end(r, side, float(f"{found.ends[side > 0]:.2g}"))
+    beyond = (neat.high > found.high or neat.low < found.low) and r.scale != "int"
+    return neat if beyond and allowed(neat) else found
+
+
+def _part(r: Range, whole: Range, side: int, number: int, parts: int) -> Range:
+    """Return the range with one end moved by so many of equal parts of a step, in its own scale."""
+    begin, end = (r.high, whole.high) if side > 0 else (r.low, whole.low)
+    if r.scale == "int":
+        return _with_end(r, side, begin + side * number)
+    share = number / parts
+    return _with_end(r, side, begin * (end / begin) ** share if r.scale == "log" else begin + (end - begin) * share)
+
+
+def _with_end(r: Range, side: int, end: float) -> Range:
+    return replace(r, high=end) if side > 0 else replace(r, low=end)
+
+
 def at_edges(ranges: Sequence[Range], best: Told | None, allowed: Allowed) -> list[tuple[Range, Range]]:
     """Return those ranges at whose edge the best trial's value lies, each with the range it would become.
 
@@ -73,8 +114,8 @@ def at_edges(ranges: Sequence[Range], best: Told | None, allowed: Allowed) -> li
     if best is None:
         return []
     found = [(r, edge(r, float(best.trial.values[r.field]))) for r in ranges]
-    moved = [(r, wider(r, side)) for r, side in found if side]
-    return [(r, now) for r, now in moved if allowed(now)]
+    outward = [(r, moved(r, side, allowed)) for r, side in found if side]
+    return [(r, now) for r, now in outward if now is not None]
 
 
 def widened(

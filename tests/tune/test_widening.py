@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgefr.sweeps.search import BATCH, Told, Trial
 from edgefr.sweeps.space import Range
-from edgefr.tuning.widening import FIRST_LOOK, at_edges, edge, widened, wider
+from edgefr.tuning.widening import FIRST_LOOK, at_edges, edge, moved, widened, wider
 
 LR = Range("model.lr", "log", 0.01, 1.0)
 OTHER = Range("model.init_scale", "uniform", 0.0, 2.0)
@@ -81,6 +82,54 @@ def test_an_end_that_the_setting_does_not_go_beyond_is_no_edge() -> None:
     best = told(0, 0.99, 0.3, other=0.01)
     assert [old.field for old, _ in at_edges([LR, OTHER], best, anything)] == ["model.lr", "model.init_scale"]
     assert [old.field for old, _ in at_edges([LR, OTHER], best, lambda r: r.low > 0)] == ["model.lr"]
+
+
+@pytest.mark.parametrize(
+    ("r", "best", "limit", "end"),
+    [
+        (Range("model.dim", "int", 8, 3000), 2990, 4096, 4096),
+        (Range("model.dim", "int", 8, 4095), 4090, 4096, 4096),
+        (Range("x", "uniform", 0.0, 0.9), 0.89, 1.0, 1.0),
+        (Range("x", "log", 0.01, 0.3), 0.29, 1.0, 1.0),
+    ],
+)
+def test_an_end_moves_to_where_the_setting_ends_and_no_further(r: Range, best: float, limit: float, end: float) -> None:
+    def allowed(asked: Range) -> bool:
+        return asked.high <= limit
+
+    trials = [Told(Trial(n, {r.field: best if n == 5 else 0.1}), float(n == 5)) for n in range(12)]
+    assert at_edges([r], trials[5], allowed) == [(r, replace(r, high=end))]
+    now, steps = widened([r], trials[:8], 20, allowed)
+    assert (now[0].high, len(steps)) == (end, 1)
+    last = Told(Trial(0, {r.field: limit}), 1.0)
+    assert at_edges(now, last, allowed) == [], "all that the setting takes was searched"
+
+
+@given(
+    scale=st.sampled_from(["int", "uniform", "log"]),
+    low=st.integers(1, 50),
+    width=st.integers(1, 5000),
+    beyond=st.floats(0, 3),
+    side=st.sampled_from([-1, 1]),
+)
+def test_a_moved_end_is_always_one_that_is_taken_and_soon_stays(
+    scale: str, low: int, width: int, beyond: float, side: int
+) -> None:
+    r = Range("x", scale, low, low + width)  # type: ignore[arg-type]
+    limit = r.high * (1 + beyond) if side > 0 else r.low / (1 + beyond)
+
+    def allowed(asked: Range) -> bool:
+        return asked.high <= limit if side > 0 else asked.low >= limit
+
+    for _ in range(40):
+        now = moved(r, side, allowed)
+        if now is None:
+            break
+        assert allowed(now)
+        assert (now.high > r.high) if side > 0 else (now.low < r.low)
+        r = now
+    assert now is None
+    assert scale != "int" or abs((r.high if side > 0 else r.low) - limit) < 1, "the very last that is taken"
 
 
 def test_failed_trials_widen_nothing() -> None:
