@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ BUDGETS = "budgets"
 BUDGET = "budget.json"
 
 
-def report(tuning: Tuning, found: Sequence[Found]) -> Report:
-    """Write recipes, tables of trials and pages into the tuning's folder."""
+def report(tuning: Tuning, searches: Iterable[Found]) -> Report:
+    """Write recipes, tables of trials and pages into the tuning's folder, those of a search as soon as it ends."""
     folder, files, pages, failures = tuning.folder / RECIPES, list[Path](), list[Page](), dict[str, str]()
     about = [*tuning.rules.lines(), f"versions: {', '.join(f'{name} {number}' for name, number in versions().items())}"]
-    for one in found:
+    found = list[Found]()
+    for one in searches:
+        found.append(one)
+        write_json(tuning.folder / one.space.name / BUDGET, _budget(one))
         page = _page(tuning, one)
         pages.append(page)
         files += page.write(folder, [*_protocol(one), *about])
@@ -37,7 +40,7 @@ def report(tuning: Tuning, found: Sequence[Found]) -> Report:
         for record in one.records:
             if record.get("problem"):
                 failures[f"{one.space.name}, trial {record['number']}"] = record["problem"]
-    compared = budgets(tuning, found)
+    compared = budgets(tuning)
     files += compared.write(tuning.folder, about)
     return Report([compared, *pages], files, failures, warnings(found), [r for p in pages for r in p.records])
 
@@ -68,10 +71,8 @@ def recipe(found: Found, tuning: Tuning) -> str:
     return "".join(f"# {line}\n" for line in head) + values
 
 
-def budgets(tuning: Tuning, found: Sequence[Found]) -> Page:
+def budgets(tuning: Tuning) -> Page:
     """Compare what every method in the folder was given, and what became of it; other calls' methods too."""
-    for one in found:
-        write_json(tuning.folder / one.space.name / BUDGET, _budget(one))
     records = [_kept(path) for path in sorted(tuning.folder.glob(f"*/{BUDGET}"))]
     rows = [{key: "-" if value in ("", None) else _short(value) for key, value in record.items()} for record in records]
     caption = f"best: {tuning.rules.metric} on validation items; core seconds: of all trials together"

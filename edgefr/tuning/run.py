@@ -8,8 +8,9 @@ DIR/recipes/<name>.yaml    a whole experiment; .csv: its trials; .md: how it was
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +94,12 @@ class Tuning:
         for experiment in read.values():
             data.load(experiment.data, self.data_dir, options=experiment.data_options)
 
-    def run(self) -> list[Found]:
-        """Make all trials that are left; what was finished stays, and the same call goes on."""
+    def run(self) -> Iterator[Found]:
+        """Make all trials that are left, and yield what each search came to as it ends; the same call goes on."""
         begin(self.folder, self.rules, self._common())
         with alone(self.folder / RECORD):
-            return [self._search(space) for space in self.spaces]
+            for space in self.spaces:
+                yield self._search(space)
 
     def _common(self) -> dict[str, Any]:
         """Return what all methods share beside the rules: the experiment without a method, and the fleet."""
@@ -170,6 +172,7 @@ class Tuning:
         return found
 
     def _allowed(self, space: Space) -> Callable[[Range], bool]:
+        @cache
         def allowed(r: Range) -> bool:
             try:
                 self.base.ends(space, [r if r.field == one.field else one for one in space.ranges])

@@ -96,12 +96,27 @@ class Base:
         """
         named = {"name": f"{space.name}-tuned", **space.fixed}
         changes: list[str | Change] = [Change(f, value, f"{space.name}.yaml: {f}") for f, value in named.items()]
-        changes += self.changes
+        changes += self._read(changes)
         changes += [Change(f, value, f"{space.name}.yaml: {f}={value:g}") for f, value in chosen.items()]
         for field, value in self.laid.items():
             if tuple(field.split(".")) not in unread(load_experiment(self.experiment, changes, data=self.data)):
                 changes.append(Change(field, value, f"the rules of tuning: {field}"))
         return load_experiment(self.experiment, changes, data=self.data, seed=seed)
+
+    def _read(self, method: Sequence[str | Change]) -> list[Change]:
+        """Return the changes without those that federated methods alone read, where the method is a central reference.
+
+        So both share a budget. Raises `InputError` for what federated methods would not take either.
+        """
+        changes = [Change.parse(text) for text in self.changes]
+        alone = load_experiment(self.experiment, method, data=self.data)
+        if alone.row.central is None:
+            return changes
+        closed = unread(alone)
+        foreign = [c for c in changes if any(tuple(c.field.split("."))[: len(at)] == at for at in closed)]
+        federated = Change("method", "fedmf", "a federated method")
+        load_experiment(self.experiment, [federated, *foreign], data=self.data)
+        return [change for change in changes if change not in foreign]
 
     def ends(self, space: Space, ranges: Sequence[Range] | None = None) -> list[Experiment]:
         """Return the experiments at the lower and the upper ends of all ranges, for checks before anything runs."""

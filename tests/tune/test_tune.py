@@ -16,9 +16,11 @@ import yaml
 import edgefr
 from edgefr.api import tune
 from edgefr.jobs import Failed
+from edgefr.sweeps.space import Range
 from edgefr.tuning import run as tuning
 from edgefr.tuning import trial as trials
 from edgefr.tuning.rules import Rules
+from edgefr.tuning.space import Base, Space
 from edgefr.tuning.trial import Job
 from privacy.errors import InputError
 from privacy.files import write_json
@@ -162,7 +164,7 @@ def test_a_data_set_that_is_not_there_is_refused_before_any_trial(spaces: Path, 
     assert not (tmp_path / "out").exists()
 
 
-CENTRAL = {
+CENTRAL: dict[str, Any] = {
     "experiment": {"method": "mf", "model.dim": 4, "model.epochs": 6, "model.patience": 6},
     "ranges": {"model.lr": "log(0.001, 0.1)"},
 }
@@ -178,6 +180,37 @@ def test_what_is_reported_is_chosen_by_the_metric_of_the_search(spaces: Path, tm
     for name in ("fedmf", "mf"):
         recipe = edgefr.load_experiment(tmp_path / "out" / "recipes" / f"{name}.yaml")
         assert recipe.evaluation.judged_by == metric
+
+
+def test_a_recipe_is_written_as_soon_as_its_search_ends(spaces: Path, tmp_path: Path) -> None:
+    def progress(stage: str, done: int, total: int, note: str) -> None:
+        if stage == "pfedrec":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(spaces, tmp_path / "out", "fedmf", "pfedrec", progress=progress)
+    assert {path.name for path in (tmp_path / "out" / "recipes").iterdir()} == {"fedmf.csv", "fedmf.md", "fedmf.yaml"}
+
+
+@pytest.mark.parametrize("change", ["rounds=3", "fleet.dropout=0.1", "privacy.clip=1.0", "engine.shard_size=64"])
+def test_what_federated_methods_alone_read_is_no_matter_to_a_central_one(
+    spaces: Path, tmp_path: Path, change: str
+) -> None:
+    space = Space("mf", CENTRAL["experiment"], (Range.parse("model.lr=log(0.001, 0.1)"),))
+    federated = Space("fedmf", {"method": "fedmf"}, (Range.parse("model.lr=log(0.1, 10)"),))
+    plain, changed = (Base(None, changes, RULES.laid) for changes in ((), (change, "batch_size=64")))
+    assert {one.batch_size for one in changed.ends(space)} == {64}, "what it reads is laid"
+    assert [one.model_copy(update={"batch_size": 1}) for one in changed.ends(space)] == [
+        one.model_copy(update={"batch_size": 1}) for one in plain.ends(space)
+    ]
+    assert changed.ends(federated)[0] != plain.ends(federated)[0].model_copy(update={"batch_size": 64})
+
+
+@pytest.mark.parametrize("change", ["rounds=-1", "roundz=3", "sessions.patience=3", "encoder.teacher=x"])
+def test_what_no_method_takes_is_refused_for_central_ones_too(change: str) -> None:
+    space = Space("mf", CENTRAL["experiment"], (Range.parse("model.lr=log(0.001, 0.1)"),))
+    with pytest.raises(InputError, match=change.partition("=")[0]):
+        Base(None, (change,), RULES.laid).ends(space)
 
 
 @pytest.mark.parametrize("metric", ["HR@7", "MRR@10", "NDCG", "NDCG@"])
