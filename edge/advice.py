@@ -54,6 +54,11 @@ class Adviser:
         if "personal" in {name.partition(".")[0] for name in state.tensors} or config.learning is None:
             private = state.part("personal") or state.part("private")
             return self._model.scores(config.score, state, private)
+        if any(tensor.anew is not None for tensor in config.learning.tensors):
+            raise InputError(
+                "this method keeps nothing of a user from round to round: personalise first (edgefr device learn "
+                "--personalise), which makes it anew of all that the user had"
+            )
         return self._work.scores(config.learning, state)
 
     def recommend(

@@ -21,12 +21,14 @@ from edge.learning import Learning
 from edge.scorer import Rows
 from edge.state import State
 from edge.training import Trained, Work
+from edge.update import LARGEST, takeable
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.mechanism import Noise
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+LEAST = 2.0**-149  # the least float32 above 0
 FINE = 16  # bits that the step of a message's grid is below the scale of its noise
 
 
@@ -61,9 +63,9 @@ def noised(message: Floats, scale: float) -> Floats:
 
     Nothing is clipped, so it guarantees nothing; but it is exact noise of the system's secure bits, on a grid.
     """
-    if not scale:
-        return message
     step = 2.0 ** (math.frexp(scale)[1] - FINE)
+    if not scale or step < LEAST:  # less than what a float32 can tell apart
+        return message
     noise = Noise("discrete-laplace", round(scale / step) * step, step)
     whole = np.rint(message.astype(np.float64).ravel() / step) + noise.exact(message.size)
     return (whole * step).astype(np.float32).reshape(message.shape)
@@ -92,8 +94,10 @@ def reply_of(reply: Floats, learning: Learning, state: State) -> dict[str, Float
     if how is None or how.reply is None:
         raise InputError("this bundle's method takes no replies of the server")
     shape = learning.tensor(how.reply).shape
-    if reply.dtype != np.float32 or list(reply.shape) != shape or not np.isfinite(reply).all():
-        raise InputError(f"the reply is {reply.dtype} {list(reply.shape)} instead of {shape} finite float32")
+    if reply.dtype != np.float32 or list(reply.shape) != shape or not takeable(reply):
+        raise InputError(
+            f"the reply is {reply.dtype} {list(reply.shape)} instead of {shape} float32 of a length up to {LARGEST:g}"
+        )
     if how.receiver_noise:
         key = keyed.fold(
             keyed.key(learning.seed, purposes.RECEIVED_NOISE, state.facts["round"] + 1), state.facts["number"]

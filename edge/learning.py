@@ -176,7 +176,9 @@ class ExchangeRecord(Grown):
     receiver_noise: Amount = Field(description="standard deviation of noise that the device adds to replies")
     keeps: dict[Name, Name] = Field(description="private tensors set after training to what the named tensors then are")
     marks: list[Name] = Field(description="private tensors set to 1 after training")
-    sender_noise: Amount = Field(0.0, description="scale of the Laplace noise that the device adds to messages")
+    sender_noise: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = Field(
+        0.0, description="scale of the Laplace noise that the device adds to messages"
+    )
 
     later: ClassVar[frozenset[str]] = frozenset({"sender_noise"})
 

@@ -237,7 +237,7 @@ class Sampler:
         at = self._places(clients, whole, which, path)
         seen = self._seen(clients, whole)
         row, index = segments(positives * self.negatives)
-        drawn = self._negatives(clients, row, index, seen, purpose, *path).reshape(-1, self.negatives)
+        drawn = self._negatives(clients, row, index, seen, purpose, *path).reshape(len(at), self.negatives)
         group = 1 + self.negatives
         items = np.concatenate([whole.values[at].astype(np.int32)[:, None], drawn], axis=1)
         label = np.zeros(items.shape, np.float32)

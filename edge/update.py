@@ -213,8 +213,13 @@ def make(
         took = 0.0 if terms.own_noise is None else 1e3 * (time.perf_counter() - began)
         return ClientUpdate(bundle, number, update, {}), replace(record, noise_ms=took)
     told = {"uniform": None, "size": examples}[terms.weights]
-    sent = prototype if sound and prototype is not None and np.isfinite(prototype).all() else None
+    sent = prototype if sound and prototype is not None and takeable(prototype) else None
     return ClientUpdate(bundle, number, change.dense, change.rows, told, not sound, sent), record
+
+
+def takeable(message: Floats) -> bool:
+    """Say whether a message is one of numbers that is no longer than a sound update."""
+    return bool(np.linalg.norm(message.astype(np.float64).ravel()) <= LARGEST)  # false for NaN
 
 
 def _noised(terms: ReleaseRecord, vector: Floats) -> npt.NDArray[np.int32]:
@@ -289,5 +294,5 @@ def _check_prototype(prototype: Floats | None, learning: Learning) -> None:
     if how is None or how.order != "trained" or how.reply is None:
         raise ValueError("it has a prototype, which devices of this bundle do not send with an update")
     shape = learning.tensor(how.reply).shape
-    if prototype.dtype != np.float32 or list(prototype.shape) != shape or not np.isfinite(prototype).all():
+    if prototype.dtype != np.float32 or list(prototype.shape) != shape or not takeable(prototype):
         raise ValueError(f"its prototype is not {shape} finite numbers")

@@ -24,11 +24,13 @@ from privacy.files import write_json
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from edgefr.experiment import Experiment
     from edgefr.report.layout import Sheet
     from edgefr.run import Run
     from export.parity import Reference
 
 Ints = npt.NDArray[np.int64]
+OWN_ROWS = "clients recommend from item rows of their own in this run, which are not explained yet"
 ASKED, BEST, HELD_OUT = "asked for", "recommended", "held out"
 WEIGHTS, MAP = "explained", "items"
 """Files that are written: a picture as .png and .svg, and what it shows as .json."""
@@ -73,9 +75,10 @@ class Explained:
         from edgefr.report.explaining import weights_figure
         from edgefr.report.figures import written
 
+        figure = weights_figure(self)
         record = [asdict(one) | {"why": why} for one, why in zip(self.found, self.why, strict=True)]
         write_json(out / f"{WEIGHTS}.json", {"user": self.user, "items": record})
-        written(weights_figure(self), out / WEIGHTS)
+        written(figure, out / WEIGHTS)
 
 
 def explained(source: Run | Path, user: str | None, items: Sequence[str], k: int) -> Explained:
@@ -108,15 +111,19 @@ def _of_run(run: Run, user: str | None, items: Sequence[str], k: int) -> Explain
     model, number = saved.model, user_of(saved.model.names.users, user)
     length = model.program.window
     if not model.program.explains or length is None:
-        raise InputError(refusal(model.program.name))
+        raise InputError(refusal(run.experiment))
+    if model.tables:
+        raise InputError(OWN_ROWS)
     if items:
         places = {name: at for at, name in enumerate(model.names.items)}
         asked, why = [numbered("item", item, places) for item in items], [ASKED] * len(items)
     else:
         places = {name: at for at, name in enumerate(model.names.items)}
         asked = [places[item] for item, *_ in best(saved, number, k)]
-        why, held = [BEST] * len(asked), model.held_out
+        held = model.held_out
         more = [] if held is None else held.items[held.users == number].tolist()
+        why = [f"{BEST}, {HELD_OUT}" if item in more else BEST for item in asked]
+        more = [item for item in more if item not in asked]
         asked, why = [*asked, *more], [*why, *[HELD_OUT] * len(more)]
     window = Users.of(model).window(number, length)
     chosen = np.array(asked, np.int64)
@@ -129,10 +136,13 @@ def _named(model: Any, items: Ints, window: Windows, weights: npt.NDArray[np.flo
     return named(lambda item, value: (names.items[item], names.titles[item], value), items, window, weights)
 
 
-def refusal(method: str) -> str:
+def refusal(experiment: Experiment) -> str:
     """Say that a method explains nothing, and which do."""
     from edgefr.methods import METHODS
 
+    method = experiment.row.name
+    if experiment.row.ordered:
+        return f"{method} looked at nothing that users had last in this run: train one with model.context above 0"
     able = ", ".join(row.name for row in METHODS.values() if row.ordered)
     return (
         f"{method} does not say what a recommendation leans on; methods with attention over what users had do: {able}"
@@ -177,7 +187,9 @@ def item_maps(run: Run, users: Sequence[str]) -> list[ItemMap]:
 
     model = open_model(run).model
     if model.tables:
-        raise InputError(f"the clients of {model.program.name} have item rows of their own, which no map shows yet")
+        raise InputError(OWN_ROWS)
+    if not users or len(set(users)) < len(users):
+        raise InputError("name users to draw, each once")
     numbers = [user_of(model.names.users, user) for user in users]
     reference = reference_of(model)
     return [_item_map(model, reference, user, run.experiment.seed) for user in numbers]

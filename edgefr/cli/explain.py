@@ -15,7 +15,10 @@ def explain(
     items: Annotated[
         str, typer.Option(help="Ids of items to ask about, by commas; none: the user's best, and the one held out.")
     ] = "",
-    k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many of the best items, where none are named.")] = 3,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", "--k", min=1, help="How many of the best items, where none are named; default: 3."),
+    ] = None,
     maps: Annotated[
         tuple[str, str] | None,
         typer.Option("--map", help="Two users, whose items are laid out by t-SNE instead.", metavar="USER USER"),
@@ -28,11 +31,15 @@ def explain(
     from privacy.errors import InputError
 
     if maps is not None:
-        if out is None or user is not None or items:
-            raise InputError("--map USER USER draws two users' items into --out DIR; leave --user and --items away")
+        if out is None or user is not None or items or k is not None:
+            raise InputError("--map USER USER draws two users' items into --out DIR; leave --user, --items, -k away")
         map_items(source, list(maps), out=out)
         Console().print(f"{out}: items.png, items.svg, items.json", soft_wrap=True)
         return
     chosen = [item.strip() for item in items.split(",") if item.strip()]
-    found = ask(source, user, chosen, k=k, out=out)
+    if items and not chosen:
+        raise InputError("--items names none: give ids with commas between, or leave it away for the best")
+    if items and k is not None:
+        raise InputError("-k says how many of the best items: leave it away where --items names them")
+    found = ask(source, user, chosen, k=3 if k is None else k, out=out)
     Console().print(found.sheet)

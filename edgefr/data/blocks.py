@@ -71,7 +71,7 @@ class Block:
 
     @property
     def avoid(self) -> None:
-        """Negatives of a block avoid nothing but what their users train on."""
+        """Return nothing: negatives of a block avoid what their users train on, and no more."""
 
     def users(self, which: Part) -> npt.NDArray[np.int64]:
         """Return the users with at least one item in that part, ascending, int64 [n]."""

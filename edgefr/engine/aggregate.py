@@ -115,9 +115,9 @@ class ShardAggregate:
     distinct rows [k], ascending, and their float64 sums [k, w]. `weight` and `clients` count what was summed. `norms`
     [C] are joint norms of what is clipped, before that, of clients that were kept; `dropped` and `clipped` count
     clients. `private` are new private tensors [C, *shape], `tables` new values of private rows.
-    `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's prototype, as
-    it is (None: none is sent). `kept` are the slots of the clients that were kept. `left`: how clients changed shared
-    tables, which they keep for themselves as it is.
+    `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's, as it is; no
+    numbers for dropped ones (None: none is sent). `kept` are the slots of the clients that were kept. `left`: how
+    clients changed shared tables, which they keep for themselves as it is.
     """
 
     dense: dict[str, Tensor]
@@ -163,7 +163,7 @@ def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Sha
         private=updates.private,
         each=_scaled(updates, factors, kept) if terms.each else None,
         tables=own,
-        message=message,
+        message=message if message is None or kept.all() else _diverged(message, kept),
         kept=np.flatnonzero(kept),
         left=left,
     )
@@ -201,8 +201,14 @@ def released_values(program: LocalProgram, project: int | None) -> int:
     return whole if project is None else project
 
 
+def _diverged(messages: Tensor, kept: npt.NDArray[np.bool_]) -> Tensor:
+    """Return messages [C, P] that are no numbers for dropped clients: as for updates, nothing of theirs is sent."""
+    alive = torch.from_numpy(kept).to(messages.device)
+    return torch.where(alive.unsqueeze(1), messages, math.nan)
+
+
 def _without(updates: Updates, kept: npt.NDArray[np.bool_]) -> Updates:
-    """The same updates with zeros in place of those of dropped clients; their private tensors stay as trained."""
+    """Return the same updates with zeros in place of those of dropped clients."""
     alive = torch.from_numpy(kept).to(_device(updates))
     dense = {n: torch.where(alive.view(-1, *[1] * (v.ndim - 1)), v, 0.0) for n, v in updates.dense.items()}
     rows = {

@@ -236,6 +236,8 @@ class Federation:
             self.counters.clients += len(group.clients)
             if self.transfer is not None:
                 self.transfer.after(group.number, self.private, sampler)
+        if self.transfer is not None:
+            self.transfer.ended(self.private)
         opened = total.open(self._noise(number, sent, groups))
         if opened is None:
             self.counters.closed += 1
@@ -281,15 +283,18 @@ class Federation:
         return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
 
     def _take(self, shard: Clients, part: ShardAggregate, total: SealedSum, group: Group) -> None:
-        """Add a shard's partial sum times its group's weight to the total and put its private tensors back."""
+        """Add a shard's partial sum times its group's weight to the total and put its private tensors back.
+
+        Who was dropped has what it had before the round, as a device that cannot use what it trained.
+        """
         total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, group.weight)
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
         self.counters.norms.append(part.norms)
-        index = torch.from_numpy(shard)
+        index, kept = torch.from_numpy(shard[part.kept]), torch.from_numpy(part.kept)
         for name, value in part.private.items():
-            self.private[name].index_copy_(0, index, value.cpu())
-        keep_rows(self.tables, shard, part.tables)
+            self.private[name].index_copy_(0, index, value.cpu().index_select(0, kept))
+        keep_rows(self.tables, shard, part.tables, part.kept)
         for name, changes in part.left.items():
             table = self.own[name]
             if isinstance(table, OwnTables) and name not in self.pulls:

@@ -346,9 +346,14 @@ OPENED: Mapping[str, Callable[[int, dict[str, Tensor]], Own]] = {
 """How a table is made of (items, what was saved), by the first of these parts that it has."""
 
 
-def keep_rows(tables: Mapping[str, Own], shard: Clients, updates: Mapping[str, RowUpdates]) -> None:
-    """Put back what the clients of a shard made of their private rows."""
+def keep_rows(
+    tables: Mapping[str, Own], shard: Clients, updates: Mapping[str, RowUpdates], kept: npt.NDArray[np.int64]
+) -> None:
+    """Put back what the clients in the slots `kept` of a shard made of their private rows."""
     for name, update in updates.items():
         table = tables[name]
         assert isinstance(table, PrivateRows)
-        table.write(shard[update.client.cpu().numpy()], update.rows.cpu().numpy(), update.values)
+        slots = update.client.cpu().numpy()
+        mine = np.flatnonzero(np.isin(slots, kept))
+        values = update.values if len(mine) == len(slots) else update.values[torch.from_numpy(mine)]
+        table.write(shard[slots[mine]], update.rows.cpu().numpy()[mine], values)

@@ -25,6 +25,7 @@ from cloud.relay import senders
 from edge.purposes import RECEIVED_NOISE
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler, Windows
+from edge.update import LARGEST
 from edgefr import purposes
 from edgefr.engine import sequences
 from edgefr.engine.noise import SimulatedNoise
@@ -85,6 +86,9 @@ class Exchange(ABC):
             clients = np.concatenate([shard for shard, _ in sent])
             self.exchange(number, private, clients, torch.cat([messages for _, messages in sent]), sampler)
 
+    def ended(self, private: dict[str, Tensor]) -> None:  # noqa: B027 - most answer each group by itself
+        """Exchange what waits until all groups of an aggregation are there."""
+
     @abstractmethod
     def exchange(
         self,
@@ -125,6 +129,7 @@ class Relay(Exchange):
     def __init__(self, place: str, terms: Prototypes, seed: int, noise: NoiseKey | None = None):
         super().__init__(terms, seed, noise)
         self.place = place
+        self._left: list[tuple[int, Clients, Tensor]] = []
 
     def sends(self, number: int) -> bool:
         """Say that messages are sent in every round."""
@@ -138,14 +143,21 @@ class Relay(Exchange):
         messages: Tensor,
         sampler: Sampler | SessionSampler,
     ) -> None:
-        """Hand on every message that is finite; who sent another kind gets none either."""
+        """Take what leaves the devices; who sent nothing sound gets nothing either."""
         sent = self.leaving(number, clients, messages)
-        sound = torch.isfinite(sent).all(dim=1).cpu().numpy()
-        clients, sent = clients[sound], sent[torch.from_numpy(np.flatnonzero(sound))]
-        secret = self.noise.of_clients(purposes.RELAY, number)
+        sound = _sound(sent)
+        self._left.append((number, clients[sound], sent[torch.from_numpy(sound)].cpu()))
+
+    def ended(self, private: dict[str, Tensor]) -> None:
+        """Hand every client of an aggregation the message of another, whenever the two began."""
+        left, self._left = self._left, []
+        if not left:
+            return
+        clients, sent = np.concatenate([some for _, some, _ in left]), torch.cat([messages for *_, messages in left])
+        secret = self.noise.of_clients(purposes.RELAY, max(number for number, *_ in left))
         whose = senders(keyed.fold(int(secret.key), clients))
         if len(whose):
-            private[self.place][torch.from_numpy(clients)] = sent[torch.from_numpy(whose)].cpu()
+            private[self.place][torch.from_numpy(clients)] = sent[torch.from_numpy(whose)]
 
 
 class Transfer(Exchange):
@@ -216,9 +228,11 @@ class Transfer(Exchange):
         """Store prototypes [C, P], and answer them, or the queries that came behind them in messages of [C, 2 P]."""
         kept, queries = messages[:, : self.terms.values], messages[:, -self.terms.values :]
         sent = self.leaving(number, clients, kept)
-        self.base.add(number, clients, sent, cast(SessionSampler, sampler).current[clients])
         asked = sent if self.terms.clip is not None else queries
-        private[REPLY][torch.from_numpy(clients)] = self._received(number, clients, asked)
+        sound = np.intersect1d(_sound(sent), _sound(asked))
+        some, which = clients[sound], torch.from_numpy(sound)
+        self.base.add(number, some, sent[which], cast(SessionSampler, sampler).current[some])
+        private[REPLY][torch.from_numpy(some)] = self._received(number, some, asked[which])
 
     def _received(self, number: int, clients: Clients, sent: Tensor) -> Tensor:
         """Return what the devices of `clients` make of the base's answers to what they sent: [C, P], on the host."""
@@ -236,3 +250,8 @@ class Transfer(Exchange):
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()`."""
         self.base.restore(state["base"])
+
+
+def _sound(messages: Tensor) -> Clients:
+    """Return the places of messages [C, P] that a device could take: numbers, none longer than a sound update."""
+    return np.flatnonzero((torch.linalg.vector_norm(messages.double(), dim=1) <= LARGEST).cpu().numpy())

@@ -106,6 +106,7 @@ for _row in (
         settings=FedCARSettings,
         build="edgefr.methods.fedcar.program:build",
         messages="edgefr.methods.fedcar.messages:messages",
+        check="edgefr.methods.fedcar.messages:check",
         ordered=True,
         defaults={
             "rounds": 100,

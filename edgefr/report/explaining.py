@@ -29,9 +29,10 @@ def weights_figure(explained: Explained) -> Figure:
         dark = share > 0.6 * shares.max()
         colour = "white" if dark else "black"
         axis.text(column, row, f"{share:.0%}", ha="center", va="center", fontsize="small", color=colour)
-    axis.set_xticks(range(len(columns)), columns, rotation=35, ha="right", fontsize="small")
-    axis.set_yticks(range(len(rows)), rows, fontsize="small")
-    axis.set(xlabel=f"what {explained.user} had last, the newest on the right", title="what each item leans on")
+    axis.set_xticks(range(len(columns)), columns, rotation=35, ha="right", fontsize="small", parse_math=False)
+    axis.set_yticks(range(len(rows)), rows, fontsize="small", parse_math=False)
+    axis.set_xlabel(f"what {explained.user} had last, the newest on the right", parse_math=False)
+    axis.set_title("what each item leans on")
     return figure
 
 
@@ -44,7 +45,8 @@ def maps_figure(maps: Sequence[ItemMap]) -> Figure:
         for own, label, colour in ((False, "others, drawn", "tab:gray"), (True, "had", "tab:blue")):
             at = one.at[one.positive == own]
             axis.scatter(at[:, 0], at[:, 1], s=14, alpha=0.8, color=colour, label=label)
-        axis.set(title=one.user, xticks=[], yticks=[])
+        axis.set_title(one.user, parse_math=False)
+        axis.set(xticks=[], yticks=[])
         axis.legend(fontsize="small")
     figure.suptitle("items as the clients have them (t-SNE)", fontsize="medium")
     return figure

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import edgefr
+from edge.explaining import Explanation, Lean
+from edgefr.explaining import Explained, ItemMap, write_maps
 from edgefr.trained import open_model
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
@@ -82,6 +84,8 @@ def test_the_items_of_two_users_are_laid_out(run: edgefr.Run, users: list[str], 
     assert sorted(path.name for path in out.iterdir()) == ["items.json", "items.png", "items.svg"]
     model = open_model(run).model
     maps = edgefr.map_items(run, users)
+    with pytest.raises(InputError, match="name users to draw"):
+        edgefr.map_items(run, [])
     for one, told in zip(maps, json.loads((out / "items.json").read_text())["users"], strict=True):
         np.testing.assert_allclose(one.at, told["at"])
         number = model.names.users.index(one.user)
@@ -100,8 +104,12 @@ def test_the_items_of_two_users_are_laid_out(run: edgefr.Run, users: list[str], 
         (("--user", "nobody"), "unknown user 'nobody'"),
         (("--user", "{0}", "--items", "nothing"), "unknown item 'nothing'"),
         (("--map", "{0}", "{1}"), "--out DIR"),
-        (("--map", "{0}", "{1}", "--out", "{2}", "--user", "{0}"), "leave --user and --items away"),
+        (("--map", "{0}", "{1}", "--out", "{2}", "--user", "{0}"), "leave --user, --items, -k away"),
         (("--map", "{0}", "nobody", "--out", "{2}"), "unknown user 'nobody'"),
+        (("--map", "{0}", "{0}", "--out", "{2}"), "name users to draw, each once"),
+        (("--map", "{0}", "{1}", "--out", "{2}", "-k", "5"), "leave --user, --items, -k away"),
+        (("--user", "{0}", "--items", "x", "-k", "5"), "leave it away where --items names them"),
+        (("--user", "{0}", "--items", " , "), "--items names none"),
     ],
 )
 def test_refusals(
@@ -111,6 +119,35 @@ def test_refusals(
     done = command("explain", run.path, *given, cache=cache)
     assert words in refused(done.returncode, done.stdout, done.stderr)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_item_is_explained_once(run: edgefr.Run, users: list[str]) -> None:
+    """Also where the item held out is among the best."""
+    found = edgefr.explain(run, users[0], k=150)
+    items = [one.item for one in found.found]
+    assert len(items) == len(set(items)) > 100
+    assert [why for why in found.why if why != "recommended"] == ["recommended, held out"]
+
+
+def test_titles_are_words_and_no_mathematics(tmp_path: Path) -> None:
+    lean = Lean("i1", "Save 10% on $1_2_3$", 1.0)
+    found = Explained("$u_", [Explanation("i2", "Make $$ Fast", (lean,))], ["asked for"])
+    found.write(tmp_path)
+    assert (tmp_path / "explained.png").stat().st_size > 1000
+    maps = [ItemMap("$x^", ["a", "b"], np.array([True, False]), np.zeros((2, 2), np.float32))]
+    write_maps(maps, tmp_path)
+    assert (tmp_path / "items.png").exists()
+
+
+def test_runs_whose_clients_recommend_from_rows_of_their_own_are_not_explained(tmp_path: Path) -> None:
+    chosen = ["method=fedcar", "rounds=1", "model.dim=4", "evaluation.tables=own", TINY, FLEET]
+    made = edgefr.simulate(
+        edgefr.load_experiment(overrides=chosen), "devices.yaml", out=tmp_path / "run", bundles=False
+    )
+    user = str(made.users["user"].iloc[0])
+    for ask in (lambda: edgefr.explain(made, user), lambda: edgefr.map_items(made, [user])):
+        with pytest.raises(InputError, match="item rows of their own"):
+            ask()
 
 
 def test_methods_that_say_nothing_are_refused_and_those_that_do_are_named(tmp_path: Path) -> None:

@@ -310,8 +310,12 @@ def test_messages_are_checked_as_replies_and_uploads_are(tmp_path: Path) -> None
     content = replace(release, prototype=release.prototype[:-1]).to_bytes()
     with pytest.raises(InputError, match="prototype is not"):
         read_update(content, one.learning, one.bundle.manifest.bundle_id)
-    with pytest.raises(InputError, match="finite float32"):
-        one.take(release.prototype[:-1])
+    for wrong in (release.prototype[:-1], release.prototype * np.float32(np.nan), release.prototype * 0 + 1e20):
+        with pytest.raises(InputError, match=r"float32 of a length up to 1e\+06"):
+            one.take(wrong.astype(np.float32))
+    long = replace(release, prototype=(release.prototype * 0 + 1e20).astype(np.float32)).to_bytes()
+    with pytest.raises(InputError, match="prototype is not"):
+        read_update(long, one.learning, one.bundle.manifest.bundle_id)
     with pytest.raises(InputError, match="sends no prototypes"):
         one.prototype()
     closed = open_device(bundle("fedcar"), tmp_path, policy=Policy(signed=False))

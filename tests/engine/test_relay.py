@@ -39,6 +39,7 @@ def relayed(
     for at in range(0, len(clients), 2):  # as shards hand them in
         relay.take(clients[at : at + 2], messages[at : at + 2])
     relay.after(number, private, work(program("fedcar")).sampler)
+    relay.ended(private)
     return private["message"]
 
 
@@ -63,9 +64,24 @@ def test_a_cohort_of_one_keeps_what_it_had() -> None:
     assert not relayed(sent(np.array([3])), clients=np.array([3])).any()
 
 
-def test_a_message_that_is_not_finite_reaches_nobody() -> None:
+def test_messages_of_all_groups_are_relayed_together() -> None:
+    """Clients that began in different rounds: three groups of one, of whom each gets another's."""
+    relay = Relay("message", Prototypes(4, 9, through="relay", recipients=RELAYED), 5, KEY)
+    private = {"message": torch.zeros(CLIENTS, 4)}
+    for number, at in ((4, 0), (2, 1), (3, 2)):
+        relay.take(CLIENT_NUMBERS[at : at + 1], sent()[at : at + 1])
+        relay.after(number, private, work(program("fedcar")).sampler)
+    assert not private["message"].any()
+    relay.ended(private)
+    got = private["message"][torch.from_numpy(CLIENT_NUMBERS[:3]), 0]
+    assert sorted(got.tolist()) == [1, 2, 3]
+    assert (got != torch.tensor([1.0, 2.0, 3.0])).all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e7])
+def test_a_message_that_no_device_could_use_reaches_nobody(value: float) -> None:
     broken = sent()
-    broken[2, 1] = torch.nan
+    broken[2, 1] = value
     got = relayed(broken)
     assert torch.isfinite(got).all()
     assert not got[CLIENT_NUMBERS[2]].any()
@@ -135,6 +151,31 @@ def test_a_round_relays_what_trained_encoders_are() -> None:
     assert all(at != whose for at, whose in enumerate(found))
 
 
+def test_a_diverged_client_sends_nothing_and_has_what_it_had() -> None:
+    """Else its message would make others diverge, and what it keeps would leave it diverged for ever."""
+    local, sick = program("fedcar"), int(CLIENT_NUMBERS[0])
+    made = load_experiment(overrides=["method=fedcar", "model.negative_noise=0"])
+    how = {"aggregation": made.aggregation, "device": torch.device("cpu"), "executor": inline.run}
+    plain = plan(made.privacy, 7, 3, CLIENTS, prototypes=made.prototypes)
+    federation = Federation(local, clients=CLIENTS, seed=3, shard_size=2, plan=plain, **how)
+    federation.transfer = Relay(MESSAGE, messages(made.settings, made), 3, KEY)  # type: ignore[arg-type]
+    todo = work(local)
+    federation.private["scorer.weight"][sick] *= 1e15
+    before = {name: value[sick].clone() for name, value in federation.private.items()}
+    federation.round(2, CLIENT_NUMBERS, todo.sampler, todo.context)
+    assert federation.counters.dropped == 1
+    for name, value in federation.private.items():
+        assert torch.equal(value[sick], before[name]), name
+        assert torch.isfinite(value).all()
+    others = [int(number) for number in CLIENT_NUMBERS[1:]]
+    assert federation.private[MESSAGE][others].norm(dim=1).max() < 100
+    federation.round(3, CLIENT_NUMBERS, todo.sampler, todo.context)
+    assert federation.counters.dropped == 2, "nobody else is made to diverge"
+    federation.private["scorer.weight"][sick] /= 1e15
+    federation.round(4, CLIENT_NUMBERS, todo.sampler, todo.context)
+    assert federation.counters.dropped == 2, "who is mended takes part again"
+
+
 CHOSEN = {
     "fedcar": ("model.dim=4", "model.context=2", "model.negative=vectors"),
     "fcucr": ("model.dim=6", "model.length=5", "protocol.gap_minutes=40000"),
@@ -176,6 +217,13 @@ def begun(made: Experiment) -> Training:
     prepared = prepare(made, None, "cpu")
     devices, device = load_fleet("devices.yaml"), torch.device("cpu")
     return Training.start(sized(made, prepared), prepared, devices, device, lambda events: None)
+
+
+def test_a_contrast_whose_encoder_no_round_trains_is_refused() -> None:
+    with pytest.raises(InputError, match=r"privacy\.tensors: .* or model\.negative=none"):
+        load_experiment(overrides=["method=fedcar", "privacy.tensors=[item]"])
+    for fine in ("model.negative=none", "privacy.tensors=[item, encoder.wide]"):
+        load_experiment(overrides=["method=fedcar", "privacy.tensors=[item]", fine])
 
 
 def test_what_has_no_place_beside_messages_is_refused() -> None:

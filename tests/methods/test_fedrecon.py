@@ -145,3 +145,9 @@ def test_the_command_runs_it(tmp_path: Path) -> None:
     done = edgefr("simulate", *changes, "--out", tmp_path / "run", cache=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "fedrecon on demo" in done.stdout
+
+
+def test_without_negatives_clients_learn_from_what_they_had_alone() -> None:
+    run = begun("negatives=0", "rounds=1")
+    run.train()
+    assert torch.isfinite(run.federation.shared["item"]).all()

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgefr.faults import fault
 from edgefr.methods.fedcar.parts import NEGATIVES, form_of
 from edgefr.methods.fedcar.settings import FedCARSettings
 from privacy.prototypes import RELAYED, Prototypes
 
 if TYPE_CHECKING:
     from edgefr.experiment import Experiment
+
+AT = ("privacy", "tensors")
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse, by `edgefr.faults.fault`, a contrast whose encoder no round trains: nobody would read its messages."""
+    some = experiment.privacy.tensors
+    if experiment.model["negative"] != "none" and some is not None and not any(map(_of_encoder, some)):
+        raise fault("the contrast trains the encoder, and none of it is here: add some, or model.negative=none", *AT)
+
+
+def _of_encoder(name: str) -> bool:
+    return name.startswith("encoder.")
 
 
 def messages(settings: FedCARSettings, experiment: Experiment) -> Prototypes | None:
