@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 
-class Adviser:
+class Adviser(ABC):
     """This is the part of a device that recommends, by its state as it is on the disk."""
 
     bundle: Bundle
@@ -33,14 +34,14 @@ class Adviser:
     _work: LocalWork
 
     @property
+    @abstractmethod
     def learning(self) -> Learning:
         """Return what the bundle says about learning."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def state(self) -> State:
         """Return the state as it is on the disk."""
-        raise NotImplementedError
 
     def scores(self, reply: Floats | None = None) -> Floats:
         """Return the device's own score (logit) of every item, float32 [items].

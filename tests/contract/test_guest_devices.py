@@ -114,6 +114,10 @@ class Fleet:
     def recommend(self) -> None:
         """What devices would recommend is what their clients would, the server's last step and reply included."""
         for slot, one in enumerate(self.devices):
+            if any(spec.reset == "round" for spec in self.local.specs.values()):
+                with pytest.raises(InputError, match="personalise first"):
+                    one.scores()
+                continue
             assert_same(one.scores(), scores_of(self, slot), size=float(np.abs(one.scores()).max()))
 
 
@@ -322,3 +326,15 @@ def test_messages_are_checked_as_replies_and_uploads_are(tmp_path: Path) -> None
     assert "policy unprotected" in str(closed.refuses())
     named = Policy(signed=False, unprotected=True, tensors=tuple(one.learning.released))
     assert "prototype would leave" in str(open_device(bundle("fedcar"), tmp_path, policy=named).refuses())
+
+
+def test_a_device_that_keeps_nothing_of_its_user_recommends_once_that_is_made_anew(tmp_path: Path) -> None:
+    """Before that it has the vector of the last round's support set, or a random one: neither is its user's."""
+    one = open_device(bundle("fedrecon"), tmp_path, user=bundles.user(7))
+    one.learn(interactions()[7])
+    with pytest.raises(InputError, match="personalise first"):
+        one.recommend(3)
+    one.personalise()
+    assert len(one.recommend(3)) == 3
+    kept = one.state.part("private")["user"]
+    assert not np.allclose(one.state.part("personal")["user"], kept)

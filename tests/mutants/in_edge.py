@@ -6,6 +6,7 @@ UPDATE = "tests/edge/test_update.py"
 DEVICE = "tests/edge/test_device.py"
 POLICY = "tests/edge/test_policy.py"
 SPENDING = "tests/edge/test_spending.py"
+EXPLAINING = "tests/contract/test_explaining.py"
 AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
 BROKEN = f"{POLICY}::test_a_bundle_that_promises_more_than_it_does_is_refused_whatever_the_policy"
 KEYS = f"{POLICY}::test_each_key_refuses_and_its_line_says_what_would_allow_it"
@@ -404,5 +405,20 @@ FAULTS = (
         "self.options.terminate = True",
         "pass",
         "tests/edge/test_watch.py::test_a_graph_without_end_is_ended_when_asked",
+    ),
+    # --- what it tells its owner
+    Fault(
+        "weights that sum to anything are shares",
+        "edge/explaining.py",
+        "(np.abs(weights.sum(axis=1, dtype=np.float64) - 1) > CLOSE).any()",
+        "False",
+        f"{EXPLAINING}::test_weights_that_are_none_are_refused",
+    ),
+    Fault(
+        "weights of places without an item are shares",
+        "edge/explaining.py",
+        " and not weights[:, ~real].any())",
+        ")",
+        f"{EXPLAINING}::test_weights_that_are_none_are_refused",
     ),
 )

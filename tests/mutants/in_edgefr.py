@@ -26,6 +26,13 @@ FAULTS = (
         "tests/cloud/test_relay.py::test_every_message_goes_to_exactly_one_other_client",
     ),
     Fault(
+        "who gets whose message is the order in which they came",
+        "cloud/relay.py",
+        'circle = np.argsort(draws, kind="stable")',
+        "circle = np.arange(len(draws))",
+        "tests/cloud/test_relay.py::test_pairs_follow_the_draws_alone",
+    ),
+    Fault(
         "who relayed a message follows from the public seed",
         "edgefr/engine/transfer.py",
         "senders(keyed.fold(int(secret.key), clients))",
@@ -227,8 +234,8 @@ FAULTS = (
     Fault(
         "neighbours are looked for of what was sent",
         "edgefr/engine/transfer.py",
-        "messages[:, : self.base.width], messages[:, -self.base.width :]",
-        "messages[:, : self.base.width], messages[:, : self.base.width]",
+        "messages[:, : self.terms.values], messages[:, -self.terms.values :]",
+        "messages[:, : self.terms.values], messages[:, : self.terms.values]",
         FCUCR,
     ),
     Fault(

@@ -56,8 +56,8 @@ class FedCARSettings(Settings):
     negative: Annotated[str, named_in(NEGATIVES)] = Field(
         "encoder",
         description="what another client sends for the contrast: encoder (Fig. 2: it is applied to the own context), "
-        "vectors (its own c, Eq. 17), both (encoder and the rows of its last items, which tell what these are), none (no "
-        "contrast)",
+        "vectors (its own c, Eq. 17), both (encoder and the rows of its last items, which tell what these are), none "
+        "(no contrast)",
     )
     margin: Annotated[float, CONTRASTED] = Field(1.0, ge=0, description="delta of Eq. 20")
     contrast_lr: Annotated[float | None, CONTRASTED] = Field(
