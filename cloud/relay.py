@@ -1,4 +1,4 @@
-"""The server relays clients' messages: after a round everybody in it has what one other sent, unsaid whose.
+"""The server relays clients' messages: after a round everybody has what one other in it sent, unsaid whose.
 
 Who gets whose is a cycle through the round's clients in an order that only the server can know. So nobody gets the own
 message, every message goes to one client and no further, and each is one release to the server and one recipient.
