@@ -298,6 +298,8 @@ def row_of(message: str) -> tuple[int | None, str]:
         return None, f"a row is longer than {_BLOCK:,} bytes: this is not a table of text"
     found = re.search(r"Row #(\d+): (.*)", message, re.DOTALL)
     what = found.group(2) if found else message
+    if what.rstrip().endswith("invalid value ''"):
+        what = "a blank line, or an empty field where a number stands"
     return (int(found.group(1)) if found else None), _printable(what)
 
 

@@ -175,7 +175,7 @@ FAULTS = [
     ("retailrocket", VISITS + "1433221999827,1,buy,2,\n", r"line 6: event must be one of view, .*, not 'buy'"),
     ("retailrocket", VISITS + "-5,1,view,2,\n", r"line 6: a time must be unix milliseconds, not '-5'"),
     ("retailrocket", VISITS + "99999999999999999,1,view,2,\n", r"line 6: a time must be unix milliseconds"),
-    ("retailrocket", VISITS + "1,,view,2,\n", r"line 6: .*invalid value ''"),
+    ("retailrocket", VISITS + "1,,view,2,\n", r"line 6: a blank line, or an empty field"),
     ("tmall", LOG + "1,2,3,4,5,1301,0\n", r"line 5: a time must be month and day in one number.*, not '1301'"),
     ("tmall", LOG + "1,2,3,4,5,229,0\n", r"line 5: a time must be month and day"),
     ("tmall", LOG + "1,2,3,4,5,-1,0\n", r"line 5: a time must be month and day"),
