@@ -15,6 +15,7 @@ from edgefr.report.pages import Page, Record, Report, number
 from edgefr.report.summary import versions
 from edgefr.sweeps.grid import shown
 from edgefr.tuning import trial as trials
+from edgefr.tuning.rules import Rules
 from edgefr.tuning.run import Found, Tuning
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
@@ -112,7 +113,7 @@ def _short(value: Any) -> str:
 def _page(tuning: Tuning, found: Found) -> Page:
     """Show the trials of one method, and from what they were drawn."""
     top = None if found.best is None else found.best.trial.number
-    records = [_record(record) for record in found.records]
+    records = [_record(record, tuning.rules) for record in found.records]
     rows = [_row(record, found, tuning.rules.metric) for record in found.records]
     bold = [] if top is None else [top]
     last = {r.field: r for r in found.ranges}
@@ -142,19 +143,19 @@ def _row(record: Mapping[str, Any], found: Found, metric: str) -> dict[str, str]
     }
 
 
-def _record(record: Mapping[str, Any]) -> Record:
-    """Return a trial unrounded."""
+def _record(record: Mapping[str, Any], rules: Rules) -> Record:
+    """Return a trial unrounded, with the rules that it was made by: whoever has the table alone can tell."""
     runs = record["runs"]
     return {
         "trial": record["number"],
         **record["values"],
-        f"validation {record.get('metric', 'value')}": record["value"],
-        "seeds": " ".join(str(run["seed"]) for run in runs),
+        f"validation {rules.metric}": record["value"],
         "best_rounds": " ".join(str(run["best_round"]) for run in runs),
         "rounds": " ".join(str(run["curve"][-1][0]) for run in runs),
         "ended": " ".join(run["ended"].replace(" ", "-") for run in runs),
         "core_seconds": record["cpu_seconds"],
         "problem": record.get("problem", ""),
+        **rules.columns,
     }
 
 

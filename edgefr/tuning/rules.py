@@ -29,6 +29,9 @@ NAMES = {
     "space": "search space",
 }
 
+COLUMNS = ("trials", "metric", "ranking", "seeds", "patience", "prune")
+"""What has to be the same for methods to be compared; the seeds of results may be fewer or more."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -63,6 +66,15 @@ class Rules:
             "evaluation.curve_ranking": self.ranking,
             "evaluation.keep": "best",
             "evaluation.judged_by": self.metric,
+        }
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Return the rules as a table of trials has them, by the names of `COLUMNS`."""
+        values = [getattr(self, name) for name in COLUMNS]
+        return {
+            name: " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            for name, value in zip(COLUMNS, values, strict=True)
         }
 
     def looks(self, rounds: int) -> tuple[int, ...]:

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from edgefr.reproductions.fedcar import recipes
+from edgefr.tuning.rules import Rules
 from tests.cli import commands
 from tests.data.tables import archive
 
+PROTOCOL = "protocol: {name: leave-one-out, min_interactions: 6, negatives: 9}\n"
 RECIPE = """\
 method: {method}
 model: {{dim: 4}}
 data: ml-100k
-protocol: {{name: leave-one-out, min_interactions: 6, negatives: 9}}
-rounds: 2
+{protocol}rounds: 2
 evaluation: {{curve_ranking: full}}
 """
 
@@ -37,8 +38,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept = folder / recipes.RECIPES / "ml-100k"
     kept.mkdir(parents=True)
     for method in ("fedmf", "fedcar"):
-        (kept / f"{method}.yaml").write_text(RECIPE.format(method=method))
-        (kept / f"{method}.csv").write_text("trial,seeds\n0,1000\n")
+        (kept / f"{method}.yaml").write_text(RECIPE.format(method=method, protocol=PROTOCOL))
+        rules = Rules().columns
+        (kept / f"{method}.csv").write_text(f"trial,{','.join(rules)}\n0,{','.join(rules.values())}\n")
+    (folder / recipes.PROTOCOL).write_text(PROTOCOL)
     (folder / "devices.yaml").write_text((commands.ROOT / "devices.yaml").read_text())
     return folder
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from edgefr.reproductions.fedcar import comparison, noise, recipes
 from edgefr.reproductions.fedcar.paired import against, best_of
 from edgefr.reproductions.fedcar.recipes import ROWS, Ask
 from edgefr.run import Run
+from edgefr.tuning.rules import Rules
 from privacy.errors import InputError
 
 ASK = Ask("as each recipe says", [0, 1])
@@ -23,8 +24,15 @@ name: fedmf-tuned
 method: fedmf
 model: {dim: 4, lr: 0.5}
 data: ml-100k
+protocol: {name: leave-one-out, min_interactions: 6, few: drop}
 rounds: 2
 """
+RULES = Rules(trials=2, seeds=(1000, 3))
+
+
+def trials(rules: Rules) -> str:
+    """A table of one trial by these rules."""
+    return f"trial,{','.join(rules.columns)}\n0,{','.join(rules.columns.values())}\n"
 
 
 @dataclass
@@ -171,13 +179,13 @@ def test_figure_5_keeps_the_kinds_of_epsilon_apart(tmp_path: Path):
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recipe of FedMF that was searched with seed 1000."""
+    """A recipe of FedMF that was searched with seeds 1000 and 3."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / recipes.RECIPES / "ml-100k"
     folder.mkdir(parents=True)
     (folder / "fedmf.yaml").write_text(RECIPE)
-    (folder / "fedmf.csv").write_text("trial,seeds\n0,1000\n1,1000 3\n")
-    recipes._searched.cache_clear()
+    (folder / "fedmf.csv").write_text(trials(RULES))
+    (tmp_path / recipes.PROTOCOL).write_text(RECIPE.splitlines()[4])
     return folder
 
 
@@ -194,6 +202,55 @@ def test_a_row_is_its_recipe_with_another_seed(kept: Path):
 def test_seeds_of_the_search_are_not_reported(kept: Path):
     with pytest.raises(InputError, match="was chosen with seed 3"):
         ASK.cell("ml-100k", "fedmf").experiment(3)
+
+
+@pytest.mark.parametrize(
+    ("row", "was", "now", "told"),
+    [
+        ("fedmf", "data: ml-100k", "data: demo", "is of data set demo and lies among those of ml-100k"),
+        ("fedmf", "few: drop", "few: train", "protocol.few is train, and drop in "),
+        ("fedmf", "interactions: 6", "interactions: 5", "protocol.min_interactions is 5, and 6 in "),
+        ("pfedrec-released", "data: ml-100k", "data: demo", "is of data set demo"),
+    ],
+)
+def test_a_recipe_of_something_else_is_no_row(kept: Path, row: str, was: str, now: str, told: str):
+    (kept / f"{row}.yaml").write_text(RECIPE)
+    assert ASK.cell("ml-100k", row).experiment(0)
+    (kept / f"{row}.yaml").write_text(RECIPE.replace(was, now))
+    with pytest.raises(InputError, match=told):
+        ASK.cell("ml-100k", row).experiment(0)
+
+
+@pytest.mark.parametrize("left", [None, "", "trial,seeds\n0,1000\n"])
+def test_a_searched_row_needs_its_trials(kept: Path, left: str | None):
+    path = kept / "fedmf.csv"
+    path.unlink()
+    if left is not None:
+        path.write_text(left)
+    with pytest.raises(InputError, match=r"fedmf.csv .*edgefr tune"):
+        ASK.cell("ml-100k", "fedmf").experiment(0)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (replace(RULES, trials=50), "trials 2 and 50"),
+        (replace(RULES, metric="HR@10"), "metric NDCG@10 and HR@10"),
+        (replace(RULES, ranking="sampled"), "ranking full and sampled"),
+        (replace(RULES, seeds=(1001,)), "seeds 1000 3 and 1001"),
+        (replace(RULES, patience=5), "patience 30 and 5"),
+        (replace(RULES, prune=True), "prune False and True"),
+        (replace(RULES, reported=(0,)), None),
+    ],
+)
+def test_rows_beside_each_other_were_found_by_the_same_rules(kept: Path, other: Rules, told: str | None):
+    (kept / "pfedrec.yaml").write_text(RECIPE.replace("fedmf", "pfedrec"))
+    (kept / "pfedrec.csv").write_text(trials(other))
+    if told is None:
+        assert ASK.cell("ml-100k", "fedmf").experiment(0)
+        return
+    with pytest.raises(InputError, match=rf"fedmf.yaml and .*pfedrec.yaml were chosen by different rules: {told};"):
+        ASK.cell("ml-100k", "fedmf").experiment(0)
 
 
 def test_a_row_without_a_recipe_says_how_to_make_one(kept: Path):

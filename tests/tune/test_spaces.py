@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefr.experiment import load_experiment
 from edgefr.methods import METHODS
 from edgefr.reproductions.fedcar.comparison import TABLE_2, TABLE_3
 from edgefr.reproductions.fedcar.published import DATA
@@ -22,7 +23,9 @@ SHARED = {"min_interactions": 6, "few": "drop"}
 @pytest.mark.parametrize("name", NAMES)
 def test_a_space_makes_experiments_at_both_ends_of_all_its_ranges(name: str) -> None:
     space = Space.read(FOLDER, name)
+    shared = load_experiment(PROTOCOL, ["method=fedmf"])
     for experiment in Base(PROTOCOL, (), Rules().laid, "ml-100k").ends(space):
+        assert experiment.protocol == shared.protocol
         assert experiment.data == "ml-100k"
         assert experiment.model_dump()["protocol"].items() >= SHARED.items()
         assert (experiment.batch_size, experiment.negatives) == (256, 4)

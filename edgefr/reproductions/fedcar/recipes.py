@@ -1,7 +1,7 @@
 """Rows of FedCAR's tables: each is a recipe that `edgefr tune` made, the same search budget for all.
 
-Owns: the rows by name, where recipes lie, and that no seed of a search is reported. Does not own: how they are found
-(`edgefr.tuning`).
+Owns: the rows by name, where recipes lie, that no seed of a search is reported, that rows were found alike. Does not
+own: how they are found (`edgefr.tuning`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from edgefr.documents import Document
 from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.reproductions import cells
 from edgefr.reproductions.cells import Values
+from edgefr.tuning.rules import COLUMNS
 from privacy.errors import InputError
 from privacy.table import Table
 
@@ -108,21 +108,61 @@ class Cell(cells.Cell):
         return f"{self.label}_{digest}_seed-{seed}"
 
     def experiment(self, seed: int) -> Experiment:
-        """Return the experiment to be run. Raises `InputError` for a seed that the recipe was searched with."""
-        if seed in _searched(self.path):
-            raise InputError(f"{self.path} was chosen with seed {seed}, so it is not reported with it; use other seeds")
+        """Return the experiment to be run. Raises `InputError` for a seed that the recipe was searched with.
+
+        So for a recipe of other data, another protocol or other rules of search than the rows it stands beside.
+        """
+        _check_data(self.path, self.data)
+        if ROWS[self.row].judged:
+            _check_protocol(self.path)
+            _check_search(self.path, seed)
         changes = [Change(name, value, f"--set {name}={value}") for name, value in self.extra]
         return load_experiment(self.path, [Change("name", f"fedcar-{self.row}", "name"), *changes], seed=seed)
 
 
-@cache
-def _searched(recipe: Path) -> frozenset[int]:
-    """Return the seeds of a recipe's search; none for one that was not searched but released."""
+def _check_data(recipe: Path, data: str) -> None:
+    found = load_experiment(recipe).data
+    if found != data:
+        raise InputError(f"{recipe} is of data set {found} and lies among those of {data}; move it away")
+
+
+def _check_protocol(recipe: Path) -> None:
+    """Every row that is compared is of users who are chosen, and held out from, alike."""
+    found = load_experiment(recipe).protocol.model_dump()
+    shared = load_experiment(PROTOCOL, ["method=fedmf"]).protocol.model_dump()
+    for name in {**shared, **found}:
+        if found.get(name) != shared.get(name):
+            told = f"protocol.{name} is {found.get(name)}, and {shared.get(name)} in {PROTOCOL}"
+            raise InputError(f"{recipe}: {told}; tune it again with --experiment {PROTOCOL}")
+
+
+def _check_search(recipe: Path, seed: int) -> None:
+    """A row is reported with seeds that it was not chosen with, beside rows that were chosen by the same rules."""
+    own = _rules(recipe)
+    if str(seed) in own["seeds"].split():
+        raise InputError(f"{recipe} was chosen with seed {seed}, so it is not reported with it; use other seeds")
+    for other in sorted(recipe.parent.glob("*.yaml")):
+        if other.stem in ROWS and ROWS[other.stem].judged:
+            for name, value in _rules(other).items():
+                if value != own[name]:
+                    told = f"{name} {own[name]} and {value}"
+                    raise InputError(
+                        f"{recipe} and {other} were chosen by different rules: {told}; rows of one table need the "
+                        "same, so tune one of them again"
+                    )
+
+
+def _rules(recipe: Path) -> Mapping[str, str]:
+    """Return the rules that a recipe was chosen by, as the table of its trials has them."""
     path = recipe.with_suffix(".csv")
+    mend = f"copy {path.name}, which edgefr tune wrote beside the recipe"
     if not path.is_file():
-        return frozenset()
+        raise InputError(f"{path} is not there, so nobody knows how {recipe} was chosen; {mend}")
     with path.open(newline="") as file:
-        return frozenset(int(seed) for line in csv.DictReader(file) for seed in line["seeds"].split())
+        lines = list(csv.DictReader(file))
+    if not lines or not {*COLUMNS} <= lines[0].keys():
+        raise InputError(f"{path} does not say by which rules {recipe} was chosen; {mend}")
+    return {name: lines[0][name] for name in COLUMNS}
 
 
 class Ask(cells.Ask):
