@@ -9,6 +9,7 @@ from torch import Tensor
 
 from edge.anew import Normal
 from edgefr import purposes
+from edgefr.methods.objectives import ObjectiveSettings
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
@@ -38,16 +39,36 @@ BCE: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 """What a binary cross-entropy is computed from, by name."""
 
 
+def scores_of(program: LocalProgram, tensors: Tensors, batch: Batch) -> Tensor:
+    """Return the program's score of each of the batch's examples, [..., n]."""
+    history = None if batch.history is None else program.vectors(tensors, batch.history)
+    vectors = program.vectors(tensors, batch)
+    return program.score(tensors, batch, vectors, program.user(tensors, batch, history, vectors))
+
+
 def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: Batch, phase: Phase, of: str = "scores") -> Tensor:
     """Return the binary cross-entropy of each example's score against its label, mean over a client's examples.
 
     TransFR Eq. 6 and F3CRec's recommendation loss sum over the examples; the mean differs by the factor |D_u|, which
     would otherwise let a client's learning rate grow with its activity. `of`: as `bce` has it.
     """
-    history = None if batch.history is None else program.vectors(tensors, batch.history)
-    vectors = program.vectors(tensors, batch)
-    scores = program.score(tensors, batch, vectors, program.user(tensors, batch, history, vectors))
-    return bce(scores, batch, of)
+    return bce(scores_of(program, tensors, batch), batch, of)
+
+
+def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings, of: str = "scores") -> Tensor:
+    """Return what scores [..., n] of a batch cost by the objective, a client's mean; `of`: as `bce` has it."""
+    if settings.objective.compared is None:
+        return bce(scores, batch, of)
+    assert batch.pairs is not None
+    return compared(*batch.pairs.of(scores), batch, settings)
+
+
+def compared(positive: Tensor, negative: Tensor, batch: Batch, settings: ObjectiveSettings) -> Tensor:
+    """Return what positives [..., P] cost beside their negatives [..., P, k], the mean over a client's positives."""
+    assert batch.pairs is not None
+    assert settings.objective.compared is not None
+    over = settings.temperature
+    return batch.pairs.mean(settings.objective.compared(positive / over, negative / over))
 
 
 def sampled_bce(positive: Tensor, negative: Tensor) -> Tensor:

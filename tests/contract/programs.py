@@ -25,6 +25,8 @@ ITEMS, CLIENTS, WIDTH = 60, 23, 16
 
 CAR = {"dim": 8, "lr": 0.5, "encoder_lr": 0.1, "item_lr": 5.0, "init_scale": 0.3}
 
+COOL = {"loss": "softmax", "temperature": 0.5}
+
 VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
@@ -100,6 +102,29 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "transfr sgd plain": (
         "transfr",
         {"adapter": [8], "head": [8], "head_form": "plain", "optimiser": "sgd", "lr": 0.05},
+    ),
+    "fedmf by bpr": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1, "loss": "bpr"}),
+    "fedncf by softmax": (
+        "fedncf",
+        {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3, "loss": "softmax"},
+    ),
+    "pfedrec in turns by softmax": (
+        "pfedrec",
+        {**{"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "turns": "batches"}, **COOL},
+    ),
+    "gpfedrec in layers by bpr": (
+        "gpfedrec",
+        {
+            **{"dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3, "user_lr": 1.0, "item_lr": 20.0, "pull": 3.0},
+            "loss": "bpr",
+        },
+    ),
+    "fedrap by bpr": ("fedrap", {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "loss": "bpr"}),
+    "fedrecon by softmax": ("fedrecon", {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, **COOL}),
+    "transfr vector by softmax": ("transfr", {"adapter": [18, 8], "head": [6, 8], "lr": 0.01, **COOL}),
+    "transfr mean by bpr": (
+        "transfr",
+        {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "lr": 0.01, "loss": "bpr"},
     ),
 }
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, init_vectors, pointwise_bce
+from edgefr.methods.losses import init_rows, init_vectors, scores_of, worth
 from export.batches import Batch, inner
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
@@ -34,7 +34,8 @@ class FedMF(LocalProgram):
         item_lr = settings.item_lr if settings.item_lr is not None else settings.lr * (counted or items)
         both = ("item", "user")
         lr = {"item": item_lr, "user": settings.lr}
-        self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr, draws=purposes.FEDERATED),)
+        which = settings.objective.which
+        self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
@@ -52,7 +53,7 @@ class FedMF(LocalProgram):
         return inner(user, vectors)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return pointwise_bce(self, tensors, batch, phase)
+        return worth(scores_of(self, tensors, batch), batch, self.settings)
 
 
 def build(settings: FedMFSettings, given: Given) -> FedMF:

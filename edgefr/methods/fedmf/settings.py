@@ -1,12 +1,12 @@
 """These are the hyper-parameters of federated matrix factorisation."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from edgefr.methods.objectives import ObjectiveSettings
 
 
-class FedMFSettings(BaseModel):
+class FedMFSettings(ObjectiveSettings):
     """FedMF has a private user vector and a shared item table, inner product (F3CRec §5.1; Chai et al. 2020)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     dim: int = Field(32, ge=1, le=4096, description="width of user and item vectors")
     init_scale: float = Field(0.01, gt=0, description="standard deviation of the first vectors")

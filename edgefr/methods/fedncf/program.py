@@ -8,7 +8,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, init_vectors, pointwise_bce
+from edgefr.methods.losses import init_rows, init_vectors, scores_of, worth
 from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -47,7 +47,10 @@ class FedNCF(LocalProgram):
             "scorer.bias": settings.lr,
         }
         every = tuple(self.specs)
-        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED),)
+        which = settings.objective.which
+        self.phases = (
+            Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),
+        )
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
@@ -70,7 +73,7 @@ class FedNCF(LocalProgram):
         return linear_scores(batch, user, vectors, constant)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return pointwise_bce(self, tensors, batch, phase)
+        return worth(scores_of(self, tensors, batch), batch, self.settings)
 
 
 def build(settings: FedNCFSettings, given: Given) -> FedNCF:

@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from edgefr.methods.objectives import ObjectiveSettings
 
 
-class FedNCFSettings(BaseModel):
+class FedNCFSettings(ObjectiveSettings):
     """FedNCF has private user vectors and scorers, a shared item table (Perifanis & Efraimidis 2022; F3CRec §5.1)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     dim: int = Field(32, ge=1, le=4096, description="width of user and item vectors")
     init_scale: float = Field(

@@ -9,7 +9,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, pointwise_bce
+from edgefr.methods.losses import init_rows, scores_of, worth
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -47,7 +47,10 @@ class FedRAP(LocalProgram):
         item_lr = settings.item_lr or settings.lr * items * RATE_OF_ITEMS
         lr = dict.fromkeys(every, settings.lr) | {"item": item_lr}
         lr["personal"] = settings.own_lr
-        self.phases = (Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED),)
+        which = settings.objective.which
+        self.phases = (
+            Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),
+        )
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
@@ -70,7 +73,7 @@ class FedRAP(LocalProgram):
         apart = batch.mean((own - shared).square().mean(-1))  # Eq. 4: -lambda(t) ||D - C||²
         sparse = batch.mean(shared.abs().mean(-1))  # Eq. 5: mu(t) ||C||_1
         regularised = grown * (self.settings.sparse * sparse - self.settings.apart * apart)
-        return pointwise_bce(self, tensors, batch, phase) + regularised
+        return worth(scores_of(self, tensors, batch), batch, self.settings) + regularised
 
     def grown(self, number: int) -> float:
         """Return the share of both weights that counts in a round: 0 at the start, 1 in the end."""

@@ -1,14 +1,12 @@
 """These are the hyper-parameters of FedRAP."""
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from privacy.belongs import Settings
+from edgefr.methods.objectives import ObjectiveSettings
 
 
-class FedRAPSettings(Settings):
+class FedRAPSettings(ObjectiveSettings):
     """FedRAP has a shared and a private item table that are added up (Li, Long & Zhou, ICLR 2024)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     dim: int = Field(32, ge=1, le=4096, description="width of item vectors")
     init_scale: float = Field(1.0, gt=0, description="standard deviation of the first rows of the shared table")

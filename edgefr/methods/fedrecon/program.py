@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge.anew import Normal
-from edge.sampling import Selection
 from edgefr import purposes
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
@@ -28,12 +27,13 @@ class FedRecon(FedMF):
 
     def __init__(self, settings: FedReconSettings, items: int, local_epochs: int):
         s, item_lr = settings, float(items) if settings.item_lr is None else settings.item_lr
-        factors = FedMFSettings(dim=s.dim, init_scale=s.init_scale, lr=s.rebuild_lr, item_lr=item_lr)
+        rates = {"init_scale": s.init_scale, "lr": s.rebuild_lr, "item_lr": item_lr}
+        factors = FedMFSettings(dim=s.dim, loss=s.loss, temperature=s.temperature, **rates)
         super().__init__(factors, items, local_epochs)
         self.name, first = "fedrecon", Normal(purposes.INIT_USER, s.init_scale)
         self.specs = {**self.specs, "user": TensorSpec((s.dim,), "private", reset="round", first=first)}
-        support, query = (Selection(part=part, support=s.support) for part in ("support", "query"))
         (both,) = self.phases
+        support, query = (replace(both.which, part=part, support=s.support) for part in ("support", "query"))
         alone = replace(both, trains=("user",), epochs=s.rebuild_epochs)
         self.phases = (
             replace(alone, name="reconstruction", draws=purposes.RECONSTRUCTION, which=support),

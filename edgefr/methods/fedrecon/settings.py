@@ -1,12 +1,12 @@
 """These are the hyper-parameters of federated reconstruction."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from edgefr.methods.objectives import ObjectiveSettings
 
 
-class FedReconSettings(BaseModel):
+class FedReconSettings(ObjectiveSettings):
     """FedRecon is matrix factorisation whose user vectors nobody keeps (Singhal et al., NeurIPS 2021, §4.1, §5)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     dim: int = Field(32, ge=1, le=4096, description="width of user and item vectors")
     init_scale: float = Field(0.1, gt=0, description="standard deviation of the first vectors, and of each fresh start")

@@ -10,7 +10,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.methods.losses import bce, init_rows, init_vectors
+from edgefr.methods.losses import init_rows, init_vectors, worth
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_linear, init_scorer, linear_scores
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Pull, Tensors, TensorSpec
@@ -58,6 +58,7 @@ class GPFedRec(LocalProgram):
                 "sgd",
                 lr,
                 draws=purposes.FEDERATED,
+                which=settings.objective.which,
                 pulls=pulls,
             ),
         )
@@ -95,7 +96,7 @@ class GPFedRec(LocalProgram):
         scores = self.scores(tensors, batch, rows, self.user(tensors, batch, None, rows))
         apart = torch.nn.functional.mse_loss(rows, made, reduction="none").sum(-1)
         pulled = batch.over_items(apart) / (self.items * self.settings.dim)
-        return bce(scores, batch, self.settings.bce_of) + self.settings.pull * pulled
+        return worth(scores, batch, self.settings, self.settings.bce_of) + self.settings.pull * pulled
 
 
 class WithLayers(GPFedRec):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from edgefr.faults import fault
-from privacy.belongs import ReadWith, Settings
+from edgefr.methods.objectives import ObjectiveSettings
+from edgefr.methods.objectives import check as check_objective
+from privacy.belongs import ReadWith
 
 if TYPE_CHECKING:
     from edgefr.experiment import Experiment
 
 
-class GPFedRecSettings(Settings):
+class GPFedRecSettings(ObjectiveSettings):
     """GPFedRec is PFedRec whose item rows are held near those of similar clients (Zhang et al., KDD 2024)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     dim: int = Field(32, ge=1, le=4096, description="width of item vectors, and of a user vector")
     init_scale: float = Field(1.0, gt=0, description="standard deviation of the first item vectors")
@@ -45,7 +45,7 @@ class GPFedRecSettings(Settings):
         description="which rows it pulls in a step: those of the batch, or all of the client's table, as released; "
         "then clients' tables are laid out at the server, 4 bytes x clients x items x dim",
     )
-    bce_of: Literal["scores", "probabilities"] = Field(
+    bce_of: Annotated[Literal["scores", "probabilities"], ReadWith("loss", "bce")] = Field(
         "scores",
         description="what the loss is computed from; probabilities: as torch.nn.BCELoss in GPFedRec's own code, where "
         "a score beyond 17 has no gradient left in float32",
@@ -58,6 +58,7 @@ class GPFedRecSettings(Settings):
 
 def check(experiment: Experiment) -> None:
     """Refuse, by `edgefr.faults.fault`, choices of GPFedRec that do not go with others of an experiment."""
+    check_objective(experiment)
     model = experiment.model
     if experiment.evaluation.tables == "own" and model["recommends"] == "graph":
         raise fault("clients recommend from their own tables (evaluation.tables); use global", "model", "recommends")

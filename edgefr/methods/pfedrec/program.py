@@ -6,7 +6,7 @@ from torch import Tensor
 
 from edgefr import purposes
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, pointwise_bce
+from edgefr.methods.losses import init_rows, scores_of, worth
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.scorer import init_scorer, linear_scores
 from export.batches import Batch
@@ -51,6 +51,7 @@ class PFedRec(LocalProgram):
                 "sgd",
                 dict.fromkeys(scorer, settings.lr),
                 draws=purposes.EXAMPLES,
+                which=settings.objective.which,
             ),
             Phase(
                 "item",
@@ -60,6 +61,7 @@ class PFedRec(LocalProgram):
                 "sgd",
                 {"item": item_lr},
                 draws=purposes.EXAMPLES,
+                which=settings.objective.which,
                 alternates=alternates,
             ),
         )
@@ -80,7 +82,7 @@ class PFedRec(LocalProgram):
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return pointwise_bce(self, tensors, batch, phase, self.settings.bce_of)
+        return worth(scores_of(self, tensors, batch), batch, self.settings, self.settings.bce_of)
 
 
 def build(settings: PFedRecSettings, given: Given) -> PFedRec:

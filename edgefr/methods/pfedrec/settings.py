@@ -2,18 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from privacy.belongs import ReadWith, Settings
+from edgefr.methods.objectives import ObjectiveSettings
+from privacy.belongs import ReadWith
 
 
-class PFedRecSettings(Settings):
+class PFedRecSettings(ObjectiveSettings):
     """PFedRec has a private scorer in the place of a user vector, and a shared item table. Zhang et al.
 
     2023; F3CRec §5.1.
     """
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     dim: int = Field(32, ge=1, le=4096, description="width of item vectors")
     init_scale: float = Field(
@@ -37,7 +36,7 @@ class PFedRecSettings(Settings):
         description="phases: the scorer learns in all of a round's batches, then the items; batches: they take turns "
         "batch by batch, as PFedRec's own code does",
     )
-    bce_of: Literal["scores", "probabilities"] = Field(
+    bce_of: Annotated[Literal["scores", "probabilities"], ReadWith("loss", "bce")] = Field(
         "scores",
         description="what the loss is computed from; probabilities: as torch.nn.BCELoss in PFedRec's own code, where "
         "a score beyond 17 has no gradient left in float32",

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from edgefr import purposes
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_mlp, init_vectors, mlp, mlp_shapes, pointwise_bce
+from edgefr.methods.losses import compared, init_mlp, init_vectors, mlp, mlp_shapes, scores_of, worth
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
 from edgefr.methods.transfr.settings import TransFRSettings
-from export.batches import Batch, inner
+from export.batches import Batch, inner, rows_at
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
 from privacy.errors import InputError
 
@@ -65,6 +65,7 @@ class TransFR(LocalProgram):
             s.optimiser,
             lr,
             draws=purposes.FINE_TUNING,
+            which=s.objective.which,
         )
         local = head + {"head": (), "head and user": user}[s.local_trains]
         final = Phase(
@@ -76,6 +77,7 @@ class TransFR(LocalProgram):
             lr,
             when="final",
             draws=purposes.LOCAL_TRAINING,
+            which=s.objective.which,
         )
         return (federated, final)
 
@@ -111,19 +113,40 @@ class TransFR(LocalProgram):
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         if history is None or batch.history is None:
             return batch.own(tensors["user"])
-        real = batch.history.label
-        total = (self.personal(tensors, batch, history) * real.unsqueeze(-1)).sum(-2, keepdim=True)
-        count = real.sum(-1)[..., None, None]
+        total, count = self._had(tensors, batch, history)
         if not batch.training:  # p_u = mean of the user's item vectors (§3.2.3)
             return total / count.clamp(min=1)
         positive = batch.label.unsqueeze(-1)  # an example's own item does not vouch for itself
         return (total - positive * self.personal(tensors, batch, vectors)) / (count - positive).clamp(min=1)
 
+    def _had(self, tensors: Tensors, batch: Batch, history: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum [..., 1, d] of the vectors of what the client had, and how many these are, [..., 1, 1]."""
+        assert batch.history is not None
+        real = batch.history.label
+        total = (self.personal(tensors, batch, history) * real.unsqueeze(-1)).sum(-2, keepdim=True)
+        return total, real.sum(-1)[..., None, None]
+
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return inner(user, self.personal(tensors, batch, vectors))
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return pointwise_bce(self, tensors, batch, phase)
+        if batch.pairs is None or batch.history is None:
+            return worth(scores_of(self, tensors, batch), batch, self.settings)
+        scores = self._without_its_own(tensors, batch)
+        return compared(scores[..., 0], scores[..., 1:], batch, self.settings)
+
+    def _without_its_own(self, tensors: Tensors, batch: Batch) -> Tensor:
+        """Return the scores of positives with their negatives, [..., P, 1 + k]; p_u is the mean without the positive.
+
+        So all that are compared are asked of the same user, who does not know the answer.
+        """
+        assert batch.pairs is not None
+        assert batch.history is not None
+        total, count = self._had(tensors, batch, self.vectors(tensors, batch.history))
+        mine = self.personal(tensors, batch, self.vectors(tensors, batch))
+        rows = rows_at(mine, batch.pairs.candidates)
+        user = (total - rows[..., 0, :]) / (count - 1).clamp(min=1)
+        return (rows @ user.unsqueeze(-1)).squeeze(-1)
 
 
 def build(settings: TransFRSettings, given: Given) -> TransFR:

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from edgefr.methods.objectives import ObjectiveSettings
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
-from privacy.belongs import ReadWith, ReadWithout, Settings, named_in
+from privacy.belongs import ReadWith, ReadWithout, named_in
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 LORA = ReadWith("client", "lora")
@@ -13,10 +14,8 @@ VECTOR = ReadWith("user_encoder", "vector")
 LOCAL = ReadWithout("local_training_epochs", 0)
 
 
-class TransFRSettings(Settings):
+class TransFRSettings(ObjectiveSettings):
     """These are the settings of TransFR (Zhang et al., 2024), §3.2 and §4.1.4."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     client: Annotated[str, named_in(CLIENTS)] = Field(
         "mlp",

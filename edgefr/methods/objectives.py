@@ -1,0 +1,101 @@
+"""An objective says what a client's scores of positives and negatives are worth: cross-entropy, BPR, softmax.
+
+One objective, one registered object; a method takes its name as `model.loss`. Owns: objectives and where they may run.
+Does not own: how scores come about (a program's `score`), which negatives are drawn (`edge.sampling`). The table is
+here without torch, so that names can be checked before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import ConfigDict, Field
+
+from edge.sampling import EVERYTHING, Selection
+from edgefr.faults import fault
+from edgefr.methods.f3crec.strategies import strategy
+from privacy.belongs import ReadWith, Settings, named_in
+from privacy.table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from edgefr.experiment import Experiment
+
+Compared = Callable[["Tensor", "Tensor"], "Tensor"]
+"""A positive's loss [..., P] by its score [..., P] and its negatives' [..., P, k]."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """An objective has a name. `compared`: each positive's loss; None: examples are judged one by one, by their labels.
+
+    `citation` says whose it is.
+    """
+
+    name: str
+    citation: str
+    compared: Compared | None = None
+
+    @property
+    def which(self) -> Selection:
+        """Return which examples a phase has to keep together for it."""
+        return EVERYTHING if self.compared is None else Selection(pairs=True)
+
+
+def _bpr(positive: Tensor, negative: Tensor) -> Tensor:
+    from torch.nn.functional import softplus
+
+    return softplus(negative - positive.unsqueeze(-1)).mean(-1)
+
+
+def _softmax(positive: Tensor, negative: Tensor) -> Tensor:
+    from edgefr.methods.losses import sampled_softmax
+
+    return sampled_softmax(positive, negative)
+
+
+OBJECTIVES: Table[Objective] = Table("loss", Objective)
+"""Every objective by its name."""
+
+for _objective in (
+    Objective("bce", "binary cross-entropy of every example against its label; TransFR Eq. 6"),
+    Objective("bpr", "Rendle et al., UAI 2009: how likely a positive is above each of its negatives", _bpr),
+    Objective("softmax", "a positive among its own negatives; Jean et al., ACL 2015", _softmax),
+):
+    OBJECTIVES.register(_objective)
+
+
+class ObjectiveSettings(Settings):
+    """These are the settings of methods that learn from scores of positives and sampled negatives."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    loss: Annotated[str, named_in(OBJECTIVES)] = Field(
+        "bce",
+        description="bce: every example by itself, as the papers have it; bpr or softmax: a positive is compared with "
+        "the negatives drawn for it. These are drawn uniformly, so that a correction for how often an item is drawn "
+        "is the same for all of them and cancels",
+    )
+    temperature: Annotated[float, ReadWith("loss", "softmax")] = Field(
+        1.0, gt=0, description="what scores are divided by before the softmax"
+    )
+
+    @property
+    def objective(self) -> Objective:
+        """Return what the scores are worth."""
+        return OBJECTIVES[self.loss]
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse, by `edgefr.faults.fault`, losses that compare where there is nothing to compare with."""
+    if OBJECTIVES[experiment.model["loss"]].compared is None:
+        return
+    if experiment.negatives < 1:
+        raise fault("a positive is compared with its negatives: set 1 or more, or model.loss=bce", "negatives")
+    if experiment.privacy.examples is not None:
+        raise fault("privacy.examples is for losses of single examples: use bce", "model", "loss")
+    if strategy(experiment.strategy).remembers != "nothing":
+        raise fault(f"what {experiment.strategy} replays has no negatives of its own: use bce", "model", "loss")
