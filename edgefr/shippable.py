@@ -53,12 +53,16 @@ def cannot_learn(experiment: Experiment) -> str | None:
     from edgefr.methods.f3crec.keeping import BestItems, Keeping
     from edgefr.methods.f3crec.strategies import strategy
     from edgefr.methods.fcucr.settings import FCUCRSettings
+    from edgefr.methods.transfr.settings import TransFRSettings
+    from export.learning import ADAM_OF_DIFFERENCES
 
     e, how = experiment, strategy(experiment.strategy)
     if e.privacy.examples is not None:
         return "no device adds the noise of DP-SGD (privacy.examples)"
     if e.prototypes is not None and e.privacy.clip is not None:
         return "no device clips and noises prototypes and other messages beside updates (privacy.clip)"
+    if isinstance(e.settings, TransFRSettings) and e.settings.optimiser == "adam" and e.settings.objective.compared:
+        return f"{e.row.name} {ADAM_OF_DIFFERENCES} (set model.optimiser=sgd with another model.lr)"
     if isinstance(e.settings, FCUCRSettings) and e.settings.beyond_devices is not None:
         return e.settings.beyond_devices
     if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:

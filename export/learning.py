@@ -110,6 +110,12 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
     )
 
 
+ADAM_OF_DIFFERENCES = (
+    "compares scores and moves by Adam, whose steps along what all scores have in common, a bias, are of rounding alone"
+)
+"""No two machines agree on such steps: a gradient of 0 but for rounding becomes a step of the learning rate's size."""
+
+
 def unlearnable(program: LocalProgram) -> str | None:
     """Say why no device can do the program's local work yet; None where one can."""
     for name, spec in program.specs.items():
@@ -117,6 +123,8 @@ def unlearnable(program: LocalProgram) -> str | None:
             return f"{program.name} makes '{name}' anew in every round and does not say how (TensorSpec.first)"
         if spec.reset == "round" and not _says_how(program, name):
             return f"{program.name} makes '{name}' anew in every round, but not as its TensorSpec.first says"
+    if any(phase.which.pairs and phase.optimiser == "adam" for phase in program.phases):
+        return f"{program.name} {ADAM_OF_DIFFERENCES}"
     if any(phase.pulls for phase in program.phases):
         return f"{program.name} moves rows that a step does not read, which no device does yet"
     if isinstance(program, SessionProgram):

@@ -32,6 +32,7 @@ REFUSED = {
     ),
     "running averages": (("method=fcucr", "data=xing", "model.dice_running=true"), "set model.dice_running=false"),
     "dropout": (("method=sasrec", "fidelity=released", "data=xing"), "set model.dropout=0"),
+    "Adam of differences": (("method=transfr", "model.loss=softmax"), "set model.optimiser=sgd"),
     "noise without a clip": (NOISE, "its noise is not drawn on a grid"),
     "noise in floating point": ((*NOISE, *CLIPPED, "privacy.sampler=float"), "its noise is not drawn on a grid"),
     "clipped prototypes": (
@@ -54,6 +55,7 @@ def test_a_release_that_devices_cannot_make_is_refused_before_training(name: str
 def test_what_devices_can_do_is_not_refused(strategy: str) -> None:
     check_shippable(load_experiment(overrides=["method=f3crec", f"strategy={strategy}"]))
     check_shippable(load_experiment(overrides=[*NOISE, *CLIPPED]))
+    check_shippable(load_experiment(overrides=["method=transfr", "model.loss=softmax", "model.optimiser=sgd"]))
 
 
 def test_bundles_that_only_recommend_may_be_asked_for() -> None:

@@ -121,7 +121,10 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     ),
     "fedrap by bpr": ("fedrap", {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "loss": "bpr"}),
     "fedrecon by softmax": ("fedrecon", {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, **COOL}),
-    "transfr vector by softmax": ("transfr", {"adapter": [18, 8], "head": [6, 8], "lr": 0.01, **COOL}),
+    "transfr vector by softmax": (
+        "transfr",
+        {"adapter": [18, 8], "head": [6, 8], "optimiser": "sgd", "lr": 0.05, **COOL},
+    ),
     "transfr mean by bpr": (
         "transfr",
         {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "lr": 0.01, "loss": "bpr"},

@@ -190,7 +190,7 @@ def made_anew(tensor: str, **change: object) -> Callable[[dict], object]:
         ("bpr", phase(0, context=-1), "context: Input should be greater than or equal to 0"),
         ("in context", phase(0, context=0), r"needs input pairs\.(context|there), which the bundle does not have"),
         ("in context", phase(0, context=9), r"pairs\.context is int64 .* instead of"),
-        ("bpr", phase(0, part="half"), "part: Input should be 'all', 'support' or 'query'"),
+        ("bpr", phase(0, part="half"), "part: Input should be 'all', 'support', 'query' or 'whole'"),
         ("bpr", lambda learning: learning.update(replay=bundles.REPLAY.model_dump()), "a replayed item has none"),
         ("fedrecon", phase(0, support=1.0), "support: Input should be less than 1"),
         ("fedrecon", phase(0, pairs=1.5), "pairs: Input should be a valid boolean"),
