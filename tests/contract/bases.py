@@ -107,6 +107,7 @@ CHOICES: dict[str, Base] = {
         {**MLP, "protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"},
         ("protocol",),
     ),
+    "positives among their negatives": Base({**FEDMF, "model.loss": "softmax"}, ("model.loss", "model.temperature")),
     "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by",)),
     "worker processes": Base({**FEDMF, "engine.executor": "processes"}, ("engine",)),
     "shards by memory": Base({**FEDMF, "engine.shard_size": DROPPED}, ("engine",)),

@@ -11,13 +11,16 @@ device = Device(bundle, state, user=user, policy=OPEN)
 given = [int(item) for item in items.split(",")]
 moments = [2_000_000_000 + 40 * place**2 for place in range(len(given))]  # where all are one, so are their intervals
 release = device.learn(given, moments)
+steps = device.work["steps"]
+if any(tensor.anew is not None for tensor in device.learning.tensors):
+    device.personalise()  # who keeps nothing of its user between rounds makes it anew to recommend
 import onnxruntime  # noqa: E402
 
 print(
     json.dumps(
         {
             "update": release.update.tolist(),
-            "steps": device.work["steps"],
+            "steps": steps,
             "rows": {name: [values[0].tolist(), values[1].tolist()] for name, values in release.rows.items()},
             "best": device.recommend(5),
             "onnxruntime": onnxruntime.__version__,
