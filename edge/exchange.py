@@ -96,7 +96,8 @@ def reply_of(reply: Floats, learning: Learning, state: State) -> dict[str, Float
     shape = learning.tensor(how.reply).shape
     if reply.dtype != np.float32 or list(reply.shape) != shape or not takeable(reply):
         raise InputError(
-            f"the reply is {reply.dtype} {list(reply.shape)} instead of {shape} finite float32 of a length up to {LARGEST:g}"
+            f"the reply is {reply.dtype} {list(reply.shape)} instead of {shape} finite float32 of a length up to "
+            f"{LARGEST:g}"
         )
     if how.receiver_noise:
         key = keyed.fold(
