@@ -28,7 +28,7 @@ from edge.optimiser import BETA_2
 from edge.sampling import EVERYTHING, Selection
 from edge.turns import turns as turns
 from export.batches import Batch, Window
-from privacy.errors import unknown
+from privacy.errors import InputError, unknown
 
 Tensors = Mapping[str, Tensor]
 Ints = npt.NDArray[np.int64]
@@ -218,7 +218,7 @@ class LocalProgram(ABC):
 
         Arguments as of `user`. A candidate's weights sum to 1 over the positions that hold an item, others have none.
         """
-        raise NotImplementedError(f"{self.name} explains nothing")
+        raise InputError(f"{self.name} does not say what a recommendation leans on")
 
     def publish(self, tensors: Tensors, batch: Any) -> Tensor | None:
         """Return the message that a client sends beside its update, [..., P]; None for a program that sends none.

@@ -237,7 +237,7 @@ class Federation:
             if self.transfer is not None:
                 self.transfer.after(group.number, self.private, sampler)
         if self.transfer is not None:
-            self.transfer.ended(self.private)
+            self.transfer.ended(number, self.private)
         opened = total.open(self._noise(number, sent, groups))
         if opened is None:
             self.counters.closed += 1

@@ -86,8 +86,8 @@ class Exchange(ABC):
             clients = np.concatenate([shard for shard, _ in sent])
             self.exchange(number, private, clients, torch.cat([messages for _, messages in sent]), sampler)
 
-    def ended(self, private: dict[str, Tensor]) -> None:  # noqa: B027 - most answer each group by itself
-        """Exchange what waits until all groups of an aggregation are there."""
+    def ended(self, number: int, private: dict[str, Tensor]) -> None:  # noqa: B027 - most answer each group by itself
+        """Exchange what waits until all groups of aggregation `number` are there."""
 
     @abstractmethod
     def exchange(
@@ -129,7 +129,7 @@ class Relay(Exchange):
     def __init__(self, place: str, terms: Prototypes, seed: int, noise: NoiseKey | None = None):
         super().__init__(terms, seed, noise)
         self.place = place
-        self._left: list[tuple[int, Clients, Tensor]] = []
+        self._left: list[tuple[Clients, Tensor]] = []
 
     def sends(self, number: int) -> bool:
         """Say that messages are sent in every round."""
@@ -146,15 +146,15 @@ class Relay(Exchange):
         """Take what leaves the devices; who sent nothing sound gets nothing either."""
         sent = self.leaving(number, clients, messages)
         sound = _sound(sent)
-        self._left.append((number, clients[sound], sent[torch.from_numpy(sound)].cpu()))
+        self._left.append((clients[sound], sent[torch.from_numpy(sound)].cpu()))
 
-    def ended(self, private: dict[str, Tensor]) -> None:
+    def ended(self, number: int, private: dict[str, Tensor]) -> None:
         """Hand every client of an aggregation the message of another, whenever the two began."""
         left, self._left = self._left, []
         if not left:
             return
-        clients, sent = np.concatenate([some for _, some, _ in left]), torch.cat([messages for *_, messages in left])
-        secret = self.noise.of_clients(purposes.RELAY, max(number for number, *_ in left))
+        clients, sent = np.concatenate([some for some, _ in left]), torch.cat([messages for _, messages in left])
+        secret = self.noise.of_clients(purposes.RELAY, number)
         whose = senders(keyed.fold(int(secret.key), clients))
         if len(whose):
             private[self.place][torch.from_numpy(clients)] = sent[torch.from_numpy(whose)]

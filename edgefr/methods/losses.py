@@ -9,9 +9,9 @@ from torch import Tensor
 
 from edge.anew import Normal
 from edgefr import purposes
-from edgefr.methods.objectives import ObjectiveSettings
+from edgefr.methods.objectives import ObjectiveSettings, RoundedSettings
 from export.batches import Batch
-from export.program import LocalProgram, Phase, Tensors
+from export.program import LocalProgram, Tensors
 from privacy import keyed
 
 
@@ -46,19 +46,14 @@ def scores_of(program: LocalProgram, tensors: Tensors, batch: Batch) -> Tensor:
     return program.score(tensors, batch, vectors, program.user(tensors, batch, history, vectors))
 
 
-def pointwise_bce(program: LocalProgram, tensors: Tensors, batch: Batch, phase: Phase, of: str = "scores") -> Tensor:
-    """Return the binary cross-entropy of each example's score against its label, mean over a client's examples.
+def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings) -> Tensor:
+    """Return what scores [..., n] of a batch cost by the objective, the mean over a client's examples or positives.
 
     TransFR Eq. 6 and F3CRec's recommendation loss sum over the examples; the mean differs by the factor |D_u|, which
-    would otherwise let a client's learning rate grow with its activity. `of`: as `bce` has it.
+    would otherwise let a client's learning rate grow with its activity.
     """
-    return bce(scores_of(program, tensors, batch), batch, of)
-
-
-def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings, of: str = "scores") -> Tensor:
-    """Return what scores [..., n] of a batch cost by the objective, a client's mean; `of`: as `bce` has it."""
     if settings.objective.compared is None:
-        return bce(scores, batch, of)
+        return bce(scores, batch, settings.bce_of if isinstance(settings, RoundedSettings) else "scores")
     assert batch.pairs is not None
     return compared(*batch.pairs.of(scores), batch, settings)
 

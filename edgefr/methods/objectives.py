@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -87,6 +87,16 @@ class ObjectiveSettings(Settings):
     def objective(self) -> Objective:
         """Return what the scores are worth."""
         return OBJECTIVES[self.loss]
+
+
+class RoundedSettings(ObjectiveSettings):
+    """These are the settings of methods whose own code takes a loss of sigmoids that were rounded."""
+
+    bce_of: Annotated[Literal["scores", "probabilities"], ReadWith("loss", "bce")] = Field(
+        "scores",
+        description="what the loss is computed from; probabilities: as torch.nn.BCELoss in the method's own code, "
+        "where a score beyond 17 has no gradient left in float32",
+    )
 
 
 def check(experiment: Experiment) -> None:

@@ -39,7 +39,7 @@ def relayed(
     for at in range(0, len(clients), 2):  # as shards hand them in
         relay.take(clients[at : at + 2], messages[at : at + 2])
     relay.after(number, private, work(program("fedcar")).sampler)
-    relay.ended(private)
+    relay.ended(number, private)
     return private["message"]
 
 
@@ -72,7 +72,7 @@ def test_messages_of_all_groups_are_relayed_together() -> None:
         relay.take(CLIENT_NUMBERS[at : at + 1], sent()[at : at + 1])
         relay.after(number, private, work(program("fedcar")).sampler)
     assert not private["message"].any()
-    relay.ended(private)
+    relay.ended(5, private)
     got = private["message"][torch.from_numpy(CLIENT_NUMBERS[:3]), 0]
     assert sorted(got.tolist()) == [1, 2, 3]
     assert (got != torch.tensor([1.0, 2.0, 3.0])).all()

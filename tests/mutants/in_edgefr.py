@@ -36,7 +36,7 @@ FAULTS = (
         "who relayed a message follows from the public seed",
         "edgefr/engine/transfer.py",
         "senders(keyed.fold(int(secret.key), clients))",
-        "senders(keyed.fold(keyed.key(self.seed, purposes.RELAY, left[0][0]), clients))",
+        "senders(keyed.fold(keyed.key(self.seed, purposes.RELAY, number), clients))",
         "tests/engine/test_relay.py::test_whose_it_is_follows_from_the_secret_key_and_the_round_alone",
     ),
     Fault(

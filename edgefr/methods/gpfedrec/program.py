@@ -96,7 +96,7 @@ class GPFedRec(LocalProgram):
         scores = self.scores(tensors, batch, rows, self.user(tensors, batch, None, rows))
         apart = torch.nn.functional.mse_loss(rows, made, reduction="none").sum(-1)
         pulled = batch.over_items(apart) / (self.items * self.settings.dim)
-        return worth(scores, batch, self.settings, self.settings.bce_of) + self.settings.pull * pulled
+        return worth(scores, batch, self.settings) + self.settings.pull * pulled
 
 
 class WithLayers(GPFedRec):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from edgefr.faults import fault
-from edgefr.methods.objectives import ObjectiveSettings
+from edgefr.methods.objectives import RoundedSettings
 from edgefr.methods.objectives import check as check_objective
 from privacy.belongs import ReadWith
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgefr.experiment import Experiment
 
 
-class GPFedRecSettings(ObjectiveSettings):
+class GPFedRecSettings(RoundedSettings):
     """GPFedRec is PFedRec whose item rows are held near those of similar clients (Zhang et al., KDD 2024)."""
 
     dim: int = Field(32, ge=1, le=4096, description="width of item vectors, and of a user vector")
@@ -44,11 +44,6 @@ class GPFedRecSettings(ObjectiveSettings):
         "batch",
         description="which rows it pulls in a step: those of the batch, or all of the client's table, as released; "
         "then clients' tables are laid out at the server, 4 bytes x clients x items x dim",
-    )
-    bce_of: Annotated[Literal["scores", "probabilities"], ReadWith("loss", "bce")] = Field(
-        "scores",
-        description="what the loss is computed from; probabilities: as torch.nn.BCELoss in GPFedRec's own code, where "
-        "a score beyond 17 has no gradient left in float32",
     )
     recommends: Literal["graph", "global"] = Field(
         "graph",

@@ -82,7 +82,7 @@ class PFedRec(LocalProgram):
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return worth(scores_of(self, tensors, batch), batch, self.settings, self.settings.bce_of)
+        return worth(scores_of(self, tensors, batch), batch, self.settings)
 
 
 def build(settings: PFedRecSettings, given: Given) -> PFedRec:

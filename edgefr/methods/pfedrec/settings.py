@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgefr.methods.objectives import ObjectiveSettings
+from edgefr.methods.objectives import RoundedSettings
 from privacy.belongs import ReadWith
 
 
-class PFedRecSettings(ObjectiveSettings):
+class PFedRecSettings(RoundedSettings):
     """PFedRec has a private scorer in the place of a user vector, and a shared item table. Zhang et al.
 
     2023; F3CRec §5.1.
@@ -35,9 +35,4 @@ class PFedRecSettings(ObjectiveSettings):
         "phases",
         description="phases: the scorer learns in all of a round's batches, then the items; batches: they take turns "
         "batch by batch, as PFedRec's own code does",
-    )
-    bce_of: Annotated[Literal["scores", "probabilities"], ReadWith("loss", "bce")] = Field(
-        "scores",
-        description="what the loss is computed from; probabilities: as torch.nn.BCELoss in PFedRec's own code, where "
-        "a score beyond 17 has no gradient left in float32",
     )
