@@ -79,3 +79,17 @@ def whole(table: object, clients: int, items: int) -> np.ndarray:
     """Return every client's own table, [clients, items, width]."""
     who, what = np.repeat(np.arange(clients), items), np.tile(np.arange(items), clients)
     return np.asarray(table.rows(who, what).view(clients, items, -1))  # type: ignore[attr-defined]
+
+
+def furthest(golden: Arrays, found: Mapping[int, Arrays], kind: str) -> float:
+    """Return the largest difference to the public code's numbers, relative to the largest of each array above 1.
+
+    `kind`: what their names begin with; `found`: by round.
+    """
+    worst = 0.0
+    for number, arrays in found.items():
+        for name, value in arrays.items():
+            expected = golden[f"{kind}.{number}.{name}"]
+            assert value.shape == expected.shape
+            worst = max(worst, float(np.abs(value - expected).max() / max(1.0, np.abs(expected).max())))
+    return worst

@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgefr.engine.federation import Federation
+from tests.released.given import Given
+
 USERS, ITEMS, DIM, NEGATIVES, ROUNDS, BATCH = 9, 40, 8, 3, 3, 16
 KEPT = (1, 3)
 """The rounds after which tensors are kept."""
@@ -105,3 +108,15 @@ def trained(
             engine.fed_train_a_round(lists(given, number), number)
             if number + 1 in KEPT:
                 yield number + 1, engine
+
+
+def played(
+    made: Federation, golden: Mapping[str, np.ndarray], seen: Callable[[Federation], Arrays]
+) -> dict[int, Arrays]:
+    """Return what is seen of a federation after each of the rounds that were kept, on the public code's draws."""
+    sampler, out = Given(golden, ITEMS, BATCH), {}
+    for number in range(1, ROUNDS + 1):
+        made.round(number, np.arange(USERS), sampler, sampler.train)
+        if number in KEPT:
+            out[number] = seen(made)
+    return out

@@ -154,7 +154,7 @@ def run(monkeypatch: pytest.MonkeyPatch, wide: torch.dtype, case: str, executor:
     monkeypatch.setattr(
         Training,
         "sampler",
-        lambda self, train, pool: Given(train, pool, make.ITEMS[-1], make.NEGATIVES, make.BATCH, seed=0),
+        lambda self, task: Given(task.train, task.pool, make.ITEMS[-1], make.NEGATIVES, make.BATCH, seed=0),
     )
     training = Training.start(
         chosen, prepared(chosen), load_fleet(Path("devices.yaml"), ideal_fleet()), torch.device("cpu"), lambda _: None

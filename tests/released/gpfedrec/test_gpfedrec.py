@@ -24,8 +24,8 @@ from edgefr.methods.gpfedrec.program import WithLayers
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
-from tests.released.given import Arrays, Given, federation, whole
-from tests.released.zhang import BATCH, DIM, ITEMS, KEPT, ROUNDS, USERS
+from tests.released.given import Arrays, federation, furthest, whole
+from tests.released.zhang import DIM, ITEMS, USERS, played
 
 CASES = ("mild", "hot")
 """The last layer is as it is, or 100 times that: then sigmoids are rounded to 1, and gradients to nothing."""
@@ -75,12 +75,7 @@ def rounds(
     settings = GraphSettings.model_validate(released().aggregation.model_dump() | graph)  # type: ignore[attr-defined]
     run = executor or (debug.run if wide else inline.run)
     made = federation(local or program(), begun(case), run, wide, **settings.model_dump())
-    sampler, out = Given(golden(), ITEMS, BATCH), {}
-    for number in range(1, ROUNDS + 1):
-        made.round(number, np.arange(USERS), sampler, sampler.train)
-        if number in KEPT:
-            out[number] = seen(made)
-    return out
+    return played(made, golden(), seen)
 
 
 def seen(made: Federation) -> dict[str, np.ndarray]:
@@ -99,17 +94,6 @@ def seen(made: Federation) -> dict[str, np.ndarray]:
         value = value.unsqueeze(1) if ours == "user" else value.mT if value.ndim == 3 else value
         out[f"own.{theirs}"] = value.numpy()
     return out
-
-
-def furthest(found: dict[int, dict[str, np.ndarray]], kind: str, case: str) -> float:
-    """Return the largest difference to the public code's numbers, relative to the largest of each array above 1."""
-    worst = 0.0
-    for number, arrays in found.items():
-        for name, value in arrays.items():
-            expected = golden()[f"{case}.{kind}.{number}.{name}"]
-            assert value.shape == expected.shape
-            worst = max(worst, float(np.abs(value - expected).max() / max(1.0, np.abs(expected).max())))
-    return worst
 
 
 class Flipped(WithLayers):
@@ -152,36 +136,36 @@ def in_float64():
 @pytest.mark.parametrize("case", CASES)
 def test_the_plain_loop_in_float64_is_the_public_code(case: str) -> None:
     """To 1e-6 as promised."""
-    assert furthest(rounds(case, wide=True), "f64", case) < 1e-11
+    assert furthest(golden(), rounds(case, wide=True), f"{case}.f64") < 1e-11
 
 
 @pytest.mark.parametrize(("case", "most"), [("mild", 2e-6), ("hot", 2e-5)])
 def test_the_vectorised_path_in_float32_is_the_public_code_as_it_runs(case: str, most: float) -> None:
     """Relative to an array's largest value: rounding alone, which steps a thousand times larger amplify."""
-    assert furthest(rounds(case, wide=False), "f32", case) < most
+    assert furthest(golden(), rounds(case, wide=False), f"{case}.f32") < most
 
 
 def test_where_sigmoids_are_rounded_float32_is_another_method_and_ours_is_the_public_codes() -> None:
     """A negative of probability 1 has no gradient: the public code in float64 comes to other tables."""
-    assert furthest(rounds("hot", wide=False), "f64", "hot") > 0.1
-    assert furthest(rounds("hot", wide=False, local=program(bce_of="scores")), "f32", "hot") > 0.1
+    assert furthest(golden(), rounds("hot", wide=False), "hot.f64") > 0.1
+    assert furthest(golden(), rounds("hot", wide=False, local=program(bce_of="scores")), "hot.f32") > 0.1
 
 
 @pytest.mark.parametrize(
     "change", [{"pulls": "batch"}, {"pull": 0.5}, {"user_lr": 0.1}, {"item_lr": 320.0}, {"lr": 0.2}]
 )
 def test_each_value_of_released_is_needed(change: dict[str, object]) -> None:
-    assert furthest(rounds("mild", wide=False, local=program(**change)), "f32", "mild") > 1e-4
+    assert furthest(golden(), rounds("mild", wide=False, local=program(**change)), "mild.f32") > 1e-4
 
 
 @pytest.mark.parametrize("graph", [{"similarity": "cosine"}, {"threshold": 1.1}, {"neighbours": 3}])
 def test_the_graph_is_that_of_distances(graph: dict[str, object]) -> None:
-    assert furthest(rounds("mild", wide=False, **graph), "f32", "mild") > 1e-3
+    assert furthest(golden(), rounds("mild", wide=False, **graph), "mild.f32") > 1e-3
 
 
 @pytest.mark.parametrize("wrong", ["scores", "items", "user", "gradient", "pull", "idle rows"])
 def test_a_sign_that_is_flipped_anywhere_is_seen(wrong: str) -> None:
-    assert furthest(rounds("mild", wide=False, local=Flipped(wrong)), "f32", "mild") > 1e-3
+    assert furthest(golden(), rounds("mild", wide=False, local=Flipped(wrong)), "mild.f32") > 1e-3
 
 
 def test_what_does_not_go_with_released_is_refused_in_a_line() -> None:

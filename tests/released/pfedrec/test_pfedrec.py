@@ -20,8 +20,8 @@ from edgefr.methods.given import Given as Catalogue
 from edgefr.methods.pfedrec.program import PFedRec
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors
-from tests.released.given import Arrays, Given, federation, whole
-from tests.released.zhang import BATCH, DIM, ITEMS, KEPT, ROUNDS, USERS
+from tests.released.given import Arrays, federation, furthest, whole
+from tests.released.zhang import DIM, ITEMS, USERS, played
 
 CASES = ("mild", "hot")
 """The first scorer is as torch has it, or 40 times that: then sigmoids are rounded to 1, and gradients to nothing."""
@@ -52,12 +52,7 @@ def rounds(case: str, wide: bool, local: LocalProgram | None = None) -> dict[int
     """Return what the public code's numbers are called, after each of its rounds."""
     executor = debug.run if wide else inline.run
     made = federation(local or program(), begun(case), executor, wide)
-    sampler, out = Given(golden(), ITEMS, BATCH), {}
-    for number in range(1, ROUNDS + 1):
-        made.round(number, np.arange(USERS), sampler, sampler.train)
-        if number in KEPT:
-            out[number] = seen(made)
-    return out
+    return played(made, golden(), seen)
 
 
 def seen(made: Federation) -> dict[str, np.ndarray]:
@@ -71,17 +66,6 @@ def seen(made: Federation) -> dict[str, np.ndarray]:
         "own.affine_output.bias": made.private["scorer.bias"].clone().numpy(),
         "probability": scores.sigmoid().numpy(),
     }
-
-
-def furthest(found: dict[int, dict[str, np.ndarray]], kind: str, case: str) -> float:
-    """Return the largest difference to the public code's numbers, relative to the largest of each array above 1."""
-    worst = 0.0
-    for number, arrays in found.items():
-        for name, value in arrays.items():
-            expected = golden()[f"{case}.{kind}.{number}.{name}"]
-            assert value.shape == expected.shape
-            worst = max(worst, float(np.abs(value - expected).max() / max(1.0, np.abs(expected).max())))
-    return worst
 
 
 class Flipped(PFedRec):
@@ -119,27 +103,27 @@ def in_float64():
 @pytest.mark.parametrize("case", CASES)
 def test_the_plain_loop_in_float64_is_the_public_code(case: str) -> None:
     """To 1e-6 as promised; it is 1e-13 here."""
-    assert furthest(rounds(case, wide=True), "f64", case) < 1e-11
+    assert furthest(golden(), rounds(case, wide=True), f"{case}.f64") < 1e-11
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_vectorised_path_in_float32_is_the_public_code_as_it_runs(case: str) -> None:
     """To 2e-6 of the largest value of an array: rounding alone, since SGD amplifies nothing. 4e-7 here."""
-    assert furthest(rounds(case, wide=False), "f32", case) < 2e-6
+    assert furthest(golden(), rounds(case, wide=False), f"{case}.f32") < 2e-6
 
 
 def test_where_sigmoids_are_rounded_float32_is_another_method_and_ours_is_the_public_codes() -> None:
     """A negative of probability 1 has no gradient: the public code in float64 comes to other tables."""
-    assert furthest(rounds("hot", wide=False), "f64", "hot") > 0.1
-    assert furthest(rounds("mild", wide=False), "f64", "mild") < 2e-6
-    assert furthest(rounds("hot", wide=False, local=program(bce_of="scores")), "f32", "hot") > 0.1
+    assert furthest(golden(), rounds("hot", wide=False), "hot.f64") > 0.1
+    assert furthest(golden(), rounds("mild", wide=False), "mild.f64") < 2e-6
+    assert furthest(golden(), rounds("hot", wide=False, local=program(bce_of="scores")), "hot.f32") > 0.1
 
 
 @pytest.mark.parametrize("change", [{"turns": "phases"}, {"item_times": 170.0}, {"lr": 0.2}, {"item_lr": 1.0}])
 def test_each_value_of_released_is_needed(change: dict[str, object]) -> None:
-    assert furthest(rounds("mild", wide=False, local=program(**change)), "f32", "mild") > 1e-3
+    assert furthest(golden(), rounds("mild", wide=False, local=program(**change)), "mild.f32") > 1e-3
 
 
 @pytest.mark.parametrize("wrong", ["scores", "items", "bias", "gradient"])
 def test_a_sign_that_is_flipped_anywhere_is_seen(wrong: str) -> None:
-    assert furthest(rounds("mild", wide=False, local=Flipped(wrong)), "f32", "mild") > 1e-3
+    assert furthest(golden(), rounds("mild", wide=False, local=Flipped(wrong)), "mild.f32") > 1e-3
