@@ -14,6 +14,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,9 @@ def compare(
             release(inline.run(work, shared, own, shard), train.counts[shard], terms)
 
     rows = {"vectorised": timed(vectorised, len(clients), repeat)}
+    if type(program).gradients is not LocalProgram.gradients:
+        program.gradients = partial(LocalProgram.gradients, program)  # type: ignore[method-assign]
+        rows["autograd"] = timed(vectorised, len(clients), repeat)
     if program.name == "fedmf":
         rows["loop"] = timed(lambda: careful_loop(work, shared, state, few), len(few), repeat)
     rows["debug"] = timed(lambda: debug.run(work, shared, state, few), len(few), repeat)

@@ -20,6 +20,9 @@ from cloud.uploads import PAIRS_LIMIT, Rows
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float64]
+OFTEN, TOGETHER = 5, 64
+"""Rows that more than one in `OFTEN` clients changed are multiplied for all clients, `TOGETHER` at a time; other rows
+only for the clients that changed them."""
 
 
 def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings, laid: Tensor | None = None) -> Tensor:
@@ -89,8 +92,15 @@ def _products(
     alone = starts[ends - starts == 1]  # most rows of a large catalogue
     out = np.zeros((clients, clients))
     np.add.at(out, (slots[alone], slots[alone]), np.square(values[alone], dtype=np.float64).sum(1))
-    for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
-        if last - first > 1:
-            who, change = slots[first:last], values[first:last]
-            out[who[:, None], who] += change @ change.T
+    often = ends - starts > max(1, clients / OFTEN)
+    many, few = np.flatnonzero(often), np.flatnonzero(~often & (ends - starts > 1))
+    for some in np.array_split(many, -(-len(many) // TOGETHER)) if len(many) else []:
+        laid = np.zeros((clients, len(some), values.shape[1]), np.float32)
+        for at, row in enumerate(some.tolist()):
+            laid[slots[starts[row] : ends[row]], at] = values[starts[row] : ends[row]]
+        flat = laid.reshape(clients, -1)
+        out += flat @ flat.T
+    for first, last in zip(starts[few].tolist(), ends[few].tolist(), strict=True):
+        who, change = slots[first:last], values[first:last]
+        out[who[:, None], who] += change @ change.T
     return out

@@ -16,8 +16,8 @@ from privacy.table import Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cloud.adaptive import ServerAdam
     from cloud.aggregate import Accumulator
+    from cloud.optimiser import Stepping
     from cloud.settings import AggregationSettings
     from cloud.uploads import Uploads
 
@@ -28,8 +28,8 @@ class Received:
 
     `before`: the tensors that it trains, as they were broadcast. `total`: the sum of the cohort's updates. `uploads`:
     every one of them (None where a sum is enough). `tables`: which tensors have a row per item. `previous`: tables at
-    the end of the previous block and which rows they had then, bool [rows]. `adam`: the server's own optimiser. `laid`:
-    tables of which clients changed every row, as they are now, [clients, rows, width] by name.
+    the end of the previous block and which rows they had then, bool [rows]. `optimiser`: the server's
+    own. `laid`: tables of which clients changed every row, as they are now, [clients, rows, width] by name.
     """
 
     before: dict[str, Tensor]
@@ -37,7 +37,7 @@ class Received:
     uploads: Uploads | None = None
     tables: Sequence[str] = ()
     previous: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    adam: ServerAdam | None = None
+    optimiser: Stepping | None = None
     laid: Mapping[str, Tensor] = field(default_factory=dict)
 
     def by_mean(self, settings: AggregationSettings) -> dict[str, Tensor]:
@@ -84,8 +84,8 @@ class Rule(ABC):
         """
         return None
 
-    def optimiser(self, settings: AggregationSettings) -> ServerAdam | None:
-        """Return the server's own optimiser, whose moments a checkpoint keeps; None: it has none."""
+    def optimiser(self, settings: AggregationSettings) -> Stepping | None:
+        """Return the state of the server's own optimiser, which a checkpoint keeps; None: it has none."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""The device turns texts into vectors by the bundle's tokenizer and ONNX encoder."""
+"""The device turns texts into vectors by what its bundle has: a tokenizer and an ONNX encoder, or words alone."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge import npy
 from edge.graph import Graph
-from edge.manifest import Encoder
+from edge.manifest import Encoder, LearnedWords, Words
+from edge.words import WordEncoder, WordTable
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -47,8 +49,27 @@ class TextEncoder:
                 out[row] = vector[0]
         return out
 
+    def tokens(self, text: str) -> int:
+        """Return how many tokens are read of a text."""
+        return len(self._tokenizer.encode(text).ids)
 
-def open_encoder(record: Encoder, file: Callable[[str], Path]) -> TextEncoder:
-    """Return the encoder of a config; `file` says where a listed file lies."""
+
+def open_encoder(record: Encoder | Words, file: Callable[[str], Path]) -> TextEncoder | WordEncoder:
+    """Return the encoder of a config; `file` says where a listed file lies.
+
+    Raises `InputError` naming the file that does not load, or is not what the config says.
+    """
+    if isinstance(record, Words):
+        table = None if record.table is None else _table(record.table, record.width, file)
+        return WordEncoder(record.width, record.pairs, table)
     data = None if record.data is None else file(record.data)
     return TextEncoder(file(record.tokenizer), file(record.path), record.width, record.max_tokens, data)
+
+
+def _table(record: LearnedWords, width: int, file: Callable[[str], Path]) -> WordTable:
+    """Map a table of words; its numbers must ascend, since words are looked up by halving."""
+    at, weights = file(record.numbers), file(record.weights)
+    numbers = npy.exactly(at, str(at), np.int64, (record.count,))
+    if not (numbers[1:] > numbers[:-1]).all():
+        raise InputError(f"{at} has numbers of words that do not ascend; export again")
+    return WordTable(numbers, npy.exactly(weights, str(weights), np.float16, (record.count, width)))

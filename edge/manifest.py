@@ -6,9 +6,9 @@ Owns the two schemas and the canonical form of the manifest. Does not own readin
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
 from edge.learning import Learning
 from edge.records import MANIFEST as MANIFEST  # the names that no listed file may have
@@ -17,7 +17,10 @@ from edge.records import Grown, Inside, Moment, Plain, Record, Whole
 
 SCHEMA: Literal["edgefr.bundle/3"] = "edgefr.bundle/3"
 
-Role = Literal["config", "card", "tokenizer", "score", "encoder", "table", "scale", "ids", "shared", "private", "step"]
+Role = (
+    Literal["config", "card", "tokenizer", "score", "encoder", "words"]
+    | Literal["table", "scale", "ids", "shared", "private", "step"]
+)
 TableType = Literal["i8", "f16", "f32", "i32"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -111,6 +114,44 @@ class Encoder(Record):
     pooling: str = Field(min_length=1, max_length=100, description="how token vectors become one; part of the graph")
     max_tokens: int = Field(ge=3, lt=1 << 20, description="longer texts are cut to so many tokens")
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files it is made of."""
+        return tuple(path for path in (self.path, self.data, self.tokenizer) if path)
+
+
+class LearnedWords(Record):
+    count: int = Field(ge=1, le=1 << 20, description="words that it knows")
+    numbers: Inside = Field(description="their numbers, int64 in ascending order")
+    weights: Inside = Field(description="one row of float16 per word")
+
+
+class Words(Record):
+    """This is an encoder without a graph: a text's words are hashed, or looked up in a table (`edge.words`)."""
+
+    words: Literal["words/1"] = Field(description="what a word is, and its number")
+    width: int = Field(ge=1, le=1 << 16, description="values of a text vector")
+    pairs: bool = Field(description="whether two neighbours are a word too")
+    table: LearnedWords | None = Field(description="what was learned of words; null: they are hashed with signs")
+
+    @property
+    def kind(self) -> Literal["hash", "tfidf"]:
+        """Return what it is called in an experiment."""
+        return "hash" if self.table is None else "tfidf"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files it is made of: none where words are hashed."""
+        return () if self.table is None else (self.table.numbers, self.table.weights)
+
+
+def _form(value: Any) -> str:
+    """Say which encoder a record is of."""
+    return "words" if isinstance(value, Words) or (isinstance(value, dict) and "words" in value) else "graph"
+
+
+AnyEncoder = Annotated[Annotated[Encoder, Tag("graph")] | Annotated[Words, Tag("words")], Discriminator(_form)]
+
 
 class Config(Grown):
     """`config.json` says which file plays which part in scoring and encoding."""
@@ -129,7 +170,7 @@ class Config(Grown):
     users: Inside | None = Field(None, description="ids of the simulated users; null: the bundle carries nobody")
     private: Inside | None = Field(None, description="their private tensors, history and seen items")
     init: Inside = Field(description="private tensors a new device starts from")
-    encoder: Encoder | None = Field(description="text encoder; null in bundles of cached vectors only")
+    encoder: AnyEncoder | None = Field(description="text encoder; null in bundles of cached vectors only")
     learning: Learning | None = Field(None, description="what a device needs to learn; null: it only recommends")
     encoder_in: list[str] = Field(description="device classes of the same export whose bundle has an encoder")
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from privacy.errors import InputError
+
 START = b"\x93NUMPY\x01\x00"  # format 1.0
 HEADER = re.compile(
     rb"\{'descr': '(\|i1|<f2|<f4|<f8|<i4|<i8)', 'fortran_order': False, "
@@ -45,3 +47,18 @@ def mapped(path: Path) -> npt.NDArray[Any]:
     if not math.prod(shape):
         return np.empty(shape, dtype)
     return np.memmap(path, dtype, "r", offset, shape)
+
+
+def exactly(path: Path, what: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Map a .npy file of exactly this type and shape.
+
+    Raises `InputError`, which calls it `what`, for any other.
+    """
+    try:
+        array = mapped(path)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{what} is not a .npy array ({error}); export again") from error
+    if array.shape != shape or array.dtype != dtype:
+        got = f"{array.dtype} {list(array.shape)}"
+        raise InputError(f"{what} is {got} instead of {np.dtype(dtype)} {list(shape)}")
+    return array

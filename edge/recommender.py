@@ -16,6 +16,7 @@ from edge.scorer import Rows, Scorer
 from edge.sessions import Windows, window_of
 from edge.signature import Trusted
 from edge.tables import open_table
+from edge.words import WordEncoder
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -39,7 +40,7 @@ class Recommender:
         self._tables = {table.name: open_table(self.bundle, table) for table in config.tables}
         self._shared = read_tensors(self.bundle, config.shared)
         self._scorer = Scorer(Graph(self.bundle.file(config.score)), manifest.item_count)
-        self._encoder: TextEncoder | None = None
+        self._encoder: TextEncoder | WordEncoder | None = None
 
     @property
     def users(self) -> list[str]:

@@ -41,15 +41,6 @@ def open_table(bundle: Bundle, table: Table) -> ItemTable:
     return ItemTable(values, np.asarray(load_array(bundle, table.scale, np.float32, (items,))))
 
 
-def load_array(bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
+def load_array(bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Load a memory-mapped .npy file of exactly this type and shape."""
-    try:
-        array: npt.NDArray[np.generic] = npy.mapped(bundle.file(path))
-    except InputError:
-        raise
-    except (ValueError, OSError) as error:
-        raise InputError(f"bundle {bundle.root}: {path} is not a .npy array ({error}); export again") from error
-    if array.shape != shape or array.dtype != dtype:
-        got = f"{array.dtype} {list(array.shape)}"
-        raise InputError(f"bundle {bundle.root}: {path} is {got} instead of {np.dtype(dtype)} {list(shape)}")
-    return array
+    return npy.exactly(bundle.file(path), f"bundle {bundle.root}: {path}", dtype, shape)

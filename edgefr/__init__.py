@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgefr.api import audit, calibrate, explain, export, map_items, reproduce, sweep, tune
+    from edgefr.comparisons.compare import compare
     from edgefr.data import Dataset
     from edgefr.data import load as load_data
     from edgefr.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
     from edgefr.pipeline import resume, simulate, simulate_seeds
     from edgefr.plugins import register
+    from edgefr.prices import cost_of
     from edgefr.run import Run
     from privacy.errors import InputError
 
@@ -26,6 +28,8 @@ _HOMES = {
     "Run": "edgefr.run",
     "audit": "edgefr.api",
     "calibrate": "edgefr.api",
+    "compare": "edgefr.comparisons.compare",
+    "cost_of": "edgefr.prices",
     "explain": "edgefr.api",
     "export": "edgefr.api",
     "load_data": "edgefr.data",
@@ -49,6 +53,8 @@ __all__ = [
     "Run",
     "audit",
     "calibrate",
+    "compare",
+    "cost_of",
     "explain",
     "export",
     "load_data",

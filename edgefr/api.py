@@ -19,6 +19,7 @@ from edgefr.prepare import Progress
 from edgefr.report.pages import Report
 from edgefr.run import PRIVATE, Run, free_folder
 from edgefr.tuning.rules import Rules
+from edgefr.watching import of_runs, watched
 from privacy.errors import InputError, unknown
 from privacy.noise_key import FILE, NoiseKey
 
@@ -30,6 +31,7 @@ def _run(run: Run | str | Path) -> Run:
     return Run.open(run.path if isinstance(run, Run) else run)
 
 
+@watched()
 @checked
 def export(
     run: Run | str | Path,
@@ -46,7 +48,8 @@ def export(
     Devices refuse the bundles `expires_days` after the run was made (None: never). `key`: a private key (PEM) to sign
     them with (None: the run's own). `zipped`: each also as one file. `with_users`: they carry the simulated users of
     their class, private state and names, for tests that compare devices with the simulator; else nobody's. Raises
-    `InputError` for a run that is not whole or whose model no bundle can hold, and a folder in the way.
+    `InputError` for a run that is not whole or whose model no bundle can hold, and for a folder that is in the way or
+    elsewhere in the run.
 
     Example: ``edgefr.export("runs/demo", "shipped").classes[["class", "variant", "files_mb"]]``
     """
@@ -54,7 +57,7 @@ def export(
     from export.archive import pack
 
     found = _run(run)
-    place = found.path / "bundles" if out is None else Path(out)
+    place = _outside(found, None if out is None else Path(out))
     rows = export_run(
         found, place, progress, expires_days, with_users=with_users, key=None if key is None else Path(key)
     )
@@ -64,6 +67,15 @@ def export(
     return Bundles(place, rows)
 
 
+def _outside(run: Run, out: Path | None) -> Path:
+    """Return where bundles go: the run's own place for them, or a folder that is none of the run's."""
+    own = run.path / "bundles"
+    if out is not None and out.resolve() != own.resolve() and out.resolve().is_relative_to(run.path.resolve()):
+        raise InputError(f"--out {out} lies in the run itself, which is kept as it is; name {own}, or a folder outside")
+    return own if out is None else out
+
+
+@watched()
 @checked
 def audit(
     run: Run | str | Path,
@@ -90,6 +102,7 @@ def audit(
     return Audit(found.path / FILE, attack(found, attacks, Effort(users, trials, seed), progress))
 
 
+@watched()
 @checked
 def calibrate(
     where: Run | str | Path,
@@ -164,6 +177,7 @@ def map_items(run: Run | str | Path, users: Sequence[str], *, out: str | Path | 
     return found
 
 
+@watched("watch", of_runs)
 @checked
 def sweep(
     experiment: Experiment | str | Path | None = None,
@@ -182,7 +196,7 @@ def sweep(
     noise_key: str | Path | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
-    watch: Callable[[Any], None] = lambda standing: None,
+    watch: Callable[[Any], None] | None = None,
     **values: Any,
 ) -> Report:
     """Run an experiment over a grid of its fields, with several seeds, and compare.
@@ -227,7 +241,7 @@ def sweep(
         begin(plan, folder)
     key = _noise_of(plan, folder, noise_key)
     options = Options(None if data_dir is None else Path(data_dir), checkpoint_every, key)
-    runs = Sweep(plan, folder, options, workers, watch)
+    runs = Sweep(plan, folder, options, workers, watch or (lambda standing: None))
     return report(runs, runs.run(), metric)
 
 
@@ -273,6 +287,7 @@ def _search(
     return Search(trials, tuple(Range.parse(text) for text in texts), objective)
 
 
+@watched()
 @checked
 def tune(
     names: Sequence[str],
@@ -314,6 +329,7 @@ def tune(
     return report(tuning, tuning.run())
 
 
+@watched()
 @checked
 def reproduce(
     paper: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from numbers import Integral, Real
 from types import SimpleNamespace, UnionType
@@ -68,6 +68,8 @@ def _instances(hint: Any) -> Any:
     """Return the type with classes as they are: no mapping is taken for settings, no text for a number."""
     if isinstance(hint, UnionType) or get_origin(hint) is Union:
         return Union[tuple(map(_instances, get_args(hint)))]  # noqa: UP007 - of types known when it runs
+    if get_origin(hint) is Sequence:
+        return Sequence[_instances(*get_args(hint))]  # type: ignore[misc]
     if hint is Any or not isinstance(hint, type) or get_origin(hint) is not None:
         return hint
     return Annotated[NUMBERS.get(hint, hint), InstanceOf()]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from edgefr.encoders import ENCODERS
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import readers
 from edgefr.protocol import PROTOCOLS
@@ -46,6 +47,10 @@ def _method(e: Experiment) -> str:
     return f"{'method' if e.backbone is None else 'backbone'} is {e.row.name}"
 
 
+def _central(e: Experiment) -> str:
+    return f"{e.row.name} is a central reference, which pools everybody's data"
+
+
 def _strategy_row(name: str) -> Row:
     return Row(
         (f"continual.{name}",),
@@ -68,11 +73,17 @@ ROWS: tuple[Row, ...] = (
         (
             *("rounds", "local_epochs", "clients_per_round", "aggregation", "privacy", "fleet", "export"),
             *("engine.executor", "engine.workers", "engine.shard_size", "engine.memory_mb"),
-            *("protocol.negatives_avoid_held_out", "evaluation.keep", "evaluation.tables"),
+            *("evaluation.keep", "evaluation.tables"),
         ),
         "federated methods",
         lambda e: e.row.central is None,
-        lambda e: f"{e.row.name} is a central reference, which pools everybody's data",
+        _central,
+    ),
+    Row(
+        ("protocol.negatives_avoid_held_out",),
+        "federated methods",
+        lambda e: e.row.central is None or "negatives_avoid_held_out" not in type(e.protocol).model_fields,
+        _central,
     ),
     Row(
         ("evaluation.judged_by",),
@@ -112,6 +123,13 @@ ROWS: tuple[Row, ...] = (
         "methods that read text",
         lambda e: e.row.needs_text,
         _method,
+    ),
+    Row(
+        ("export.vocabulary", "export.students"),
+        "encoders that are language models",
+        lambda e: ENCODERS[e.encoder.kind].language_model,
+        lambda e: f"encoder.kind is {e.encoder.kind}",
+        "encoder.kind=student",
     ),
     Row(
         ("export.vocabulary", "export.students"),
@@ -214,6 +232,8 @@ def _at(experiment: Experiment, path: Path) -> tuple[Any, Any]:
     """Return a setting, or a section of them, and what it is by default."""
     if path[0] == "model":
         settings = experiment.settings
+        if path[1] not in type(settings).model_fields:  # another method's
+            return None, None
         return getattr(settings, path[1]), default_of(type(settings).model_fields[path[1]])
     value: Any = experiment
     for name in path[:-1]:

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from edgefr.faults import Location, describe
-from edgefr.plain_yaml import PlainLoader
+from edgefr.plain_yaml import composed
 from edgefr.report.brief import Brief
 from privacy.errors import InputError
 
@@ -56,8 +56,7 @@ class Document:
         path = Path(path)
         text = _text(path)
         try:
-            loader = PlainLoader(text)
-            root = loader.get_single_node()
+            loader, root = composed(text)
             if root is None:
                 raise InputError(f"{path}: the file is empty; start from one that ships with edgefr")
             if not isinstance(root, yaml.MappingNode):

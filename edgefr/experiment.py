@@ -313,6 +313,9 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
         where = sources["method"] if "method" in sources else document.where(("method",))
         raise InputError(f"{where}: {error}") from None
     fidelity = chosen("fidelity", "ours")
+    rule = changes.get("aggregation.rule")
+    if rule is not None:  # so that what a method starts from for another rule is left alone
+        document.values["aggregation"] = {**(document.values.get("aggregation") or {}), "rule": rule}
     for values in row.released_values(_protocol(changes, document.values, row)) if fidelity == "released" else ():
         _under(document.values, values)
     _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
@@ -344,17 +347,23 @@ def _give_way(aggregation: dict[str, Any], rule: str) -> None:
 
 
 def _drop_unread(values: dict[str, Any]) -> None:
-    """Drop what a method starts from of its model where another setting has it that nothing reads it."""
-    own, model = METHODS.get(str(values.get("method"))), values.get("model")
-    row = METHODS.get(str(values.get("backbone") or values.get("method")))
-    if own is None or row is None or not isinstance(model, dict):
+    """Drop what a method starts from of its model and its server where another setting has it that nothing reads it."""
+    named = values.get("method") or Experiment.model_fields["method"].default
+    own, row = METHODS.get(str(named)), METHODS.get(str(values.get("backbone") or named))
+    if own is None or row is None:
         return
     released = own.released_values(_protocol({}, values, own))
     followed = {"released": released, "ours": [own.ours, row.ours]}.get(values.get("fidelity", "ours"), [])
-    for given in (part.get("model", {}) for part in (*followed, own.defaults, row.defaults)):
-        for name in unread_values(row.settings, model).keys() & given.keys():
-            if model.get(name) == given[name]:
-                model.pop(name, None)
+    server = values.get("aggregation")
+    rule = RULES.get(str((server if isinstance(server, dict) else {}).get("rule", "mean")))
+    for section, schema in (("model", row.settings), ("aggregation", None if rule is None else rule.settings)):
+        chosen = values.get(section)
+        if schema is None or not isinstance(chosen, dict):
+            continue
+        for given in (part.get(section, {}) for part in (*followed, own.defaults, row.defaults)):
+            for name in unread_values(schema, chosen).keys() & given.keys():
+                if chosen.get(name) == given[name]:
+                    chosen.pop(name, None)
 
 
 def _protocol(changes: Mapping[str, Any], values: Mapping[str, Any], row: Method) -> str:
@@ -377,7 +386,7 @@ def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:
         if isinstance(default, Mapping) and isinstance(own, dict):
             if all(own.get(kind, default.get(kind)) == default.get(kind) for kind in KINDS if kind in default):
                 _under(own, default)
-        elif own is None:
+        elif key not in values or (own is None and isinstance(default, Mapping)):  # a null that was given is an answer
             values[key] = copy.deepcopy(dict(default) if isinstance(default, Mapping) else default)
 
 

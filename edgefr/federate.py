@@ -42,9 +42,9 @@ def build_program(experiment: Experiment, prepared: Prepared, present: int | Non
     text = None if prepared.text is None else torch.from_numpy(prepared.text.vectors)
     items = len(prepared.dataset.catalogue.ids)
     reader = None if prepared.text is None else partial(read_on_device, experiment, prepared)
-    made = row.program(
-        row.settings.model_validate(experiment.model), Given(items, experiment.local_epochs, text, reader, present)
-    )
+    source = torch.from_numpy(prepared.source_items)
+    given = Given(items, experiment.local_epochs, text, reader, present, source)
+    made = row.program(row.settings.model_validate(experiment.model), given)
     return restricted(made, experiment.privacy.tensors)
 
 
@@ -53,6 +53,7 @@ def read_on_device(experiment: Experiment, prepared: Prepared) -> Reader:
     from edgefr.methods.transfr.bert import Reader
 
     assert prepared.text is not None
+    assert prepared.text.folder is not None
     how = experiment.encoder.encode
     return Reader.open(prepared.text.folder, prepared.dataset.catalogue.text, how.pooling, how.max_tokens)
 
@@ -121,16 +122,16 @@ def federate(
 
 
 def check_server_step(experiment: Experiment, program: LocalProgram) -> None:
-    """Raise `InputError` for a `server_lr` by which no tensor moves, since an Adam moves all that rounds train."""
+    """Raise `InputError` for a `server_lr` by which no tensor moves, since another optimiser moves them all."""
     section = experiment.aggregation
-    if not isinstance(section, MeanSettings) or section.adaptive != "tables":
+    if not isinstance(section, MeanSettings) or section.optimises != "tables":
         return
     names = trained(program, [phase for phase in program.phases if phase.when == "round"], "shared")
     every = all(program.specs[name].kind == "rows" for name in names)
     if every and section.server_lr != default_of(MeanSettings.model_fields["server_lr"]):
         raise InputError(
-            f"aggregation.server_lr: rounds of {program.name} train tables alone, and adaptive tables moves them by "
-            "an Adam, which reads adaptive_lr: drop it"
+            f"aggregation.server_lr: rounds of {program.name} train tables alone, and "
+            f"{section.optimiser} moves these, by optimiser_lr: drop it"
         )
 
 

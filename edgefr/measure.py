@@ -20,9 +20,13 @@ from edge.ragged import Ragged
 from edgefr import purposes
 from edgefr.data.blocks import Block
 from edgefr.data.split import Split, Which
+from edgefr.data.task import Task
 from edgefr.metrics import Scorer, evaluate
+from edgefr.metrics.beyond import About, Listed, ListMetric, top_lists
 from edgefr.metrics.continual import MASKS
+from edgefr.metrics.cutoffs import METRICS
 from edgefr.metrics.lists import rank_lists
+from edgefr.metrics.ranking import left_out
 from edgefr.sections import EvaluationSection
 from privacy import keyed
 
@@ -35,6 +39,10 @@ Tested = tuple[Users, PerUser]
 
 UNLEARNED = "before any round"
 """The stage of a run's model as it is before round 1: same program, same user encoder, same head."""
+UNLEARNED_IN_CONTEXT = "before any round, context"
+"""The same, where users' items of another domain than it was learned in are known to it."""
+CONTEXT = "context"
+"""The stage of the learned model with these items known, and nothing trained on them."""
 MOST_USERS = 100_000
 """A run keeps the metrics of at most so many single users."""
 NOTHING = "none"
@@ -68,11 +76,12 @@ class Measurements:
 
     `users`: the metrics of every user behind the final test rows, by (stage, on, ranking): of blocks, those asked about
     the block that was just learned, under the first mask. `seconds`: spent measuring. `sealed`: test items are not
-    looked at, as in a trial of a search.
+    looked at, as in a trial of a search. `about`: what is known of items, for metrics that read it.
     """
 
     settings: EvaluationSection
     seed: int
+    about: About = field(default_factory=About)
     sealed: bool = field(default=False, kw_only=True)
     rows: list[dict[str, Any]] = field(default_factory=list)
     users: dict[tuple[str, str, str], Tested] = field(default_factory=dict)
@@ -101,8 +110,8 @@ class Measurements:
         """Measure a point of a block's learning curve: its validation items by full ranking, on sampled users."""
         with self._timed():
             users = self.sample(block.users("valid"), self.settings.curve_users, "curve users")
-            hidden = block.train.take(users)
-            found = rank_lists(score, block.pool, users, block.valid.take(users), hidden, self.settings.k)
+            hidden, named = block.train.take(users), self.settings.metrics
+            found = rank_lists(score, block.pool, users, block.valid.take(users), hidden, self.settings.k, named=named)
             return self._add(of, block.name, "valid", "full", MASKS[0], users, found)
 
     def lists(self, of: Asked, after: Block, on: Block, score: Scorer) -> None:
@@ -113,11 +122,13 @@ class Measurements:
         with self._timed():
             users = self.sample(on.users("test"), self.settings.full_ranking_users, f"test users {on.name}")
             current = joined(after.train.take(users), after.valid.take(users))
-            known = on.known[users]
+            known, named = on.known[users], self.settings.metrics
             groups = {"known": known, "new": ~known} if on.number else {}
             for mask in MASKS:
                 hidden = current if mask == MASKS[0] else joined(after.past.take(users), current)
-                found = rank_lists(score, after.pool, users, on.test.take(users), hidden, self.settings.k)
+                targets = on.test.take(users)
+                found = rank_lists(score, after.pool, users, targets, hidden, self.settings.k, named=named)
+                found |= self._beyond(of, (on.name, mask), after, (users, found), score, hidden)
                 self._add(of, on.name, "test", "full", mask, users, found, groups)
 
     def groups(self, of: Asked, split: Split, groups: Groups) -> None:
@@ -167,11 +178,16 @@ class Measurements:
         everybody = np.unique(np.concatenate([users for _, users, _ in chosen]))
         kept = self.sample(everybody, most, purposes.USERS_KEPT)
         columns: dict[str, list[npt.NDArray[Any]]] = {}
+        names = list(dict.fromkeys(name for _, _, metrics in chosen for name in metrics))
         for (stage, on, ranking), users, metrics in chosen:
             own = np.isin(users, kept)
             place = {"on": on, "stage": stage, "ranking": ranking}
-            row = {"user": users[own]} | {name: np.full(int(own.sum()), value) for name, value in place.items()}
-            for name, values in {**row, **{metric: of[own] for metric, of in metrics.items()}}.items():
+            row: dict[str, npt.NDArray[Any]] = {"user": users[own]} | {
+                name: np.full(int(own.sum()), value) for name, value in place.items()
+            }
+            unknown = np.full(int(own.sum()), np.nan)
+            row |= {name: metrics[name][own] if name in metrics else unknown for name in names}
+            for name, values in row.items():
                 columns.setdefault(name, []).append(values)
         return {name: np.concatenate(parts) for name, parts in columns.items()}
 
@@ -180,9 +196,42 @@ class Measurements:
     def _rank(
         self, of: Asked, split: Split, score: Scorer, which: Which, ranking: Literal["sampled", "full"], users: Users
     ) -> dict[str, float]:
-        found = evaluate(score, split, which, ranking, users=users).per_user(self.settings.k)
+        found = evaluate(score, split, which, ranking, users=users).per_user(self.settings.k, self.settings.metrics)
         mask = MASKS[1] if ranking == "full" and not split.repeats else NOTHING
+        if ranking == "full" and which == "test" and of.round is None:
+            hidden = left_out(split, users, which)
+            found |= self._beyond(of, (split.name, mask), split, (users, found), score, hidden)
         return self._add(of, split.name, which, ranking, mask, users, found)
+
+    def _beyond(
+        self, of: Asked, on: tuple[str, str], task: Task, tested: Tested, score: Scorer, hidden: Ragged
+    ) -> PerUser:
+        """Measure the recommended lists by the metrics that are named, and return those that every user has.
+
+        Of the others rows are added: one number for all, or a mean over the users of whom something can be said.
+        """
+        metrics = [METRICS[name] for name in self.settings.metrics]
+        metrics = [metric for metric in metrics if isinstance(metric, ListMetric)]
+        out: PerUser = {}
+        if not metrics or not len(tested[0]):
+            return out
+        users, found = tested
+        lists = top_lists(score, task.pool, users, hidden, max(self.settings.k))
+        head = {"after": of.after, "on": on[0], "stage": of.stage, "group": "all", "which": "test"}
+        head |= {"ranking": "full", "mask": on[1], "round": None}  # type: ignore[dict-item]
+        for k in self.settings.k:
+            own = {name.removesuffix(f"@{k}"): values for name, values in found.items() if name.endswith(f"@{k}")}
+            listed = Listed(k, users, lists[:, :k], task, self.about, own)
+            for metric in metrics:
+                name, values = f"{metric.name}@{k}", np.asarray(metric.of(listed), np.float64)
+                if values.ndim and np.isfinite(values).all():
+                    out[name] = values
+                    continue
+                known = values[np.isfinite(values)]  # of one number for all: itself
+                if len(known):
+                    row = {"value": float(known.mean()), "users": len(known) if values.ndim else len(users)}
+                    self.rows.append({**head, "metric": name, **row})
+        return out
 
     def _add(
         self,

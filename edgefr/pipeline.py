@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import resource
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +14,19 @@ from edgefr import checkpoint
 from edgefr.arguments import checked
 from edgefr.data import GIVEN, Dataset
 from edgefr.data.candidate_file import write_candidates
+from edgefr.data.task import Task
 from edgefr.documents import Document
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
+from edgefr.machine import peak_rss_mb, torch_device
 from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
 from edgefr.sections import EngineSection
 from edgefr.shippable import check_federated, check_shippable
-from privacy.errors import InputError, unknown
+from edgefr.tracking.tracker import tracked, trackers_of
+from edgefr.watching import watched
+from privacy.errors import InputError
 from privacy.files import write_json
 from privacy.noise_key import NoiseKey
 
@@ -36,6 +38,7 @@ Warn = Callable[[str], None]
 SEEDS = "seeds.json"
 
 
+@watched()
 @checked
 def simulate(
     experiment: Experiment,
@@ -48,22 +51,25 @@ def simulate(
     figures: bool = True,
     checkpoint_every: int | None = None,
     noise_key: NoiseKey | str | Path | None = None,
+    track: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Run:
     """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
 
     `devices`: a devices.yaml or what `load_fleet` made of one. `data`: a data set of the caller's own, as
     `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA). `bundles`: also write a
-    bundle per device class; `figures`: also draw them. `checkpoint_every`: rounds between checkpoints, from which
-    `resume` goes on (none: no checkpoints). `noise_key`: of the simulated noise, or a file of it such as the
-    private/noise.key of another run, which is then repeated to the byte (none: a new one). Raises `InputError` for
-    everything the caller can mend; a run that did not finish has no summary.json.
+    bundle per device class; `figures`: also draw them, and write the page report.html. `checkpoint_every`: rounds
+    between checkpoints, from which `resume` goes on (none: no checkpoints). `noise_key`: of the simulated noise, or a
+    file of it such as another run's private/noise.key, which is then repeated to the byte (none: a new one). `track`:
+    names of trackers that are told of every round. Raises `InputError` for everything the caller can mend; an
+    unfinished run has no summary.json.
 
     Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
     """
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     check_installed()
     torch_device(experiment.engine.device)
+    trackers_of(track)
     experiment = _given(experiment, data)
     bundles = bundles and experiment.row.central is None
     if bundles:
@@ -72,7 +78,8 @@ def simulate(
         check_federated(experiment, "round to keep a checkpoint of (checkpoint_every)")
     key = _key_of(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
-        return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data, key), progress)
+        asked = Options(data_dir, bundles, checkpoint_every, figures, data, key, track)
+        return _go(run, experiment, fleet, asked, progress)
 
 
 def _key_of(given: NoiseKey | str | Path | None) -> NoiseKey | None:
@@ -90,6 +97,7 @@ def _given(experiment: Experiment, data: Dataset | None) -> Experiment:
     return experiment.model_copy(update={"data": GIVEN})
 
 
+@watched()
 @checked
 def resume(
     path: str | Path,
@@ -101,6 +109,7 @@ def resume(
     checkpoint_every: int | None = None,
     executor: str | None = None,
     workers: int | None = None,
+    track: Sequence[str] = (),
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
@@ -122,7 +131,8 @@ def resume(
         engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
         experiment = experiment.model_copy(update={"engine": engine})
     fleet = load_fleet(run.path / "devices.yaml")
-    return _go(run, experiment, fleet, Options(data_dir, bundles, checkpoint_every, figures, data), progress, warn)
+    asked = Options(data_dir, bundles, checkpoint_every, figures, data, track=track)
+    return _go(run, experiment, fleet, asked, progress, warn)
 
 
 @dataclass(frozen=True)
@@ -135,6 +145,7 @@ class Options:
     figures: bool = True
     data: Dataset | None = None
     noise_key: NoiseKey | None = None
+    track: Sequence[str] = ()
 
 
 def _go(
@@ -161,9 +172,8 @@ def _go(
     keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
     if warn is not None:
         keeper.restore(training, warn)
-    finish_run(
-        run, training, [keeper], bundles=options.bundles, figures=options.figures, began=began, progress=progress
-    )
+    with tracked(options.track, run, experiment) as told:
+        finish_run(run, training, [keeper, *told], options.bundles, options.figures, began, progress)
     return run
 
 
@@ -183,6 +193,8 @@ def finish_run(
     from edgefr.measure import UNLEARNED
     from edgefr.report.figures import draw
     from edgefr.report.summary import norms_of, summarise
+    from edgefr.report.web.facts import Facts
+    from edgefr.report.web.write import write_page
     from edgefr.trained import save_model
 
     began = time.perf_counter() if began is None else began
@@ -207,6 +219,7 @@ def finish_run(
         summary["no_bundles"] = why
     if figures:
         draw(run.path / "figures", training.measured.rows, summary)
+        write_page(Facts(run.path, summary))
     run.write_summary(summary)
 
 
@@ -236,7 +249,10 @@ def sized(experiment: Experiment, prepared: Prepared) -> Experiment:
     if experiment.engine.shard_size is not None:
         return experiment
     program, memory = build_program(experiment, prepared), experiment.engine.memory_mb
-    size = default_shard_size(program, experiment.batch_size, memory)
+    tasks: list[Task] = [*prepared.splits.values(), *prepared.blocks]
+    most = max((int(task.train.counts.max(initial=0)) for task in tasks), default=0)
+    batch = max(1, min(experiment.batch_size, most * (1 + experiment.negatives)))  # nobody's batch is longer
+    size = default_shard_size(program, batch, memory)
     if experiment.privacy.examples is not None:
         size = min(size, largest_shard(program, memory))
     found = {"shard_size": size, "memory_mb": EngineSection().memory_mb}  # which nothing reads from here on
@@ -283,6 +299,7 @@ class Keeper:
             self.every = found.state["every"] if self.every is None else self.every
 
 
+@watched()
 @checked
 def simulate_seeds(
     experiment: Experiment, seeds: int, out: str | Path, *, progress: Progress | None = None, **options: Any
@@ -295,9 +312,7 @@ def simulate_seeds(
     if seeds < 1:
         raise InputError(f"--seeds takes a whole number of at least 1, got {seeds}")
     if experiment.seed + seeds > 2**31:
-        raise InputError(
-            f"seeds end at {2**31 - 1}, and {seeds} from {experiment.seed} go beyond; use a smaller --seed"
-        )
+        raise InputError(f"seeds end at {2**31 - 1}, {seeds} from {experiment.seed} go beyond; use a smaller --seed")
     torch_device(experiment.engine.device)
     fleet = options.pop("devices", "devices.yaml")
     fleet = fleet if isinstance(fleet, FleetFile) else load_fleet(Path(fleet), fleet_overrides(experiment))
@@ -310,6 +325,7 @@ def simulate_seeds(
         return _each_seed(parent, experiment, seeds, progress, simulate, {**options, "devices": fleet})
 
 
+@watched()
 def resume_seeds(path: str | Path, *, progress: Progress | None = None, **options: Any) -> list[Run]:
     """Go on with `simulate_seeds`: finished seeds are kept, a broken-off one goes on, the others are started."""
     parent = Run.unfinished(path)
@@ -347,11 +363,14 @@ def _each_seed(
     options: dict[str, Any],
 ) -> list[Run]:
     from edgefr.report.summary import over_seeds
+    from edgefr.report.web.write import FILE, MOST_RUNS, write_runs
 
     runs = []
     for seed in range(experiment.seed, experiment.seed + seeds):
         one = experiment.model_copy(update={"seed": seed})
         runs.append(go(one, out=parent.path / f"seed-{seed}", progress=_of_seed(seed, progress), **options))
+    if options.get("figures", True) and len(runs) <= MOST_RUNS:
+        write_runs([run.path for run in runs], parent.path / FILE)
     parent.write_summary(over_seeds([run.summary for run in runs]))
     return runs
 
@@ -371,23 +390,3 @@ def fleet_overrides(experiment: Experiment) -> dict[str, Any]:
     own = {name: experiment.fleet[name] for name in ("rounds", "cost") if experiment.fleet.get(name)}
     fleet = {key: value for key, value in experiment.fleet.items() if key not in ("rounds", "cost")}
     return ({"fleet": fleet} if fleet else {}) | own
-
-
-def torch_device(name: str) -> Any:
-    """Return the torch device for auto, cpu or cuda.
-
-    Raises `InputError` for other names, and for cuda where there is none.
-    """
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise unknown("device", name, ("auto", "cpu", "cuda"))
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("no CUDA device was found; use --device cpu or --device auto")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def peak_rss_mb() -> float:
-    """Return the peak resident memory of this process, MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -29,11 +29,13 @@ TABLES = (
     "edgefr.data.files.formats:FORMATS",
     "privacy.mechanism:MECHANISMS",
     "cloud.rule:RULES",
+    "cloud.optimiser:OPTIMISERS",
     "cloud.similarities:SIMILARITIES",
     "edgefr.fleet.policies:POLICIES",
     "edgefr.methods.fcucr.parts:ENCODERS",
     "edgefr.methods.fcucr.parts:LOSSES",
     "edgefr.engine.backends:BACKENDS",
+    "edgefr.tracking.tracker:TRACKERS",
 )
 """Where the tables are that others may add to, each with the group of entry points it is filled from."""
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,38 +13,12 @@ from edgefr.data.blocks import Block
 from edgefr.data.interactions import Dataset
 from edgefr.data.sessions import Sessions
 from edgefr.data.split import Split
+from edgefr.encoders import ENCODERS
+from edgefr.encoders import Progress as Progress
+from edgefr.encoders import Text as Text
 from edgefr.experiment import Experiment
 from edgefr.methods import METHODS
 from privacy.errors import InputError
-
-Progress = Callable[[str, int, int, str], None]
-Vectors = npt.NDArray[np.float32]
-
-
-def cache_dir() -> Path:
-    """Return where distilled encoders and encoded catalogues are kept:
-
-    EDGEFR_CACHE, or edgefr in the user's cache folder.
-    """
-    chosen = os.environ.get("EDGEFR_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgefr"
-
-
-@dataclass(frozen=True)
-class Text:
-    """This is the catalogue through an encoder:
-
-    `vectors` [items, f]; `untrained` through the same encoder before training.
-
-    `folder` is the encoder (an ordinary transformers folder), `report` what distillation kept of the teacher.
-    """
-
-    vectors: Vectors
-    untrained: Vectors | None
-    folder: Path
-    report: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -65,6 +36,13 @@ class Prepared:
     def train_split(self) -> Split:
         """The split whose rounds are federated: "source" of a cross-domain task, else the only one."""
         return next(iter(self.splits.values()))
+
+    @property
+    def source_items(self) -> npt.NDArray[np.int64]:
+        """Return the items that rounds can learn from, ascending: those of one domain in a cross-domain task."""
+        if not self.splits:
+            return np.arange(len(self.dataset.catalogue.ids))
+        return self.train_split.pool.astype(np.int64)
 
 
 def prepare(
@@ -89,7 +67,7 @@ def prepare(
     prepared = experiment.protocol.entry.cut(experiment, dataset)
     if not needs_text:
         return prepared
-    return replace(prepared, text=read(experiment, prepared.dataset.catalogue.text, device, progress))
+    return replace(prepared, text=ENCODERS[experiment.encoder.kind].read(experiment, prepared, device, progress))
 
 
 def _no_texts(experiment: Experiment, name: str) -> InputError:
@@ -100,29 +78,4 @@ def _no_texts(experiment: Experiment, name: str) -> InputError:
     return InputError(
         f"{experiment.row.name} reads the texts of items, and '{name}' has none; {mend}choose a method that reads "
         f"none: --set method={' or '.join(others)}"
-    )
-
-
-def read(experiment: Experiment, texts: list[str], device: str, progress: Progress | None = None) -> Text:
-    """Distil the student (or take the teacher) and encode every item's text once. Both are cached by content."""
-    from cloud.distill import distill, untrained
-    from cloud.encode import encode
-    from cloud.teacher import resolve
-
-    cache, settings = cache_dir(), experiment.encoder
-    if settings.distill is None:
-        folder = resolve(settings.teacher)
-        return Text(
-            encode(folder, texts, settings.encode, device, cache, progress),
-            None,
-            folder,
-            {"teacher": settings.teacher},
-        )
-    student = distill(texts, settings.distill, cache, device, progress)
-    blank = untrained(settings.distill, cache)
-    return Text(
-        vectors=encode(student.path, texts, settings.encode, device, cache, progress),
-        untrained=encode(blank.path, texts, settings.encode, device, cache, progress),
-        folder=student.path,
-        report={**student.report, "digest": student.digest, "cached": student.cached},
     )

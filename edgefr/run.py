@@ -91,7 +91,7 @@ class Run(Brief):
     `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
     stage and metric), `private/users.parquet` (metrics of single users: personal data), `ledger.parquet` (who released
     how often, where that is worth something), `lineage/` (rounds that real devices did), `events.jsonl` (the virtual
-    clock's log), `checkpoint/` (tensors), `encoder/` (the student), `bundles/`, `figures/`.
+    clock's log), `checkpoint/` (tensors), `encoder/` (the student), `bundles/`, `figures/`, `report.html`.
     """
 
     @checked
@@ -133,7 +133,9 @@ class Run(Brief):
         if not (run.path / "experiment.yaml").is_file():
             raise InputError(f"{path} is not a run folder (no experiment.yaml); give the folder that simulate printed")
         if not (run.path / "summary.json").is_file():
-            raise InputError(f"the run in {path} did not finish (no summary.json); run it again with another --out")
+            raise InputError(
+                f"the run in {path} did not finish (no summary.json); go on with edgefr simulate --resume {path}"
+            )
         seeds = sorted(run.path.glob("seed-*/summary.json"))
         if seeds and not (run.path / "checkpoint").exists():
             raise InputError(f"{path} holds a run per seed; name one of them, for example {seeds[0].parent}")
@@ -260,7 +262,7 @@ class Run(Brief):
 
     def brief(self) -> Sequence[RenderableType]:
         """Return what a shell or a notebook shows of the run: what came out, and where it is."""
-        from edgefr.report.tables import brief
+        from edgefr.report.screen import brief
 
         return brief(self)
 

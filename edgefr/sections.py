@@ -8,8 +8,9 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from cloud.settings import DistillSettings, EncodeSettings
+from edgefr.encoders import ENCODERS
 from edgefr.engine.backends import BACKENDS
-from edgefr.metrics.cutoffs import metrics_at
+from edgefr.metrics.cutoffs import METRICS, metrics_at, of_ranks
 from privacy.belongs import ReadWith, Settings, named_in
 from privacy.errors import unknown
 
@@ -20,17 +21,37 @@ class Section(Settings):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
 
 
-class EncoderSection(Section):
-    """This section says how item texts become vectors: a distilled student, or the teacher itself."""
+STUDENT, WORDS, TFIDF = ReadWith("kind", "student"), ReadWith("kind", "hash", "tfidf"), ReadWith("kind", "tfidf")
 
-    distill: DistillSettings | None = Field(
+
+class EncoderSection(Section):
+    """This section says how item texts become vectors: by a language model, or by their words alone."""
+
+    kind: Annotated[str, named_in(ENCODERS)] = Field(
+        "student",
+        description="student: a BERT distilled on the texts, or its teacher; and two references without a language "
+        "model: hash: hashed words, which learn nothing; tfidf: words by TF-IDF, on the main directions of the texts",
+    )
+    width: Annotated[int, WORDS] = Field(256, ge=2, le=4096, description="values of an item's vector (hash and tfidf)")
+    pairs: Annotated[bool, WORDS] = Field(False, description="two neighbouring words are a word too (hash and tfidf)")
+    words: Annotated[int, TFIDF] = Field(
+        10_000, ge=2, le=1 << 20, description="words of the table, those that most texts have (tfidf)"
+    )
+    fit: Annotated[Literal["source", "all"], TFIDF] = Field(
+        "all",
+        description="across domains, whose texts tfidf learns from: of the domain that is learned in, or of all items, "
+        "those of the domain that is recommended in too",
+    )
+    distill: Annotated[DistillSettings | None, STUDENT] = Field(
         default_factory=lambda: DistillSettings(layers=2, layer_map=[3, 6], hidden=156, steps=150, max_tokens=32),
         description="the student to distil; none: items are read by the teacher itself",
     )
-    teacher: Annotated[str, ReadWith("distill", None)] = Field(
+    teacher: Annotated[str, STUDENT, ReadWith("distill", None)] = Field(
         "package", description="used when distill is none: 'package', a transformers folder, or a hub id"
     )
-    encode: EncodeSettings = Field(default_factory=EncodeSettings, description="pooling and length of texts")
+    encode: Annotated[EncodeSettings, STUDENT] = Field(
+        default_factory=EncodeSettings, description="pooling and length of texts (student)"
+    )
 
 
 class EvaluationSection(Section):
@@ -38,6 +59,11 @@ class EvaluationSection(Section):
 
     k: list[Annotated[int, Field(ge=1)]] = Field(
         [10], min_length=1, description="cut-offs of HR@k, NDCG@k and Recall@k"
+    )
+    metrics: list[Annotated[str, named_in(METRICS)]] = Field(
+        default_factory=list,
+        description="further metrics beside HR, NDCG and Recall: of ranks (Precision, MRR, MAP), and of the lists that "
+        "full ranking recommends (Coverage, Novelty, Diversity, Popularity, PopularityLift, Calibration, FairnessGap)",
     )
     every: int = Field(1, ge=1, description="rounds between points of the learning curve (validation items)")
     curve_ranking: Literal["sampled", "full"] = Field(
@@ -72,7 +98,11 @@ class EvaluationSection(Section):
 
     @model_validator(mode="after")
     def _judged_by_what_is_measured(self) -> Self:
-        known = metrics_at(self.k)
+        known = metrics_at(self.k, self.metrics)
+        of_lists = [name for name in self.metrics if name not in of_ranks(self.metrics)]
+        if of_lists and not self.full_ranking_users:
+            said = f"{of_lists[0]} is measured on lists of full ranking; set evaluation.full_ranking_users above 0"
+            raise PydanticCustomError("unread", "{problem}", {"problem": said, "at": ("metrics",)})
         if self.judge not in known:
             problem = unknown("metric of evaluation.judged_by", self.judged_by, known)
             raise PydanticCustomError("unknown", "{problem}", {"problem": str(problem), "at": ("judged_by",)})

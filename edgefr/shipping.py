@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edge.manifest import Promise
 from edgefr.data import bare_name
+from edgefr.encoders import ENCODERS
 from edgefr.engine.aggregate import released_values
 from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from edgefr.trained import Saved
-    from export.encoders import TextEncoders
+    from export.encoders import Reads
     from export.learning import LearningSpec
     from export.model import TrainedModel
     from export.program import LocalProgram
@@ -176,20 +177,11 @@ def promise_of(resolved: Plan, settings: PrivacySettings) -> Promise | None:
     )
 
 
-def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> TextEncoders | None:
-    """Make the run's encoder and its smaller students ready for bundles; None where items are not read as text."""
-    from cloud.pooling import POOLINGS
-    from edgefr.students import students_of
-    from export.encoders import TextEncoders
-
+def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> Reads | None:
+    """Return what reads texts, ready for bundles; None where items are not read, or by the clients' own encoder."""
     if "text" not in model.program.frozen:
         return None
-    e, how, encoder = run.experiment, run.experiment.encoder.encode, run.path / "encoder"
-    texts = list(model.names.texts or model.names.titles)
-    students: dict[str, Path] = {}
-    if e.export.students:
-        students = students_of(encoder, texts, e.export.students, how, e.seed, run.path / "students", progress)
-    return TextEncoders(encoder, POOLINGS[how.pooling], how.max_tokens, students, e.export.vocabulary)
+    return ENCODERS[run.experiment.encoder.kind].shipped(run, model, progress)
 
 
 def limits_of(spec: FleetFile, name: str) -> ClassLimits:

@@ -17,9 +17,9 @@ from cloud.distill import distill
 from cloud.encode import encode
 from cloud.folder import open_config
 from cloud.settings import DistillSettings, EncodeSettings
-from edgefr.prepare import Progress, cache_dir
+from edgefr.prepare import Progress
 from edgefr.sections import StudentSection
-from privacy.files import write_atomic
+from privacy.files import cache_dir, write_atomic
 
 Vectors = npt.NDArray[np.float32]
 RIDGE = 1e-3  # of the mean square of the student's vectors: keeps the map small where there are few texts

@@ -75,10 +75,12 @@ def save_model(run: Run, sim: Training) -> None:
     tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
     tensors["valid.users"] = torch.from_numpy(task.users("valid"))
     tensors["valid.items"] = torch.from_numpy(task.held("valid").astype(np.int64))
+    if sim.experiment.model.get("adapter_fit") == "source":
+        tensors["source"] = torch.from_numpy(sim.prepared.source_items)
     run.write_tensors("model", tensors)
     names = {**asdict(sim.names), "created": datetime.now(UTC).isoformat(timespec="seconds")}
     write_json(run.path / "checkpoint" / "names.json", names)
-    if sim.prepared.text is not None:
+    if sim.prepared.text is not None and sim.prepared.text.folder is not None:
         _link(sim.prepared.text.folder, run.path / "encoder")
     if isinstance(sim.experiment.settings, TransFRSettings) and CLIENTS[sim.experiment.settings.client].reads:
         write_peft(run.path / "adapters" / "lora", model.shared, sim.experiment.model["lora_alpha"], base="encoder")
@@ -179,10 +181,9 @@ def _names(run: Run) -> dict[str, Any]:
 def _program(run: Run, experiment: Experiment, tensors: dict[str, torch.Tensor], items: int) -> LocalProgram:
     """The local program of a finished run, from its model's tensors."""
     row = experiment.row
-    made = row.program(
-        row.settings.model_validate(experiment.model),
-        Given(items, experiment.local_epochs, tensors.get("frozen.text"), partial(reader_of, run, experiment, tensors)),
-    )
+    text, reader = tensors.get("frozen.text"), partial(reader_of, run, experiment, tensors)
+    given = Given(items, experiment.local_epochs, text, reader, source=tensors.get("source"))
+    made = row.program(row.settings.model_validate(experiment.model), given)
     return restricted(made, experiment.privacy.tensors)
 
 

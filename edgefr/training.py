@@ -32,6 +32,7 @@ from edgefr.methods import Method
 from edgefr.methods.anchored import PREVIOUS
 from edgefr.methods.f3crec.keeping import Keeping, keeping
 from edgefr.metrics import Scorer
+from edgefr.metrics.beyond import About
 from edgefr.model import Model
 from edgefr.participation import Log, Participants, Participation
 from edgefr.prepare import Prepared
@@ -86,7 +87,9 @@ class Training:
         federation = federate(experiment, prepared, devices, population, experiment.total_rounds, device, noise_key)
         fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
         participation = Participation(experiment, federation, fleet, log)
-        measured = Measurements(experiment.evaluation, experiment.seed)
+        about = About.of(prepared.dataset.catalogue)
+        about.check(experiment.evaluation.metrics)
+        measured = Measurements(experiment.evaluation, experiment.seed, about)
         return cls(experiment, prepared, federation, participation, measured, schedule, keeping(experiment))
 
     @property
@@ -209,6 +212,7 @@ class Training:
         f = self.federation
         used = {name for name in read_by(f.phases("round")) if not name.startswith(PREVIOUS)}
         shared = {name: value for name, value in f.shared.items() if not name.startswith(PREVIOUS)}
+        shared = f.program.kept(f.seed, shared)
         private = {name: value for name, value in f.private.items() if name in used}
         return Model(shared, private | self._made_anew(shared), {**f.tables, **f.own})
 

@@ -20,7 +20,7 @@ from edge.manifest import SIGNATURE, Promise, canonical
 from edge.recommender import Recommender
 from export.candidates import candidates
 from export.clients import Users, check
-from export.encoders import Reading, TextEncoders, stage_encoders
+from export.encoders import Reads
 from export.folder import Kit, Plan, fill, place
 from export.footprint import Footprints
 from export.graphs import VECTORS
@@ -89,7 +89,7 @@ def export_bundles(
     targets: Targets,
     provenance: Provenance,
     *,
-    text: TextEncoders | None = None,
+    text: Reads | None = None,
     learning: LearningSpec | None = None,
     rules: Rules | None = None,
     footprints: Footprints | None = None,
@@ -121,7 +121,7 @@ def export_bundles(
         kit, whole = _kit(Staging(scratch), model, everyone, origin, text, learning, staged)
         tell("export", 0, len(classes), "measuring the variants")
         judge = _judge(model, everyone, whole, origin)
-        found = candidates(kit, whole, _texts(model), judge, footprints, scratch / "measured")
+        found = candidates(kit, whole, model.names.read, judge, footprints, scratch / "measured")
         choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
         read = {VECTORS: torch.from_numpy(whole[VECTORS])} if VECTORS in whole else {}
         reference, rows = Reference(model.program, model.shared, everyone, read), []
@@ -138,7 +138,7 @@ def _kit(
     model: TrainedModel,
     everyone: Users,
     origin: Provenance,
-    text: TextEncoders | None,
+    text: Reads | None,
     learning: LearningSpec | None,
     tell: Callable[[str], None],
 ) -> tuple[Kit, dict[str, npt.NDArray[Any]]]:
@@ -151,9 +151,8 @@ def _kit(
     forms = {}
     if text is not None and program.frozen:
         tell("tracing the text encoders")
-        reading = Reading(text.pooling, text.max_tokens, text.vocabulary, _texts(model))
-        forms = stage_encoders(stage, text.folders, reading)
-        _check_width(program, forms["f32"].record.width, text.folder)
+        forms = text.forms(stage, names.read)
+        _check_width(program, next(iter(forms.values())).record.width)
     tell("tracing the score graph")
     stage_scoring(stage, program, shared, everyone, origin.seed)
     if learning is not None:
@@ -163,11 +162,6 @@ def _kit(
     facts, promise = dict(origin.facts), origin.promise
     kit = Kit(program, everyone, stage, tables, forms, items, origin.created, serial, facts, expires, taught, promise)
     return kit, whole
-
-
-def _texts(model: TrainedModel) -> Sequence[str]:
-    """Return what encoders read of each item."""
-    return model.names.titles if model.names.texts is None else model.names.texts
 
 
 def _judge(
@@ -263,10 +257,10 @@ def _check_targets(out: Path, targets: Targets, users: int) -> None:
                 raise InputError(f"{out / name} is in the way: {error}") from error
 
 
-def _check_width(program: LocalProgram, width: int, folder: Path) -> None:
+def _check_width(program: LocalProgram, width: int) -> None:
     widths = {name: int(table.shape[1]) for name, table in program.frozen.items()}
     if width not in widths.values():
-        raise InputError(f"{folder} makes vectors of {width} values, but the items' have {widths}; give their encoder")
+        raise InputError(f"the encoder makes vectors of {width} values, but the items' have {widths}; give their own")
 
 
 def _expiry(created: str, days: int | None) -> str | None:

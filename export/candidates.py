@@ -37,10 +37,10 @@ def candidates(
     out: list[Candidate] = []
     known = set()
     for variant in variants_of(list(kit.encoders)):
-        paths = kit.paths(variant)
-        if tuple(paths) in known:  # tables of token numbers are the same in every type
+        what = (variant.encoder, *kit.paths(variant))
+        if what in known:  # tables of token numbers are the same in every type
             continue
-        known.add(tuple(paths))
+        known.add(what)
         form = kit.form(variant)
         fit = form is None or form.unfit is None
         out.append(

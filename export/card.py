@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from edge.manifest import Config, Manifest, Promise, Sizes
+from edge.manifest import Config, Manifest, Promise, Sizes, Words
 
 VECTORS = {"f32": "float32", "f16": "float16", "i8": "int8 with one scale per item", "i32": "token numbers"}
 
@@ -92,6 +92,9 @@ def _encoder_line(config: Config, sizes: Sizes, cosine: float | None) -> str:
         others = ", ".join(config.encoder_in) or "none"
         return f"- No text encoder: only the cached items. Classes of this export with one: {others}."
     part = config.encoder
+    if isinstance(part, Words):
+        table = f", a table of {part.table.count:,} words" if part.table else ", which learned nothing"
+        return f"- Text encoder: the {'words and pairs of words' if part.pairs else 'words'} of a text{table}."
     close = "" if cosine is None else f", mean cosine {cosine:.4f} to the original on sampled titles"
     return (
         f"- Text encoder `{part.path}`: {part.layers} layers of {part.hidden}, {part.vocabulary:,} pieces, "

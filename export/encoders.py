@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from edge.encoder import TextEncoder, open_encoder
-from edge.manifest import Encoder
+from edge.manifest import Encoder, Words
+from edge.words import WordEncoder
 from export.graphs import TorchEncoder, encoder_graph, load_encoder
 from export.prune import Ints, cap, lengths, prune
 from export.quantise import cosine
@@ -42,11 +43,19 @@ class Form:
     `work`: one text of full length. `unfit`: why it must not be used, None for a sound one.
     """
 
-    record: Encoder
+    record: Encoder | Words
     parameters: int
     cosine: float | None
     work: Work
     unfit: str | None
+
+
+class Reads(Protocol):
+    """This is what bundles carry to read new texts: forms of it can be staged, of which a device class gets one."""
+
+    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, Form]:
+        """Stage every form and return them by label; `texts` are what was read of each item."""
+        ...
 
 
 class Pooling(Protocol):
@@ -77,6 +86,10 @@ class TextEncoders:
     def folders(self) -> dict[str, Path]:
         """Return all folders by name: "" is the run's own encoder."""
         return {"": Path(self.folder), **self.students}
+
+    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, Form]:
+        """Stage every encoder with every type of weights, by label."""
+        return stage_encoders(stage, self.folders, Reading(self.pooling, self.max_tokens, self.vocabulary, texts))
 
 
 @dataclass(frozen=True)
@@ -158,7 +171,7 @@ def _forms(
         yield label, Form(record, count, close, _work(model.encoder, weights, limit), unfit)
 
 
-def encoder_of(stage: Staging, record: Encoder) -> TextEncoder:
+def encoder_of(stage: Staging, record: Encoder | Words) -> TextEncoder | WordEncoder:
     """A staged encoder, loaded as a device loads it."""
     return open_encoder(record, lambda path: stage.root / path)
 

@@ -66,8 +66,7 @@ class Kit:
         """Return the staged files of a variant."""
         tables = [path for t in self.tables[variant.table] for path in (t.path, t.scale) if path]
         form = self.form(variant)
-        record = None if form is None else form.record
-        encoder = [] if record is None else [path for path in (record.path, record.data, record.tokenizer) if path]
+        encoder = () if form is None else form.record.files
         learning = learning_paths(self.learning) if self.learning else []
         told = [EXPLAIN] if self.program.explains else []
         return list(dict.fromkeys([SCORE, *told, *learning, *encoder, *tables, IDS, SHARED, INIT]))

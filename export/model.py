@@ -60,6 +60,11 @@ class Names:
     titles: Sequence[str]
     texts: Sequence[str] | None = None
 
+    @property
+    def read(self) -> Sequence[str]:
+        """Return what encoders read of each item."""
+        return self.titles if self.texts is None else self.texts
+
 
 @dataclass(frozen=True)
 class TrainedModel:

@@ -191,6 +191,10 @@ class LocalProgram(ABC):
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         """Make the private tensors of these clients before they ever trained: [C, *shape]."""
 
+    def kept(self, seed: int, shared: Tensors) -> dict[str, Tensor]:
+        """Return what recommends of shared tensors that rounds trained, from `init_shared(seed)` on: all of them."""
+        return dict(shared)
+
     @abstractmethod
     def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
         """Return item vectors from the SHARED side alone: [..., n, d]. A device may cache them for all items."""
@@ -212,6 +216,15 @@ class LocalProgram(ABC):
     @abstractmethod
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         """Return the client's loss on a batch, summed over clients."""
+
+    def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
+        """Return the gradients of `loss` by the names of what the phase trains.
+
+        A program may compile them by hand; contract tests hold these to what `loss` says.
+        """
+        leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
+        found = torch.autograd.grad(self.loss({**tensors, **leaves}, batch, phase), list(leaves.values()))
+        return dict(zip(leaves, found, strict=True))
 
     def explain(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         """Return how much each candidate leans on each position of the window, [..., K, L]; where it `explains`.

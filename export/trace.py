@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from export import purposes
+from export.converted import converted
 from export.program import LocalProgram
 from privacy import keyed
 from privacy.errors import InputError
@@ -98,19 +100,25 @@ def trace(
             traced = torch.export.export(
                 module, tuple(inputs), dynamic_shapes=(dynamic,) if variadic else dynamic, strict=False
             )
-            program = torch.onnx.export(
-                traced,
-                dynamo=True,
-                opset_version=OPSET,
-                input_names=list(shapes),
-                output_names=list(outputs),
-                optimize=optimize,
-                verbose=False,
-            )
+            names = list(shapes), list(outputs)
+            return converted(traced, names, optimize, partial(_onnx, traced, *names, optimize))
     except (torch._dynamo.exc.UserError, torch.onnx.errors.OnnxExporterError) as error:
         raise InputError(f"{what} cannot be traced: {str(error).splitlines()[0]}") from error
     finally:
         noisy.setLevel(level)
+
+
+def _onnx(traced: Any, inputs: list[str], outputs: list[str], optimize: bool) -> Any:
+    """Turn an exported program into ONNX as it is shipped (`export.converted.RECIPE` counts its versions)."""
+    program = torch.onnx.export(
+        traced,
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=inputs,
+        output_names=outputs,
+        optimize=optimize,
+        verbose=False,
+    )
     assert program is not None
     return _with_shifts(_with_long_places(_strip(program.model_proto)))
 

@@ -21,6 +21,7 @@ SHARE = 0.8  # of the memory an app may use: the rest is for what is not modelle
 # what a process grows by over the bare runtime besides its files, where it cannot be measured: measured with small ones
 LIBRARIES_MB = 32.0  # what the device code loads, and one call's buffers
 ENCODER_MB = 10.0  # tokenizer and one text's activations
+WORDS = ("hash", "tfidf")  # encoders without a graph
 
 
 @dataclass(frozen=True)
@@ -117,13 +118,21 @@ class Choice:
 def variants_of(encoders: Sequence[str]) -> list[Variant]:
     """Return every pair worth considering.
 
-    An encoder in fp32 goes with vectors in fp32, smaller ones with fp16; and there are vectors alone.
+    An encoder in fp32 goes with vectors in fp32, smaller ones with fp16, those that take next to nothing (`WORDS`) with
+    all; and there are vectors alone.
 
     >>> [v.name for v in variants_of(["f32", "i8"])]
     ['f32+encoder-f32', 'f16+encoder-i8', 'f32', 'f16', 'i8']
+    >>> [v.name for v in variants_of(["hash"])]
+    ['f32+encoder-hash', 'f16+encoder-hash', 'i8+encoder-hash', 'f32', 'f16', 'i8']
     """
-    both = [Variant("f32" if label.endswith("f32") else "f16", label) for label in encoders]
-    return [*both, *(Variant(table, None) for table in ("f32", "f16", "i8"))]
+    types: tuple[TableType, ...] = ("f32", "f16", "i8")
+
+    def beside(label: str) -> tuple[TableType, ...]:
+        return types if label in WORDS else types[:1] if label.endswith("f32") else types[1:2]
+
+    both = [Variant(table, label) for label in encoders for table in beside(label)]
+    return [*both, *(Variant(table, None) for table in types)]
 
 
 def memory_mb(candidate: Candidate, limits: ClassLimits) -> float:
@@ -172,7 +181,7 @@ def excess(candidate: Candidate, limits: ClassLimits, rules: Rules) -> str | Non
 
 
 def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rules: Rules) -> Choice:
-    """Choose what class `name` gets. Cached vectors alone are the floor, given even where they do not fit.
+    """Choose what class `name` gets. Cached vectors are the floor, given even where they do not fit: the smallest.
 
     Raises `InputError`, naming class and figures, when all that fits loses too much.
 
@@ -190,7 +199,7 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
         if lost is None and over is None:
             return Choice(candidate, None, passed[:place])
     fitting = [f"{c.variant.name} {lost}" for c, lost, over in reasons if over is None]
-    floor = [c for c, lost, _ in reasons if lost is None and c.variant.encoder is None]
+    floor = [c for c, lost, _ in reasons if lost is None and c.variant.encoder in (None, *WORDS)]
     if fitting or not floor:
         lossy = "; ".join(fitting or [f"{c.variant.name} {lost}" for c, lost, _ in reasons])
         raise InputError(

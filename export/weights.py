@@ -205,7 +205,11 @@ def _nibble_matrix(node: Any, values: Floats, name: str) -> tuple[list[Any], dic
 
 
 def _int8_matrices(model: Any, scratch: Path) -> Any:
-    """Quantise the matrices by onnxruntime's dynamic quantisation: symmetric, one scale per column."""
+    """Quantise the matrices by onnxruntime's dynamic quantisation: unsigned, a scale and a zero per column.
+
+    Signed ones come out wrong where a processor has no dot product of bytes (x86 before VNNI): sums of two products of
+    an unsigned and a signed byte are kept in 16 bits there, and saturate.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -215,7 +219,7 @@ def _int8_matrices(model: Any, scratch: Path) -> Any:
             model,
             path,
             op_types_to_quantize=["MatMul"],
-            weight_type=QuantType.QInt8,
+            weight_type=QuantType.QUInt8,
             per_channel=True,
             extra_options={"MatMulConstBOnly": True},
         )

@@ -16,6 +16,17 @@ import numpy.typing as npt
 from privacy.errors import InputError
 
 
+def cache_dir() -> Path:
+    """Return where what is slow to make is kept, each by a digest of what it was made of:
+
+    EDGEFR_CACHE, or edgefr in the user's cache folder.
+    """
+    chosen = os.environ.get("EDGEFR_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgefr"
+
+
 def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], object], mode: int = 0o644) -> Path:
     """Write `content` beside `path`, flush it to the disk, then rename it into place.
 

@@ -21,6 +21,8 @@ PUBLIC = [
     "Run",
     "audit",
     "calibrate",
+    "compare",
+    "cost_of",
     "explain",
     "export",
     "load_data",

@@ -27,7 +27,8 @@ def test_strongest_last_defaults_method_file_set_options(tmp_path: Path) -> None
     made = load_experiment(file, ["rounds=8", "seed=4"], seed=5, data=None)
     assert (made.batch_size, made.rounds, made.seed, made.data) == (9, 8, 5, "demo")
     assert made.clients_per_round == METHODS["fedmf"].defaults["clients_per_round"]
-    assert load_experiment().rounds == METHODS["transfr"].defaults["rounds"]
+    assert load_experiment().rounds == METHODS["transfr"].ours["rounds"]
+    assert load_experiment(fidelity="paper").rounds == METHODS["transfr"].defaults["rounds"]
     assert load_experiment(overrides=["rounds=8", "rounds=9"]).rounds == 9
 
 
@@ -158,3 +159,24 @@ def test_what_blocks_cannot_do_is_said(overrides: list[str], problem: str) -> No
 
 def test_blocks_are_measured_alike_whatever_the_method() -> None:
     assert load_experiment(overrides=["method=fedmf", "protocol.name=blocks"]).evaluation.k == [20]
+
+
+def test_a_null_that_was_given_is_an_answer(tmp_path: Path) -> None:
+    """What a method starts from takes the place of what is left out, not of a null, which a run may have written."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("model: {head_lr: null}\nevaluation:\n")
+    made = load_experiment(file)
+    assert made.model["head_lr"] is None
+    assert made.evaluation.every == METHODS["transfr"].ours["evaluation"]["every"]
+    assert load_experiment().model["head_lr"] == METHODS["transfr"].ours["model"]["head_lr"]
+
+
+def test_what_a_method_starts_from_gives_way_to_what_is_asked() -> None:
+    """TransFR starts from an Adam on the server and a softmax at a temperature, which other choices do not read."""
+    assert load_experiment(overrides=["aggregation.rule=median"]).aggregation.rule == "median"
+    assert load_experiment(overrides=["aggregation.optimiser=sgd"]).aggregation.optimiser == "sgd"
+    assert load_experiment(overrides=["model.loss=bpr"]).model["temperature"] == 1.0
+    with pytest.raises(InputError, match="optimiser_lr"):
+        load_experiment(overrides=["aggregation.optimiser=sgd", "aggregation.optimiser_lr=0.5"])
+    lora = load_experiment(overrides=["model.client=lora"])
+    assert (lora.aggregation.optimiser, lora.model["head_lr"], lora.model["loss"]) == ("sgd", None, "bce")

@@ -59,7 +59,7 @@ def test_a_central_reference_is_judged_by_what_was_asked(metric: str, tmp_path: 
     run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
     points = run.metrics[(run.metrics["round"] > 0) & (run.metrics["which"] == "valid")]
     curve = points[points["metric"] == metric].groupby("round")["value"].first()
-    assert run.summary["central"]["best_epoch"] == curve.idxmax(), "the first of equals"
+    assert run.summary["central"]["turns"][0]["best_epoch"] == curve.idxmax(), "the first of equals"
 
 
 @pytest.mark.parametrize("metric", ["NDCG@7", "MRR", "HR@", "@5", ""])

@@ -32,7 +32,7 @@ REFUSED = {
     ),
     "running averages": (("method=fcucr", "data=xing", "model.dice_running=true"), "set model.dice_running=false"),
     "dropout": (("method=sasrec", "fidelity=released", "data=xing"), "set model.dropout=0"),
-    "Adam of differences": (("method=transfr", "model.loss=softmax"), "set model.optimiser=sgd"),
+    "Adam of differences": (("method=transfr", "model.optimiser=adam"), "set model.optimiser=sgd"),
     "noise without a clip": (NOISE, "its noise is not drawn on a grid"),
     "noise in floating point": ((*NOISE, *CLIPPED, "privacy.sampler=float"), "its noise is not drawn on a grid"),
     "clipped prototypes": (

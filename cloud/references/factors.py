@@ -10,7 +10,9 @@ from cloud.references.reference import Batches, InBatches, first
 
 
 class Factors(InBatches):
-    """This is MF: BPR-MF (Rendle et al. 2009) with loss "bpr"; with "bce" its scores are logits.
+    """This is MF: BPR-MF (Rendle et al. 2009) with loss "bpr"; with "bce" its scores are logits; "squared": PMF.
+
+    PMF is Salakhutdinov and Mnih's (NIPS 2007), here of what a user had, 1, and of sampled items that it had not, 0.
 
     `dim` values are a vector, whose first ones have standard deviation `scale`.
     """
@@ -22,7 +24,8 @@ class Factors(InBatches):
     def start(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         p = self.pooled
         item, user = (
-            first(p.seed, n, (rows, self.dim), self.scale) for n, rows in (("item", p.items), ("user", p.users))
+            first(p.seed, p.named(n), (rows, self.dim), self.scale)
+            for n, rows in (("item", p.items), ("user", p.users))
         )
         return {"item": item}, {"user": user}
 

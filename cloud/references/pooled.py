@@ -20,7 +20,8 @@ Ints = npt.NDArray[np.int64]
 class Pooled:
     """These are the training interactions of all users: `user`, `item` int64 [n], of so many `users` and `items`.
 
-    `pool`: items that may be negatives. `seed` keys the draws.
+    `pool`: items that may be negatives. `seed` keys the draws; those of a second domain have its name beside them, so
+    that what is learned there starts elsewhere.
     """
 
     user: Ints
@@ -29,6 +30,11 @@ class Pooled:
     items: int
     pool: Ints
     seed: int
+    domain: str = ""
+
+    def named(self, purpose: str) -> str:
+        """Return what keys draws for a purpose in this domain."""
+        return f"{purpose} {self.domain}".rstrip()
 
     @cached_property
     def codes(self) -> Ints:
@@ -51,7 +57,7 @@ class Pooled:
                 f"a user has {most} positives of {len(self.pool)} items, so no negative can be drawn for it; use a "
                 "larger catalogue"
             )
-        key, user = keyed.key(self.seed, purposes.REFERENCE_NEGATIVES, epoch), np.repeat(self.user, each)
+        key, user = keyed.key(self.seed, self.named(purposes.REFERENCE_NEGATIVES), epoch), np.repeat(self.user, each)
         index = np.arange(len(user))
         drawn = self.pool[keyed.integers(key, index, len(self.pool))]
         again, attempt = np.flatnonzero(self.has(user, drawn)), 0
@@ -64,7 +70,8 @@ class Pooled:
 
     def batches(self, epoch: int, negatives: int, size: int) -> Iterator[tuple[Ints, Ints]]:
         """Yield an epoch's batches of `size` interactions: users [b], and items [b, 1 + negatives], positives first."""
-        order = np.argsort(keyed.fold(keyed.key(self.seed, purposes.REFERENCE_ORDER, epoch), np.arange(len(self.user))))
+        key = keyed.key(self.seed, self.named(purposes.REFERENCE_ORDER), epoch)
+        order = np.argsort(keyed.fold(key, np.arange(len(self.user))))
         items = np.concatenate([self.item[:, None], self.negatives(epoch, negatives)], axis=1)
         for at in range(0, len(order), size):
             some = order[at : at + size]

@@ -27,6 +27,9 @@ class Reference(ABC):
     epochs: int
     patience: float = math.inf
 
+    def follow(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:  # noqa: B027 - most begin anew
+        """Take over, before epoch 1, the tensors that another learner of the same reference ended with."""
+
     @abstractmethod
     def epoch(self, number: int) -> None:
         """Learn for one epoch, number 1 or later."""
@@ -48,7 +51,17 @@ def bce(scores: Tensor) -> Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(scores, label)
 
 
-LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({"bpr": bpr, "bce": bce})
+def squared(scores: Tensor) -> Tensor:
+    """Return half the squared error of scores [b, 1 + n], positives first, against 1 and 0 (PMF Eq. 4), as a mean.
+
+    The Gaussian priors of Eq. 4 are the `l2` of `Batches`, which a row meets whenever it is read.
+    """
+    label = torch.zeros_like(scores)
+    label[:, 0] = 1.0
+    return (scores - label).square().mean() / 2
+
+
+LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({"bpr": bpr, "bce": bce, "squared": squared})
 """What compares an interaction with the negatives drawn for it, by name."""
 
 
@@ -94,6 +107,10 @@ class InBatches(Reference):
     def scores(self, user: Tensor, items: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Score items [b, n] for users [b]: [b, n], and the rows that were read."""
 
+    def cost(self, scores: Tensor, items: Tensor) -> Tensor:
+        """Return what scores [b, n] of items [b, n] cost, positives first."""
+        return self.loss(scores)
+
     def epoch(self, number: int) -> None:
         for user, items in self.pooled.batches(number, self.how.negatives, self.how.size):
             self.step(torch.from_numpy(user), torch.from_numpy(items))
@@ -101,7 +118,7 @@ class InBatches(Reference):
     def step(self, user: Tensor, items: Tensor) -> None:
         """Take one step on a batch: users [b], items [b, 1 + negatives]."""
         scores, read = self.scores(user, items)
-        loss = self.loss(scores)
+        loss = self.cost(scores, items)
         if self.how.l2:
             loss = loss + self.how.l2 / 2 / len(user) * sum(rows.square().sum() for rows in read)
         self.adam.zero_grad()

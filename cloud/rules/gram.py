@@ -12,7 +12,7 @@ from cloud.settings import AggregationSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cloud.adaptive import ServerAdam
+    from cloud.optimiser import Stepping
 
 GRAM = "gram."
 """A dense tensor of this prefix and a table's name is the sum of the outer products of the table's rows, T'T."""
@@ -52,23 +52,23 @@ class Gram(Rule):
     is_sum = True
     grams = True
 
-    def optimiser(self, settings: AggregationSettings) -> ServerAdam | None:
-        from cloud.adaptive import ServerAdam
+    def optimiser(self, settings: AggregationSettings) -> Stepping | None:
+        from cloud.optimisers.adam import Moments
 
         assert isinstance(settings, GramSettings)
-        return ServerAdam(settings.lr, settings.floor)
+        return Moments(settings.lr, settings.floor)
 
     def answer(self, settings: AggregationSettings, received: Received) -> Answer:
         """Return each table and its Gram matrix; what is neither moves by the mean."""
         after, sums, weight = received.by_mean(settings), received.total.sums, received.total.weight
         if weight == 0:
             return Answer(after)
-        assert received.adam is not None
+        assert received.optimiser is not None
         assert isinstance(settings, GramSettings)
         for name in (name for name in sums if GRAM + name in sums):
             before, of_gram = received.before[name].double(), sums[GRAM + name]
             mean = (sums[name] + before @ (of_gram + of_gram.T)) / weight - 2 * settings.ridge * before
-            after[name] = (before + received.adam.step(name, mean)).to(received.before[name])
+            after[name] = (before + received.optimiser.step(name, mean)).to(received.before[name])
             after[GRAM + name] = gram(after[name])
         return Answer(after)
 

@@ -105,8 +105,7 @@ def recommend(bundle: str, started: float, seconds: float, least: int = LEAST, *
 
 def encode(bundle: str, started: float, seconds: float, least: int = LEAST, **_: Any) -> dict[str, Any]:
     """Load a bundle and encode its title of middling length."""
-    from tokenizers import Tokenizer
-
+    from edge.encoder import open_encoder
     from edge.recommender import Recommender
 
     made = Recommender(bundle)
@@ -118,8 +117,7 @@ def encode(bundle: str, started: float, seconds: float, least: int = LEAST, **_:
     load = time.monotonic() - started
     samples = repeated(lambda _: timed(lambda: made.encode(text)), seconds, least)
     figures = {"load_s": load, "peak_mb": peak_mb(), **milliseconds(samples)}
-    tokens = Tokenizer.from_file(str(made.bundle.file(part.tokenizer))).encode(text).ids
-    return {**figures, "tokens": min(len(tokens), part.max_tokens)}
+    return {**figures, "tokens": open_encoder(part, made.bundle.file).tokens(text)}
 
 
 def learn(bundle: str, started: float, seconds: float, least: int = LEAST, **_: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from math import prod
 
 from edge.bundle import Bundle
 from edge.learning import Learning, TensorRecord
+from edge.manifest import Words
 from edgefr.fleet.calibration import StepWork
 
 FLOAT = 4  # bytes of a value while it is computed with
@@ -32,8 +33,12 @@ def of_encoding(bundle: Bundle, tokens: int) -> tuple[float, float]:
 
     two per weight and token; every weight is read.
 
-    The word table counts on both sides, though few of its rows are read.
+    The word table counts on both sides, though few of its rows are read. Where words alone are read, it is a row each.
     """
+    part = bundle.config.encoder
+    if isinstance(part, Words):
+        values = float(tokens * part.width)
+        return 2.0 * values, 2.0 * values if part.table else 0.0
     weights = sum(file.size for file in bundle.manifest.files if file.role == "encoder")
     return 2.0 * tokens * bundle.manifest.model.encoder_parameters, float(weights)
 

@@ -18,15 +18,19 @@ from rich.markup import escape
 from edgefr.cli.audit import audit
 from edgefr.cli.bundle import bundle
 from edgefr.cli.calibrate import calibrate
+from edgefr.cli.compare import compare
+from edgefr.cli.cost import cost
 from edgefr.cli.data import data
 from edgefr.cli.device import device
-from edgefr.cli.devices import devices
+from edgefr.cli.devices import devices, show
 from edgefr.cli.encoder import distill, pretrain
 from edgefr.cli.explain import explain
 from edgefr.cli.export import export
+from edgefr.cli.helped import Group
 from edgefr.cli.join import join
 from edgefr.cli.privacy import privacy
 from edgefr.cli.recommend import recommend
+from edgefr.cli.report import report
 from edgefr.cli.reproduce import reproduce
 from edgefr.cli.serve import serve
 from edgefr.cli.simulate import simulate
@@ -34,7 +38,7 @@ from edgefr.cli.sweep import sweep
 from edgefr.cli.tune import tune
 from privacy.errors import InputError
 
-app = typer.Typer(name="edgefr", pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(name="edgefr", cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,18 +69,22 @@ RUNS = (
     export,
     recommend,
     explain,
-    devices,
     distill,
     pretrain,
     serve,
     calibrate,
     privacy,
+    report,
     sweep,
     tune,
     audit,
+    compare,
+    cost,
 )
 for command in RUNS:
     app.command()(with_plugins(command))
+devices.callback(invoke_without_command=True)(with_plugins(show))
+app.add_typer(devices)
 app.add_typer(reproduce)
 app.add_typer(bundle)
 device.command()(join)

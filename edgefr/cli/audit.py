@@ -19,7 +19,7 @@ def audit(
         str,
         typer.Option(
             help="Some of sign-split, membership, gradient-matching, game, canaries, game-rows, game-bytes, "
-            "game-steps, by commas."
+            "game-steps, by commas. Default: all."
         ),
     ] = "",
     users: Annotated[int, typer.Option(help="Clients that are attacked.")] = 50,
@@ -32,6 +32,10 @@ def audit(
     First a line with the verdict: a check that is violated, or a bound above the guarantee, is a finding, and the exit
     code is 0 as for a run without one. Rounds are played through the run's own training, clip and noise. Epsilon is a
     lower bound with 95 % confidence. audit.json in the run keeps the strongest finding of every attack.
+
+    Example: `edgefr audit runs/demo`
+
+    Example: `edgefr audit runs/demo --attacks game,canaries --trials 1000 --json`
     """
     from edgefr.api import audit as attack
 

@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from edgefr.cli.helped import Group
+
 bundle = typer.Typer(
     name="bundle",
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Check, look at, compare and sign bundles, as folders or zips.",
@@ -29,7 +32,12 @@ def verify(
         int | None, typer.Option(min=0, help="Highest serial seen so far; an older bundle is refused.")
     ] = None,
 ) -> None:
-    """Check a bundle as a device does: signature, expiry, runtime, names, sizes, digests; exit code 2 if not good."""
+    """Check a bundle as a device does: signature, expiry, runtime, names, sizes, digests; exit code 2 if not good.
+
+    Example: `edgefr bundle verify runs/demo/bundles/phone_sd680`
+
+    Example: `edgefr bundle verify shipped/phone_sd680.zip --key public.pem`
+    """
     from edge.archive import opened
     from edgefr.report.bundles import signature_of, size_of
 
@@ -44,7 +52,12 @@ def inspect(
     path: Given,
     key: Keys = None,
 ) -> None:
-    """Show what a bundle is: class, variant, graphs, files, signature, expiry (expired ones too), learning phases."""
+    """Show what a bundle is: class, variant, graphs, files, signature, expiry (expired ones too), learning phases.
+
+    Example: `edgefr bundle inspect runs/demo/bundles/phone_sd680`
+
+    Example: `edgefr bundle inspect shipped/phone_sd680.zip`
+    """
     from edge.admission import ALWAYS
     from edge.archive import opened
     from edgefr.report.bundles import sheets
@@ -59,7 +72,12 @@ def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A bundle folder, or the zip of one.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
 ) -> None:
-    """Show how two bundles differ: manifest fields, and files added, removed or changed."""
+    """Show how two bundles differ: manifest fields, and files added, removed or changed.
+
+    Example: `edgefr bundle diff runs/demo/bundles/phone_sd680 shipped/phone_sd680`
+
+    Example: `edgefr bundle diff old.zip new.zip`
+    """
     from edge.admission import ALWAYS
     from edge.archive import opened
     from edgefr.report.bundles import differences
@@ -77,7 +95,12 @@ def sign(
     path: Given,
     key: Annotated[Path, typer.Option(help="Private key (PEM), as `edgefr bundle keygen` makes it.")],
 ) -> None:
-    """Sign a bundle with an Ed25519 key; a signature it has is replaced."""
+    """Sign a bundle with an Ed25519 key; a signature it has is replaced.
+
+    Example: `edgefr bundle sign shipped/phone_sd680 --key keys/private.pem`
+
+    Example: `edgefr bundle sign shipped/laptop_x86 --key keys/private.pem`
+    """
     from export.sign import sign_bundle
 
     _say(f"signed {path} with key {sign_bundle(path, key)}")
@@ -87,7 +110,12 @@ def sign(
 def keygen(
     out: Annotated[Path, typer.Option(help="Folder for private.pem (keep it) and public.pem (give it to devices).")],
 ) -> None:
-    """Make a key pair to sign with."""
+    """Make a key pair to sign with.
+
+    Example: `edgefr bundle keygen --out keys`
+
+    Example: `edgefr bundle keygen --out other-keys`
+    """
     from export.sign import generate
 
     _say(f"made {out}/private.pem and {out}/public.pem, key {generate(out)}")

@@ -25,6 +25,10 @@ def calibrate(
 
     Loading, a training step of each phase, a recommendation, an encoded text, peak memory. What was measured here
     before is kept. `edgefr simulate --set fleet.cost.mode=host-ratio --set fleet.cost.calibration=FILE` uses it.
+
+    Example: `edgefr calibrate runs/demo`
+
+    Example: `edgefr calibrate shipped --devices devices.yaml --out calibration.json`
     """
     from edgefr.api import calibrate as measure
     from edgefr.report.tables import print_path

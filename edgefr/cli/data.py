@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
-from edgefr.cli.simulate import data_names
+from edgefr.cli.simulate import check_data, data_names
 from privacy.errors import InputError
 
 
@@ -26,7 +26,13 @@ def data(
         typer.Option("--set", metavar="KEY=VALUE", help="How it is read, e.g. data_options.columns.user=uid."),
     ] = None,
 ) -> None:
-    """Say what a data set or your own file holds, over which protocols it can be run, and settings to start from."""
+    """Say what a data set or your own file holds, over which protocols it can be run, and settings to start from.
+
+    Example: `edgefr data`
+
+    Example: `edgefr data demo`
+    """
+    check_data(name)
     from edgefr.report.data import print_names, print_survey
     from edgefr.survey import survey
 

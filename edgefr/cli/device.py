@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from edgefr.cli.helped import Group
+from edgefr.cli.progress import shown
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from edge.device import Device
 
-device = typer.Typer(name="device", help="One device: learn on it, recommend from it, look at its state. No torch.")
+device = typer.Typer(
+    name="device",
+    cls=Group,
+    rich_markup_mode="markdown",
+    help="One device: learn on it, recommend from it, look at its state. No torch.",
+)
 
 BundleFolder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="A bundle of simulate or export: a folder or a zip.")
@@ -43,6 +50,7 @@ Renew = Annotated[
     typer.Option("--renew", help="Go on under another bundle of the same publisher; the ledger of what left goes on."),
 ]
 
+LEARNING = "learning on the device"
 LINES = 1_000_000
 """Longest file of interactions, lines."""
 
@@ -74,6 +82,10 @@ def learn(
 
     The device's own policy (policy.yaml in its state, strict where there is none) decides whether anything may leave.
     Where it may not, the device learns and keeps it all, unless --out asks for the release.
+
+    Example: `edgefr device learn runs/demo/bundles/phone_sd680 --state phone --item i00012`
+
+    Example: `edgefr device learn shipped/phone_sd680 --state phone --interactions mine.txt`
     """
     from edge.delta import read_delta
     from edge.device import Device
@@ -87,17 +99,20 @@ def learn(
     if new_block:
         one.next_block()
     if personalise:
-        one.personalise(found)
+        with shown(doing=LEARNING):
+            one.personalise(found)
         Console().print("local training done; nothing leaves the device")
         return
     why = None if out is not None else one.refuses()
     if why is not None:
-        one.practise(found)
+        with shown(doing=LEARNING):
+            one.practise(found)
         _print(
             "learned", {"optimiser steps": f"{one.work['steps']} of {one.work['planned']}", "released": f"no: {why}"}
         )
         return
-    release = one.learn(found)
+    with shown(doing=LEARNING):
+        release = one.learn(found)
     content = release.to_bytes()
     if out is not None:
         write_atomic(out, content, mode=0o600)
@@ -125,7 +140,12 @@ def recommend(
     explain: Annotated[bool, typer.Option("--explain", help="Beside each its nearest own item.")] = False,
     key: TrustedKeys = None,
 ) -> None:
-    """Show what the device would recommend now."""
+    """Show what the device would recommend now.
+
+    Example: `edgefr device recommend runs/demo/bundles/phone_sd680 --state phone`
+
+    Example: `edgefr device recommend shipped/phone_sd680 --state phone -k 3 --explain`
+    """
     from edge.device import Device
     from edgefr.report.layout import Sheet
 
@@ -140,7 +160,12 @@ def recommend(
 
 @device.command()
 def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) -> None:
-    """Show what the device knows of itself: rounds, interactions, releases. Counts alone, nothing private."""
+    """Show what the device knows of itself: rounds, interactions, releases. Counts alone, nothing private.
+
+    Example: `edgefr device status runs/demo/bundles/phone_sd680 --state phone`
+
+    Example: `edgefr device status shipped/phone_sd680 --state phone --key public.pem`
+    """
     from edge.device import Device
     from edge.state import Store
 

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
+from edgefr.cli.simulate import check_data
 from privacy.errors import InputError
 
 
@@ -25,15 +26,25 @@ def distill(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Distil a BERT into a small text encoder (TransFR Eq. 1-3) and say what was kept of it."""
+    """Distil a BERT into a small text encoder (TransFR Eq. 1-3) and say what was kept of it.
+
+    Example: `edgefr distill --out student`
+
+    Example: `edgefr distill --out small --data demo --set encoder.distill.layers=1`
+    """
+    if texts is None:
+        check_data(data)
     from cloud.distill import distill as learn
     from edgefr.data import load
+    from edgefr.encoders import ENCODERS
     from edgefr.experiment import load_experiment
     from edgefr.pipeline import torch_device
-    from edgefr.prepare import cache_dir
     from edgefr.report.tables import key_values, print_path
+    from privacy.files import cache_dir
 
     chosen = load_experiment(experiment, set_ or [])
+    if not ENCODERS[chosen.encoder.kind].language_model:
+        raise InputError(f"encoder.kind={chosen.encoder.kind} distils nothing; set encoder.kind=student")
     if chosen.encoder.distill is None:
         raise InputError("this experiment reads with the teacher itself (encoder.distill is empty); set its fields")
     if out.exists():
@@ -59,7 +70,12 @@ def pretrain(
     seed: Annotated[int, typer.Option(help="Seed of weights, masks and order.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Train a BERT from scratch on any text (masked language model); the result can be a teacher."""
+    """Train a BERT from scratch on any text (masked language model); the result can be a teacher.
+
+    Example: `edgefr pretrain --texts texts.txt --out teacher`
+
+    Example: `edgefr pretrain --texts texts.txt --out tiny --layers 2 --hidden 128 --heads 2`
+    """
     from pydantic import ValidationError
 
     from cloud.pretrain import pretrain as learn

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from edgefr.cli.progress import shown
+
 
 def explain(
     source: Annotated[Path, typer.Argument(help="Folder of a finished run; or a bundle, a folder or a zip.")],
@@ -25,7 +27,12 @@ def explain(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for pictures (.png, .svg) and numbers (.json).")] = None,
 ) -> None:
-    """Explain recommendations: how much each leans on the items that its user had last; the shares sum to 1."""
+    """Explain recommendations: how much each leans on the items that its user had last; the shares sum to 1.
+
+    Example: `edgefr explain runs/demo --user u0000003`
+
+    Example: `edgefr explain runs/demo --map u0000003 u0000008 --out maps`
+    """
     from edgefr.api import explain as ask
     from edgefr.api import map_items
     from privacy.errors import InputError
@@ -33,7 +40,8 @@ def explain(
     if maps is not None:
         if out is None or user is not None or items or k is not None:
             raise InputError("--map USER USER draws two users' items into --out DIR; leave --user, --items, -k away")
-        map_items(source, list(maps), out=out)
+        with shown(doing="laying items out"):
+            map_items(source, list(maps), out=out)
         Console().print(f"{out}: items.png, items.svg, items.json", soft_wrap=True)
         return
     chosen = [item.strip() for item in items.split(",") if item.strip()]
@@ -41,5 +49,6 @@ def explain(
         raise InputError("--items names none: give ids with commas between, or leave it away for the best")
     if items and k is not None:
         raise InputError("-k says how many of the best items: leave it away where --items names them")
-    found = ask(source, user, chosen, k=3 if k is None else k, out=out)
+    with shown(doing="explaining"):
+        found = ask(source, user, chosen, k=3 if k is None else k, out=out)
     Console().print(found.sheet)

@@ -28,7 +28,12 @@ def export(
         ),
     ] = False,
 ) -> None:
-    """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest."""
+    """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest.
+
+    Example: `edgefr export --run runs/demo --out shipped`
+
+    Example: `edgefr export --run runs/demo --out signed --expires-days 90 --zip`
+    """
     from edgefr.api import export as write
     from edgefr.report.tables import print_path
 

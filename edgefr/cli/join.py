@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from edgefr.cli.device import BundleFolder, PolicyFile, Renew, StateFolder, TrustedKeys, adopt, read_interactions
+from edgefr.cli.progress import shown
 
 
 def join(
@@ -23,7 +24,12 @@ def join(
     policy: PolicyFile = None,
     renew: Renew = False,
 ) -> None:
-    """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again."""
+    """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again.
+
+    Example: `edgefr device join phone.zip --state st --url http://127.0.0.1:8765 --user ada --interactions mine.txt`
+
+    Example: `edgefr device join a.zip --state st --url https://lan:443 --user ada --interactions mine.txt --ca ca.pem`
+    """
     from edge.device import Device
     from edge.remote import join as work
     from edge.remote import read_token
@@ -31,7 +37,8 @@ def join(
     token = None if token_file is None else read_token(token_file)
     adopt(policy, state)
     device = Device(bundle, state, user=user, trusted=key, renew=renew)
-    done = work(device, url, read_interactions(interactions), token=token, ca=ca)
+    with shown(doing="taking part in rounds"):
+        done = work(device, url, read_interactions(interactions), token=token, ca=ca)
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )

@@ -54,8 +54,11 @@ def privacy(
     """Say what noise guarantees, without running anything; or what the clients of RUN spent.
 
     Four epsilons, never mixed: the papers' nominal one, the guaranteed, a hypothetical (clipped at the 90th percentile
-    of norms), an audited lower bound (none here). Example: `edgefr privacy --mechanism gaussian --sigma 4 --clip 1
-    --rounds 100 --clients 943`
+    of norms), an audited lower bound (none here).
+
+    Example: `edgefr privacy --mechanism gaussian --sigma 4 --clip 1 --rounds 100 --clients 943`
+
+    Example: `edgefr privacy runs/demo`
     """
     chosen = {
         "mechanism": mechanism,

@@ -1,7 +1,4 @@
-"""A sweep is shown on a terminal while it runs: a line per point, and when it may be done.
-
-In a pipe nothing is printed.
-"""
+"""A sweep is shown on a terminal while it runs: a line per point, and when it may be done; elsewhere as log lines."""
 
 from __future__ import annotations
 
@@ -16,9 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from edgefr.cli.progress import shown
 from edgefr.sweeps.results import Entry
 from edgefr.sweeps.run import Standing, Watch
 from edgefr.sweeps.tradeoff import main_metric
+from edgefr.watching import duration, of_runs
 
 
 @contextmanager
@@ -29,7 +28,8 @@ def progress_table(console: Console | None = None) -> Iterator[Watch]:
     """
     console = console or Console(stderr=True)
     if not console.is_terminal:
-        yield lambda standing: None
+        with shown(console) as progress:
+            yield of_runs(progress)
         return
     began, last = time.monotonic(), Standing(0, 1)
 
@@ -72,15 +72,3 @@ def _utility(entry: Entry) -> float:
         return math.nan
     metrics = entry.summary["metrics"]
     return float(metrics[main_metric(list(metrics))])
-
-
-def duration(seconds: float) -> str:
-    """Write seconds in words.
-
-    >>> duration(42), duration(200), duration(7300)
-    ('42 s', '3 min', '2 h 2 min')
-    """
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -21,7 +21,12 @@ def recommend(
         list[Path] | None, typer.Option(help="Public key that must have signed the bundle; may be repeated.")
     ] = None,
 ) -> None:
-    """Recommend from a bundle, with nothing but what a device has."""
+    """Recommend from a bundle, with nothing but what a device has.
+
+    Example: `edgefr recommend runs/demo/bundles/phone_sd680`
+
+    Example: `edgefr recommend runs/demo/bundles/laptop_x86 --k 3`
+    """
     from edge.archive import opened
     from edge.recommender import Recommender
     from edgefr.report.layout import Sheet

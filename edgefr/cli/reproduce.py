@@ -10,11 +10,13 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 
+from edgefr.cli.helped import Group
 from edgefr.cli.progress import shown
 from privacy.errors import InputError
 
 reproduce = typer.Typer(
     name="reproduce",
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Run the tables and figures of a paper again and print them beside the published numbers.",
@@ -107,6 +109,10 @@ def f3crec(
     Table 2 on one small data set with five seeds is 90 of them. Try `--data ml-100k --seeds 1 --rounds 5` first to see
     what one takes on your machine; --workers runs several at once. Ctrl-C loses only the runs under way: the same
     command again goes on.
+
+    Example: `edgefr reproduce f3crec --data ml-100k --seeds 1 --rounds 5`
+
+    Example: `edgefr reproduce f3crec --table 2 --table 3 --workers 2`
     """
     asked = Asked("f3crec", _exhibits(table, figure), data, data_dir, seeds, fidelity.value, None)
     asked = asked._replace(rows=_listed(rows), backbones=_listed(backbones))
@@ -160,6 +166,10 @@ def fcucr(
     --rounds 5` first; --workers runs several at once. Ctrl-C loses only the runs under way: the same command again
     goes on. `--stream one-pass` and `--fidelity paper` make the same tables of an honest
     stream and of the paper's text.
+
+    Example: `edgefr reproduce fcucr --data xing --seeds 1 --rounds 5`
+
+    Example: `edgefr reproduce fcucr --table 2 --stream one-pass`
     """
     for number in figure or []:
         if number not in (2, 3, 7):
@@ -202,6 +212,10 @@ def fedcar(
     to what clients send. A row of these is a recipe, `experiments/fedcar/recipes/DATA/ROW.yaml`, that `edgefr tune`
     made with other seeds than the reported ones. A row without a recipe is refused: name others by `--rows`. Data sets
     whose archive is missing are left out. Ctrl-C loses only the runs under way: the same command again goes on.
+
+    Example: `edgefr reproduce fedcar`
+
+    Example: `edgefr reproduce fedcar --table 2 --data ml-100k --seeds 1`
     """
     asked = Asked(
         "fedcar", _exhibits(table or ([] if figure else [1]), figure), data, data_dir, seeds, "released", None
@@ -225,6 +239,10 @@ def transfr(
 
     Nothing is trained. The two sets of two domains that are smaller stand below, counted alike. Data sets whose archive
     is missing are left out, with a line that says where to get them.
+
+    Example: `edgefr reproduce transfr`
+
+    Example: `edgefr reproduce transfr --table 2`
     """
     asked = Asked("transfr", _exhibits(table or [2, 3], None), data, data_dir, 1, "released", None)
     _run(asked, [], Common(Path("devices.yaml"), out, 1))

@@ -33,6 +33,10 @@ def serve(
 
     Prints its address once it listens. Goes on from the run's last served round, whose number and what it has cost its
     clients are kept in RUN/lineage. Writes the tensors that were learned, and what it took.
+
+    Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 3`
+
+    Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 1 --port 8765`
     """
     from edge.remote import read_token
     from edgefr.remote.server import Access

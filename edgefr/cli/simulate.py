@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from edgefr.cli.progress import shown
+from edgefr.cli.ending import Ending
 from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
 
 DEVICES = Path("devices.yaml")
 
@@ -22,17 +24,30 @@ def data_names() -> list[str]:
     return names()
 
 
+def check_data(name: str | None) -> None:
+    """Refuse a name that is no data set and no file at once, before anything heavy is imported. None: not asked."""
+    if name is not None:
+        from edgefr.data import reader
+
+        reader(name)
+
+
 def simulate(
     devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = DEVICES,
     experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). Default: the demo.")] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Data set (demo, ml-100k, ...), or a file or folder of your own.", autocompletion=data_names),
+        typer.Option(
+            help="Data set (demo, ml-100k, ...), or a file or folder of your own. Default: the experiment's.",
+            autocompletion=data_names,
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Every random number of the run follows from it.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Every random number of the run follows from it. Default: the experiment's.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with this many seeds and print mean and sd.")] = 1,
     set_: Annotated[
         list[str] | None,
@@ -41,13 +56,14 @@ def simulate(
     executor: Annotated[
         str | None,
         typer.Option(
-            help="inline (vectorised), processes (the same in workers) or debug (one client at a time).",
+            help="inline (vectorised; default), processes (the same in workers) or debug (one client at a time).",
             autocompletion=lambda: ["inline", "processes", "debug"],
         ),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes of --executor processes.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
+        str | None,
+        typer.Option(help="auto, cpu or cuda. Default: auto.", autocompletion=lambda: ["auto", "cpu", "cuda"]),
     ] = None,
     checkpoint_every: Annotated[
         int | None, typer.Option(min=1, metavar="ROUNDS", help="Save the run's state every so many rounds.")
@@ -61,6 +77,13 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="Repeat a run's noise: its private/noise.key. Default: a new secret key."),
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Tell a tracker of every round: tensorboard, mlflow; again for another."),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="End with all tables.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json on stdout and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the run's folder alone, and no progress.")] = False,
 ) -> None:
     """Run an experiment on a simulated fleet of devices.
 
@@ -68,14 +91,14 @@ def simulate(
     learning, says what it cost the devices and what the privacy is worth, and writes a bundle per device class.
 
     A run that was stopped or killed goes on with `edgefr simulate --resume RUN`, to the same result.
-    """
-    from edgefr.experiment import load_experiment
-    from edgefr.pipeline import simulate as run_one
-    from edgefr.pipeline import simulate_seeds
-    from edgefr.report.tables import print_run, print_seeds
-    from edgefr.run import free_folder
 
+    Example: `edgefr simulate --devices devices.yaml`
+
+    Example: `edgefr simulate --set method=fedmf --set rounds=2 --no-bundles`
+    """
+    ending = Ending.chosen(full=full, json=as_json, quiet=quiet)
     common: dict[str, Any] = {"data_dir": data_dir, "bundles": bundles, "checkpoint_every": checkpoint_every}
+    common["track"] = track or []
     if resume is not None:
         refused = {
             "--devices": devices != DEVICES,
@@ -91,8 +114,12 @@ def simulate(
         for option, given in refused.items():
             if given:
                 raise InputError(f"{option} cannot change a run that is resumed; start another one with --out")
-        _resume(resume, {**common, "executor": executor, "workers": workers})
+        _resume(resume, {**common, "executor": executor, "workers": workers}, ending)
         return
+    check_data(data)
+    from edgefr.experiment import load_experiment
+    from edgefr.run import free_folder
+
     values = {
         "data": data,
         "seed": seed,
@@ -101,31 +128,35 @@ def simulate(
         "engine.device": device,
     }
     chosen = load_experiment(experiment, set_ or [], **values)
+    check_data(chosen.data)
     common["noise_key"] = noise_key
     place = out if out is not None else free_folder(Path("runs") / chosen.name)
-    with shown() as progress:
+    _simulate(chosen, devices, place, seeds, ending, common)
+
+
+def _simulate(
+    chosen: Experiment, devices: Path, place: Path, seeds: int, ending: Ending, common: dict[str, Any]
+) -> None:
+    """Run the experiment with one seed or several, and print what came out."""
+    from edgefr.pipeline import simulate, simulate_seeds
+
+    with ending.progress() as progress:
         if seeds == 1:
-            run = run_one(chosen, devices, out=place, progress=progress, **common)
+            runs = [simulate(chosen, devices, out=place, progress=progress, **common)]
         else:
             runs = simulate_seeds(chosen, seeds, place, devices=devices, progress=progress, **common)
-    console = Console()
-    if seeds == 1:
-        print_run(run, console)
-    else:
-        print_seeds(runs, place, console)
+    ending.show(runs, place)
 
 
-def _resume(path: Path, options: dict[str, Any]) -> None:
+def _resume(path: Path, options: dict[str, Any], ending: Ending) -> None:
     """Go on with one run, or with the runs of several seeds, and print the result."""
     from edgefr.pipeline import SEEDS, resume, resume_seeds
-    from edgefr.report.tables import print_run, print_seeds
 
     console = Console(stderr=True, soft_wrap=True)
     options["warn"] = lambda line: console.print(f"warning: {line}", style="yellow", markup=False)
-    with shown() as progress:
+    with ending.progress() as progress:
         if (path / SEEDS).is_file():
             runs = resume_seeds(path, progress=progress, **options)
-            shown_runs = partial(print_seeds, runs, path)
         else:
-            shown_runs = partial(print_run, resume(path, progress=progress, **options))
-    shown_runs(Console())
+            runs = [resume(path, progress=progress, **options)]
+    ending.show(runs, path)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from edgefr.cli.simulate import DEVICES, data_names
+from edgefr.cli.simulate import DEVICES, check_data, data_names
 
 
 def sweep(
@@ -22,16 +22,20 @@ def sweep(
     experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). Default: the demo.")] = None,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Every point is run with this many seeds.")] = 1,
     devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = DEVICES,
-    data: Annotated[str | None, typer.Option(help="Data set: demo, ml-100k, ...", autocompletion=data_names)] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Data set: demo, ml-100k, ... Default: the experiment's.", autocompletion=data_names),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed. Default: the experiment's.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one field for every run.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
+        str | None,
+        typer.Option(help="auto, cpu or cuda. Default: auto.", autocompletion=lambda: ["auto", "cpu", "cuda"]),
     ] = None,
     search: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="Trials of a search (Optuna) at every point of the grid.")
@@ -74,7 +78,12 @@ def sweep(
 
     Ctrl-C loses only the runs under way, or what they did since their last checkpoint: the same command with --resume
     DIR goes on.
+
+    Example: `edgefr sweep --grid 'privacy.epsilon=[1,8,inf]' --set privacy.mechanism=gaussian`
+
+    Example: `edgefr sweep --grid 'rounds=[5,10]' --set method=fedmf --seeds 3 --workers 2`
     """
+    check_data(data)
     from edgefr.api import sweep as run
     from edgefr.cli.progress_table import progress_table
     from edgefr.sweeps.run import Standing

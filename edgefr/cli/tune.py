@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
-from edgefr.cli.simulate import DEVICES, data_names
+from edgefr.cli.simulate import DEVICES, check_data, data_names
 from privacy.errors import InputError
 
 
@@ -25,7 +25,10 @@ def tune(
     names: Annotated[list[str], typer.Argument(help="Search spaces: files NAME.yaml in the folder --spaces.")],
     experiment: Annotated[Path | None, typer.Option(help="Experiment file: what all methods share.")] = None,
     spaces: Annotated[Path, typer.Option(help="Folder of search spaces.")] = Path("experiments/spaces"),
-    data: Annotated[str | None, typer.Option(help="Data set: demo, ml-100k, ...", autocompletion=data_names)] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Data set: demo, ml-100k, ... Default: the experiment's.", autocompletion=data_names),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
     ] = None,
@@ -58,7 +61,12 @@ def tune(
 
     `recipes/NAME.yaml` is a whole experiment for `edgefr simulate`, `NAME.csv` has its trials, `NAME.md` tells both;
     `budgets.md` compares the methods. Ctrl-C or a kill loses only the trials under way: the same command goes on.
+
+    Example: `edgefr tune fedmf pfedrec --data ml-100k --data-dir DATA`
+
+    Example: `edgefr tune fedmf --data demo --trials 5 --out runs/tuned`
     """
+    check_data(data)
     from edgefr.api import tune as run
     from edgefr.tuning.rules import Rules
 

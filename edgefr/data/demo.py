@@ -215,16 +215,17 @@ def _catalogue(items: _Items, seed: int) -> Catalogue:
     adjective = keyed.integers(keys, 20, 4).tolist()
     shape = keyed.integers(keys, 21, len(_TITLES)).tolist()
     topics, styles = list(TOPICS), list(STYLES.items())
-    titles, texts = [], []
+    titles, texts, categories = list[str](), list[str](), list[tuple[str, ...]]()
     for i, (d, t, s) in enumerate(zip(items.domain.tolist(), items.topic.tolist(), items.style.tolist(), strict=True)):
         style, (adjectives, about) = styles[s]
         a, b, c, e, f = (words[t][n] for n in nouns[i])
         title = _TITLES[shape[i]].format(adjective=adjectives[adjective[i]], a=a, b=b).title()
         told = f"A {style} {FORMS[d]} about {c}, {e} and {f}. {about}."
         titles.append(title)
+        categories.append((topics[t], style))
         texts.append(item_text(f"{DOMAINS[d].title()}, {topics[t]}, {style}", title, told))
     ids = np.char.mod("i%07d", np.arange(count))
-    return Catalogue(ids, titles, texts, items.domain.astype(np.uint8))
+    return Catalogue(ids, titles, texts, items.domain.astype(np.uint8), categories)
 
 
 _TITLES = (

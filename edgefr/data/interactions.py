@@ -26,13 +26,14 @@ class Catalogue:
 
     `ids` are the data set's own (str), unique within a domain. `text` joins category, title and description
     in that order (TransFR §3.2.3); "" means nothing is known. `domain` is uint8 [items], an index into
-    `Dataset.domains`.
+    `Dataset.domains`. `categories`: of every item, such as a film's genres; empty where the data set names none.
     """
 
     ids: npt.NDArray[np.str_]
     title: list[str]
     text: list[str]
     domain: npt.NDArray[np.uint8]
+    categories: list[tuple[str, ...]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -43,7 +44,8 @@ class Catalogue:
     def take(self, items: npt.NDArray[np.integer]) -> Catalogue:
         """Return these items alone, in this order."""
         title, text = ([column[i] for i in items] for column in (self.title, self.text))
-        return Catalogue(self.ids[items], title, text, self.domain[items])
+        categories = [self.categories[i] for i in items] if self.categories else []
+        return Catalogue(self.ids[items], title, text, self.domain[items], categories)
 
 
 def item_text(category: str, title: str, description: str = "") -> str:

@@ -55,32 +55,32 @@ def read_100k(data_dir: Path, progress: Progress | None) -> Dataset:
 def read_1m(data_dir: Path, progress: Progress | None) -> Dataset:
     """Read 6,040 users, 3,883 listed films (3,706 rated; ids go to 3,952), 1,000,209 ratings with clock times."""
     with open_archive(data_dir, "ml-1m", ML_1M) as archive:
-        films, titles, texts = Numbering(), list[str](), list[str]()
+        films, titles, genres = Numbering(), list[str](), list[str]()
         wanted: Wanted = {"id": "int", "title": "str", "genres": "str"}
         for line, block in read_table(archive, "movies.dat", wanted, _TWICE, False, encoding="latin-1"):
             _add_films(archive, "movies.dat", line, block.column("id"), films)
             titles += block["title"].to_pylist()
-            texts += map(item_text, _listed(block["genres"].to_pylist()), block["title"].to_pylist())
+            genres += _listed(block["genres"].to_pylist())
         names = ("user", "item", "rating", "time")
         users, rows = _ratings(archive, "ratings.dat", films, names, _TWICE, header=False)
         source = archive.source(["movies.dat", "ratings.dat"])
-    catalogue = Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8))
+    catalogue = _films(films, titles, genres)
     return assemble("ml-1m", users, catalogue, rows, ("movies",), True, source)
 
 
 def read_latest_small(data_dir: Path, progress: Progress | None) -> Dataset:
     """Read 610 users, 9,742 listed films (9,724 rated), 100,836 ratings with clock times."""
     with open_archive(data_dir, "ml-latest-small", ML_LATEST_SMALL) as archive:
-        films, titles, texts = Numbering(), list[str](), list[str]()
+        films, titles, genres = Numbering(), list[str](), list[str]()
         wanted: Wanted = {"movieId": "int", "title": "str", "genres": "str"}
         for line, block in read_table(archive, "movies.csv", wanted):
             _add_films(archive, "movies.csv", line, block.column("movieId"), films)
             titles += block["title"].to_pylist()
-            texts += map(item_text, _listed(block["genres"].to_pylist()), block["title"].to_pylist())
+            genres += _listed(block["genres"].to_pylist())
         names = ("userId", "movieId", "rating", "timestamp")
         users, rows = _ratings(archive, "ratings.csv", films, names, ",", header=True)
         source = archive.source(["movies.csv", "ratings.csv"])
-    catalogue = Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8))
+    catalogue = _films(films, titles, genres)
     return assemble("ml-latest-small", users, catalogue, rows, ("movies",), True, source)
 
 
@@ -104,16 +104,22 @@ def _genre_names(archive: Archive) -> list[str]:
 
 
 def _films_100k(archive: Archive, genres: list[str]) -> tuple[Catalogue, Numbering]:
-    films, titles, texts = Numbering(), list[str](), list[str]()
+    films, titles, listed = Numbering(), list[str](), list[str]()
     every = ["id", "title", "released", "video", "url", *genres]
     wanted: Wanted = {"id": "int", "title": "str", **dict.fromkeys(genres, "int")}
     for line, block in read_table(archive, "u.item", wanted, "|", False, every, "latin-1"):
         _add_films(archive, "u.item", line, block.column("id"), films)
         flags = np.stack([block.column(g).to_numpy() for g in genres], axis=1)
-        names = [", ".join(g for g, on in zip(genres, row, strict=True) if on and g != "unknown") for row in flags]
+        listed += [", ".join(g for g, on in zip(genres, row, strict=True) if on and g != "unknown") for row in flags]
         titles += block["title"].to_pylist()
-        texts += map(item_text, names, block["title"].to_pylist())
-    return Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8)), films
+    return _films(films, titles, listed), films
+
+
+def _films(films: Numbering, titles: list[str], genres: list[str]) -> Catalogue:
+    """Return the catalogue of films, whose genres and titles are their texts and whose genres are their categories."""
+    texts = list(map(item_text, genres, titles))
+    categories = [tuple(filter(None, names.split(", "))) for names in genres]
+    return Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8), categories)
 
 
 def _add_films(archive: Archive, member: str, line: int, ids, films: Numbering) -> None:

@@ -150,7 +150,7 @@ class Federation:
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
         self.memory: Memory | None = None
         self.transfer: Exchange | None = None
-        self.adam = self.rule.optimiser(aggregation)
+        self.optimiser = self.rule.optimiser(aggregation)
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
@@ -310,7 +310,7 @@ class Federation:
         uploads = joined([part for part in each if part.clients]) if self.terms.each else None
         cohort = np.concatenate([np.zeros(0, np.int64), *numbers])
         laid = {} if uploads is None else laid_out(self.pulls, uploads, cohort, self.shared, self.tables)
-        received = Received(before, total, uploads, tables, self.previous, self.adam, laid)
+        received = Received(before, total, uploads, tables, self.previous, self.optimiser, laid)
         answer = self.rule.answer(self.aggregation, received)
         if answer.mix is not None and uploads is not None:
             (own,) = (name for name, spec in self.program.specs.items() if spec.place == "received")
@@ -374,7 +374,7 @@ class Federation:
         previous = {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()}
         tables = tensors_of(self.tables)
         out = {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
-        out["adam"] = {} if self.adam is None else self.adam.state()
+        out["optimiser"] = {} if self.optimiser is None else self.optimiser.state()
         out["own"] = tensors_of(self.own)
         return out | {"tables": tables, "transfer": None if self.transfer is None else self.transfer.state()}
 
@@ -388,8 +388,8 @@ class Federation:
         self.tables = tables_of(self.program, state["tables"])
         own = tables_of(self.program, state["own"])
         self.own = {name: table for name, table in own.items() if isinstance(table, OwnTables | LaidRows)}
-        if self.adam is not None:
-            self.adam.restore(state["adam"], self.device)
+        if self.optimiser is not None:
+            self.optimiser.restore(state["optimiser"], self.device)
         if self.transfer is not None:
             self.transfer.restore(state["transfer"])
         self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})

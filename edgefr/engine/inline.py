@@ -223,11 +223,9 @@ class _Shard:
                     tensors[name] = torch.nn.functional.embedding(batch.laid(where), table)
             else:
                 tensors[name] = self.values[name][active] if name in self.per_client else self.values[name]
-        leaves = [tensors[name].detach().requires_grad_() for name in phase.trains]
-        tensors |= dict(zip(phase.trains, leaves, strict=True))
-        gradients = torch.autograd.grad(self.work.program.loss(tensors, batch, phase), leaves)
+        gradients = self.work.program.gradients(tensors, batch, phase)
         with torch.no_grad():
-            for name, gradient in zip(phase.trains, gradients, strict=True):
+            for name, gradient in gradients.items():
                 if name in self.rows:
                     self._move(name, optimiser, before.get(name), batch.listed(gradient), plan, at, number)
                 else:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from cloud.rule import Answer
 from cloud.uploads import Rows
@@ -25,6 +24,9 @@ from edgefr.engine.work import Clients, RowUpdates
 from export.program import LocalProgram, Tensors
 
 Ints = npt.NDArray[np.int64]
+
+LAID = 2**23
+"""Values of some items of all clients that are laid out at a time (32 MiB)."""
 
 
 class PrivateRows:
@@ -168,17 +170,22 @@ class GraphRows:
         return torch.from_numpy(out)
 
     def _by_client(self, slot: Tensor, index: Tensor) -> Tensor:
-        """Return the same as `rows`, a client's whole table at a time: for when most of each client is asked for."""
-        out = torch.zeros(len(slot), self.values.shape[1])
-        changed, counts = self.items.unique_consecutive(return_counts=True)
-        starts, each = counts.cumsum(0) - counts, torch.arange(len(self.items))
+        """Return the same as `rows`, some items of all clients at a time: for when most of each client is asked for."""
+        out, width = torch.zeros(len(slot), self.values.shape[1]), self.values.shape[1]
+        asked, row = slot.unique(return_inverse=True)
+        weights, clients = self.mix[asked], self.mix.shape[1]
+        changed, place_of, counts = self.items.unique_consecutive(return_inverse=True, return_counts=True)
+        ends = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).tolist()
         place = torch.searchsorted(changed, index).clamp_max(len(changed) - 1)
         real = changed[place] == index
-        for number in slot.unique().tolist():
-            weights = self.mix[number][self.slots]
-            mixed = embedding_bag(each, self.values, starts, mode="sum", per_sample_weights=weights)
-            mine = real & (slot == number)
-            out[mine] = mixed[place[mine]]
+        step = max(1, LAID // (clients * width))
+        for first in range(0, len(changed), step):
+            last = min(first + step, len(changed))
+            some, laid = slice(ends[first], ends[last]), torch.zeros(clients, last - first, width)
+            laid[self.slots[some], place_of[some] - first] = self.values[some]
+            mixed = (weights @ laid.flatten(1)).unflatten(1, (-1, width))
+            mine = (real & (place >= first) & (place < last)).nonzero().squeeze(1)
+            out[mine] = mixed[row[mine], place[mine] - first]
         return out
 
     def tensors(self) -> dict[str, Tensor]:

@@ -5,11 +5,32 @@ reachable, what a round takes on it, who is still there when the round closes. D
 what is trained.
 """
 
-from edgefr.fleet.buffered import StepOutcome
-from edgefr.fleet.clock import Fleet, RoundOutcome
-from edgefr.fleet.devices import Failure
-from edgefr.fleet.spec import FleetFile, load_fleet
-from edgefr.fleet.table import table
-from edgefr.fleet.work import Work
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Failure", "Fleet", "FleetFile", "RoundOutcome", "StepOutcome", "Work", "load_fleet", "table"]
+if TYPE_CHECKING:
+    from edgefr.fleet.buffered import StepOutcome
+    from edgefr.fleet.clock import Fleet, RoundOutcome
+    from edgefr.fleet.devices import Failure
+    from edgefr.fleet.spec import FleetFile, load_fleet
+    from edgefr.fleet.work import Work
+
+_HOMES = {
+    "Failure": "devices",
+    "Fleet": "clock",
+    "FleetFile": "spec",
+    "RoundOutcome": "clock",
+    "StepOutcome": "buffered",
+    "Work": "work",
+    "load_fleet": "spec",
+}
+
+__all__ = ["Failure", "Fleet", "FleetFile", "RoundOutcome", "StepOutcome", "Work", "load_fleet"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are first used, so that a fleet file is read without the simulation."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edgefr.fleet' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(f"edgefr.fleet.{_HOMES[name]}"), name)

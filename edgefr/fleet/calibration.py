@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgefr.fleet.work import Work
 from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edgefr.fleet.work import Work
 
 SCHEMA: Literal["edgefr.calibration/1"] = "edgefr.calibration/1"
 FITS, NO_MEMORY, TOO_SLOW, BROKEN = "fits", "out of memory", "too slow", "broken"
@@ -70,6 +72,8 @@ class StepWork(_Record):
 
     def work(self) -> Work:
         """Return one step of this work."""
+        from edgefr.fleet.work import Work
+
         return Work(
             steps=1,
             examples_per_step=self.examples,

@@ -29,20 +29,33 @@ Codes = npt.NDArray[np.uint8]
 
 
 class Failure(IntEnum):
-    """A code says how an invitation ended; only OK contributes."""
+    """A code says how an invitation ended, `WHY` in words; only OK contributes."""
 
     OK = 0
-    MEMORY = 1  # training does not fit in what the device gives an app
-    UNAVAILABLE = 2  # off the network when invited
-    DOWNLOAD = 3  # lost while downloading
-    CLIENT = 4  # lost while computing
-    UPLOAD = 5  # lost while uploading
-    DEADLINE = 6  # still at work at the deadline
-    NOT_NEEDED = 7  # still at work when enough others had uploaded (first_k), or when the rounds were over (async)
-    BATTERY = 8  # refused: the round would leave too little charge, or is not on the charger for all of it
-    VOID = 9  # uploaded, but too few others did and the round was thrown away
-    STALE = 10  # uploaded, but too many aggregates after it had started (async)
+    MEMORY = 1
+    UNAVAILABLE = 2
+    DOWNLOAD = 3
+    CLIENT = 4
+    UPLOAD = 5
+    DEADLINE = 6
+    NOT_NEEDED = 7
+    BATTERY = 8
+    VOID = 9
+    STALE = 10
 
+
+WHY = {
+    Failure.MEMORY: "training does not fit in what the device gives an app",
+    Failure.UNAVAILABLE: "off the network when invited",
+    Failure.DOWNLOAD: "lost while downloading",
+    Failure.CLIENT: "lost while computing",
+    Failure.UPLOAD: "lost while uploading",
+    Failure.DEADLINE: "still at work at the deadline",
+    Failure.NOT_NEEDED: "still at work when enough others had uploaded, or the rounds were over",
+    Failure.BATTERY: "refused: too little charge, or not on the charger for all of the round",
+    Failure.VOID: "uploaded, but too few others did and the round was thrown away",
+    Failure.STALE: "uploaded too many aggregates after it had started",
+}
 
 REFUSALS = (Failure.MEMORY, Failure.UNAVAILABLE, Failure.BATTERY)
 _LATER = np.array([0.0, 1.0, 1.0])  # a pause puts off the ends of computing and upload

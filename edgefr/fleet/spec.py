@@ -252,6 +252,8 @@ class Rounds(_Section):
         return POLICIES[self.policy].waits
 
 
+SHIPPED = Path("devices.yaml")
+"""What the fleet file is called that commands take where none is named."""
 MEASURED_STACK = "python_ort"
 """The runtime that `edgefr calibrate` measures."""
 
@@ -346,6 +348,12 @@ def _sources_named(model: BaseModel, at: tuple[str, ...] = ()) -> list[tuple[str
     return found
 
 
+def shipped() -> Path:
+    """Return the fleet file that ships: within the installed package, or at the top of the sources."""
+    package = Path(__file__).parents[1]
+    return next((place / SHIPPED for place in (package, package.parent) if (place / SHIPPED).exists()), SHIPPED)
+
+
 @checked
 def load_fleet(path: str | Path, overrides: dict[str, Any] | None = None) -> FleetFile:
     """Read and check a devices.yaml.
@@ -355,18 +363,31 @@ def load_fleet(path: str | Path, overrides: dict[str, Any] | None = None) -> Fle
     (`fleet.share`, `networks` of a device or of the fleet) is replaced as a whole, since its parts sum to 1. The
     `cost.calibration` of a file is named relative to that file, one in `overrides` relative to the current folder.
 
+    Where there is no `devices.yaml` in the working folder, that name is the fleet that ships with edgefr.
+
     Raises `InputError`, one line: ``FILE:LINE: field.path: what is wrong; how to mend it``.
 
     >>> load_fleet("devices.yaml", {"fleet": {"dropout": 0.0}}).fleet.dropout
     0.0
     """
     path = Path(path)
+    if path == SHIPPED and not path.exists():
+        path = shipped()
     document = Document.read(path)
     _read_named_calibration(document, path.parent)
     for dotted, value in _leaves(overrides or {}, ()):
-        document.put(dotted, value, source=f"{path} (set by an override)")
+        document.put(dotted, value, source=f"--set {option_of(dotted)} over {path}")
     _read_named_calibration(document, Path())
     return document.validate(FleetFile)
+
+
+def option_of(dotted: str) -> str:
+    """Return the field of an experiment that sets a field of a fleet file.
+
+    >>> option_of("fleet.dropout"), option_of("rounds.policy")
+    ('fleet.dropout', 'fleet.rounds.policy')
+    """
+    return dotted if dotted.startswith("fleet.") else f"fleet.{dotted}"
 
 
 def _read_named_calibration(document: Document, folder: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from cloud.references.reference import Reference
     from edgefr.experiment import Experiment
+    from edgefr.methods.central import Turn
     from edgefr.methods.given import Given
     from edgefr.prepare import Prepared
     from export.program import LocalProgram
@@ -28,7 +29,8 @@ class Central:
     """This says of a method that it is a central reference: it pools everybody's data, so nothing of it is federated.
 
     `learner` is where a function is that makes what learns (`cloud.references`), as "module:name": (settings,
-    experiment, prepared data) -> `Reference`. `batches`: it learns from batches with sampled negatives.
+    experiment, prepared data) -> `Reference`, or several turns of one (`edgefr.methods.central.Turn`). `batches`: it
+    learns from batches with sampled negatives.
     """
 
     learner: str
@@ -100,10 +102,12 @@ class Method:
         build = _found(self.build) if isinstance(self.build, str) else self.build
         return cast("LocalProgram", build(settings, given))
 
-    def learner(self, experiment: Experiment, prepared: Prepared) -> Reference:
-        """Return what learns in one place from everybody's data, of a central reference."""
+    def learner(self, experiment: Experiment, prepared: Prepared) -> Reference | tuple[Turn, ...]:
+        """Return what learns in one place from everybody's data, of a central reference, or its turns."""
         assert self.central is not None
-        return cast("Reference", _found(self.central.learner)(experiment.settings, experiment, prepared))
+        return cast(
+            "Reference | tuple[Turn, ...]", _found(self.central.learner)(experiment.settings, experiment, prepared)
+        )
 
     def sent(self, settings: BaseModel, experiment: Experiment) -> Prototypes | None:
         """Return what clients send beside their updates by these settings; None: nothing."""
@@ -111,12 +115,12 @@ class Method:
         return None if found is None else cast("Prototypes | None", found(settings, experiment))
 
     def untrained(
-        self, settings: BaseModel, text: torch.Tensor, random_text: torch.Tensor | None, seed: int
+        self, settings: BaseModel, given: Given, random_text: torch.Tensor | None, seed: int
     ) -> list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]:
         """The ablation's stages before anything is learned: name, program and shared tensors of each (maybe none)."""
         if self.ablation is None:
             return []
-        return cast("list[Any]", _found(self.ablation)(settings, text, random_text, seed))
+        return cast("list[Any]", _found(self.ablation)(settings, given, random_text, seed))
 
 
 def _found(place: str) -> Callable[..., Any]:

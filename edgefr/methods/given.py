@@ -18,7 +18,8 @@ class Given:
 
     `items`: how many there are; `present`: how many users can have so far, where rates count these. `local_epochs`:
     passes over a client's examples in a round. `text` [items, width]: the items' vectors, where the method reads text.
-    `reader` opens titles and encoder for clients that read on the device.
+    `reader` opens titles and encoder for clients that read on the device. `source`: the items of the domain that is
+    learned in, int64 [n] (None: all).
     """
 
     items: int
@@ -26,6 +27,7 @@ class Given:
     text: Tensor | None = None
     reader: Callable[[], Reader] | None = None
     present: int | None = None
+    source: Tensor | None = None
 
     @property
     def counted(self) -> int:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from edgefr.methods import METHODS, Central, Method
+from edgefr.methods.cmf.settings import CMFSettings
 from edgefr.methods.ease.settings import EaseSettings
+from edgefr.methods.emcdr.settings import EMCDRSettings
 from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedcar.settings import FedCARSettings
@@ -16,7 +18,7 @@ from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.methods.mf.settings import MFSettings
+from edgefr.methods.mf.settings import MFSettings, PMFSettings
 from edgefr.methods.neumf.settings import NeuMFSettings
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
@@ -38,13 +40,36 @@ for _row in (
         paper="TransFR: Transferable Federated Recommendation with Pre-trained Language Models",
         settings=TransFRSettings,
         build="edgefr.methods.transfr.program:build",
-        check="edgefr.methods.objectives:check",
+        check="edgefr.methods.transfr.settings:check",
         defaults={"rounds": 10, "local_epochs": 30, "clients_per_round": 0.2, "batch_size": 256},
         needs_text=True,
         stages=("finetune", "localtrain"),
         ablation="edgefr.methods.transfr.ablation:untrained_stages",
-        ours={"local_epochs": 5, "model": {"user_encoder": "mean"}},
-        clients={"lora": {"local_epochs": 2, "batch_size": 32}},  # a step costs hundreds of an adapter's
+        ours={
+            "rounds": 60,
+            "local_epochs": 1,
+            "batch_size": 4096,  # everything that a client has, in one step
+            "aggregation": {"rule": "mean", "optimiser": "adam", "optimiser_lr": 0.003},
+            "evaluation": {"every": 10},
+            "model": {
+                "user_encoder": "mean",
+                "loss": "softmax",
+                "temperature": 0.5,
+                "optimiser": "sgd",
+                "lr": 1.0,
+                "head_lr": 0.01,
+            },
+        },
+        clients={  # a step costs hundreds of an adapter's
+            "lora": {
+                "rounds": 10,
+                "local_epochs": 2,
+                "batch_size": 32,
+                "aggregation": {"rule": "mean", "optimiser": "sgd"},
+                "evaluation": {"every": 1},
+                "model": {"loss": "bce", "optimiser": "adam", "lr": 1e-3, "head_lr": None},
+            }
+        },
     ),
     Method(
         name="fedmf",
@@ -239,15 +264,28 @@ METHODS.register(
     )
 )
 
+COLD_AND_WARM = ("central", "with target items")
+"""The models of a reference across domains: without what a user has in the target, and with it."""
+
 for _row in (
     Method(
         name="mf",
-        paper="Central MF: BPR, Bayesian Personalized Ranking (Rendle et al., UAI 2009), or binary cross-entropy",
+        paper="Central MF: BPR, Bayesian Personalized Ranking (Rendle et al., UAI 2009), or another loss",
         settings=MFSettings,
         build="edgefr.methods.mf.program:build",
         stages=("central", None),
         defaults={"batch_size": 1024},
         central=Central("edgefr.methods.mf.program:learner"),
+    ),
+    Method(
+        name="pmf",
+        paper="Central PMF: Probabilistic Matrix Factorization (Salakhutdinov and Mnih, NIPS 2007), which is mf by "
+        "squared error",
+        settings=PMFSettings,
+        build="edgefr.methods.mf.program:build",
+        stages=("central", None),
+        defaults={"batch_size": 1024},
+        central=Central("edgefr.methods.mf.program:pmf"),
     ),
     Method(
         name="neumf",
@@ -265,6 +303,26 @@ for _row in (
         build="edgefr.methods.ease.program:build",
         stages=("central", None),
         central=Central("edgefr.methods.ease.program:learner", batches=False),
+    ),
+    Method(
+        name="cmf",
+        paper="Central CMF: Relational Learning via Collective Matrix Factorization (Singh and Gordon, KDD 2008)",
+        settings=CMFSettings,
+        build="edgefr.methods.cmf.program:build",
+        stages=COLD_AND_WARM,
+        defaults={"batch_size": 1024},
+        check="edgefr.methods.central:across",
+        central=Central("edgefr.methods.cmf.program:learner"),
+    ),
+    Method(
+        name="emcdr",
+        paper="Central EMCDR: Cross-Domain Recommendation, an Embedding and Mapping Approach (Man et al., IJCAI 2017)",
+        settings=EMCDRSettings,
+        build="edgefr.methods.emcdr.program:build",
+        stages=COLD_AND_WARM,
+        defaults={"batch_size": 1024},
+        check="edgefr.methods.central:across",
+        central=Central("edgefr.methods.emcdr.program:learner"),
     ),
 ):
     METHODS.register(_row)

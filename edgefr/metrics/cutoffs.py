@@ -1,9 +1,14 @@
-"""Metrics at a cut-off k are registered objects, each with its formula; all are made of the ranks of held-out items."""
+"""Metrics at a cut-off k are registered objects, each with its formula, made of the ranks of held-out items.
+
+Those that are made of the recommended lists themselves stand in `edgefr.metrics.beyond`, in the same table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +26,7 @@ class Found:
 
     `hits`: held-out items within the k best; `dcg`: their gains, 1 / log2(1 + rank), added up; `counts`: held-out items
     (at least 1: rows without any are NaN whatever a metric says); `ideal`: the largest DCG that min(k, counts) hits
-    can reach.
+    can reach. `ranks`: of every held-out item, 1 is best.
     """
 
     k: int
@@ -29,35 +34,73 @@ class Found:
     dcg: Values
     counts: npt.NDArray[np.int64]
     ideal: Values
+    ranks: Ragged
+
+    def sums(self, values: Values) -> Values:
+        """Return the sums, row by row, of a value for every held-out item of which those within the k best count."""
+        inside = self.ranks.values <= self.k
+        return np.bincount(self.ranks.rows[inside], values[inside], len(self.ranks)).astype(np.float64, copy=False)
+
+    @cached_property
+    def first(self) -> Values:
+        """Return the rank of the best held-out item, inf where none is within the k best."""
+        out = np.full(len(self.ranks), np.inf)
+        inside = self.ranks.values <= self.k
+        np.minimum.at(out, self.ranks.rows[inside], self.ranks.values[inside])
+        return out
+
+    @cached_property
+    def precisions(self) -> Values:
+        """Return for every held-out item the share of held-out items in the list that ends with it."""
+        row, rank = self.ranks.rows, self.ranks.values
+        order = np.lexsort((rank, row))
+        out = np.empty(len(rank))
+        out[order] = np.arange(1, len(rank) + 1) - self.ranks.offsets[:-1][row[order]]
+        return out / rank
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric has a name, which is written with its cut-off ("NDCG@10"); `of` is its value per row, float64 [n]."""
+    """A metric has a name, which is written with its cut-off ("NDCG@10"); `of` is its value per row, float64 [n].
+
+    `of` is handed what lists `Found`. `named`: it is measured where `evaluation.metrics` names it, and else always.
+    """
 
     name: str
-    of: Callable[[Found], Values]
+    of: Callable[[Any], Values | float]
+    named: bool = False
 
 
-METRICS: Table[Metric] = Table("metric", Metric, group="edgefr.metrics")
+METRICS: Table[Metric] = Table("metric", Metric, home="edgefr.metrics.beyond", group="edgefr.metrics")
 """What is measured, in the order in which it is written."""
 
 METRICS.register(Metric("HR", lambda found: np.where(found.hits > 0, 1.0, 0.0)))
 METRICS.register(Metric("NDCG", lambda found: found.dcg / found.ideal))
 METRICS.register(Metric("Recall", lambda found: found.hits / found.counts))
+METRICS.register(Metric("Precision", lambda found: found.hits / found.k, named=True))
+METRICS.register(Metric("MRR", lambda found: 1.0 / found.first, named=True))  # of the best held-out item within k
+METRICS.register(Metric("MAP", lambda found: found.sums(found.precisions) / found.counts, named=True))
 
 
-def metrics_at(ks: Sequence[int]) -> list[str]:
-    """Return the names of all that is measured at these cut-offs.
+def of_ranks(named: Sequence[str]) -> dict[str, Metric]:
+    """Return the metrics that are made of ranks: those measured always, and of the others those that are named."""
+    entries = {name: metric for name, metric in METRICS.items() if type(metric) is Metric}
+    return {name: metric for name, metric in entries.items() if name in named or not metric.named}
+
+
+def metrics_at(ks: Sequence[int], named: Sequence[str] = ()) -> list[str]:
+    """Return the names of all that is made of ranks at these cut-offs: what is measured always, and what is named.
 
     >>> metrics_at([10])
     ['HR@10', 'NDCG@10', 'Recall@10']
     """
-    return [f"{name}@{k}" for k in ks for name in METRICS]
+    return [f"{name}@{k}" for k in ks for name in of_ranks(named)]
 
 
-def at_cutoffs(ranks: Ragged, ks: Sequence[int]) -> dict[str, Values]:
-    """Return every metric at every k per row from the ranks (1 is best) of its held-out items, float64 [n].
+def at_cutoffs(ranks: Ragged, ks: Sequence[int], named: Sequence[str] = ()) -> dict[str, Values]:
+    """Return metrics at every k per row from the ranks (1 is best) of its held-out items, float64 [n].
+
+    Those that are measured always, and of the others those `named`.
 
     NDCG divides by the best DCG that min(k, held-out items) hits can reach, Recall by the number of held-out items
     (F3CRec §5.1). Rows without held-out items are NaN. Raises `InputError` for cut-offs that are not whole or below 1.
@@ -76,8 +119,8 @@ def at_cutoffs(ranks: Ragged, ks: Sequence[int]) -> dict[str, Values]:
         hits = np.bincount(rows[inside], minlength=n)
         dcg = np.bincount(rows[inside], weights=gain[inside], minlength=n).astype(np.float64, copy=False)
         ideal = np.maximum(best[np.minimum(counts, k)], best[1])
-        found = Found(k, hits, dcg, np.maximum(counts, 1), ideal)
-        out |= {f"{name}@{k}": metric.of(found) * some for name, metric in METRICS.items()}
+        found = Found(k, hits, dcg, np.maximum(counts, 1), ideal, ranks)
+        out |= {f"{name}@{k}": np.asarray(metric.of(found)) * some for name, metric in of_ranks(named).items()}
     return out
 
 

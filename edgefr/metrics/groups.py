@@ -69,13 +69,14 @@ def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     >>> rank_correlation([1, 2, 2, 9], [0.1, 0.4, 0.4, 0.5])
     1.0
     """
-    one, two = (_ranks(np.asarray(column, dtype=np.float64)) for column in (first, second))
+    one, two = (ranks(np.asarray(column, dtype=np.float64)) for column in (first, second))
     one, two = one - one.mean(), two - two.mean()
     scale = math.sqrt(float(one @ one) * float(two @ two))
     return float(one @ two) / scale if scale else math.nan
 
 
-def _ranks(values: Floats) -> Floats:
+def ranks(values: Floats) -> Floats:
+    """Return the rank of every value [n] from 1, the smallest; ties share their mean rank."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[place]

@@ -31,8 +31,11 @@ def rank_lists(
     ks: Sequence[int],
     chunk: int | None = None,
     progress: Progress | None = None,
+    named: Sequence[str] = (),
 ) -> dict[str, npt.NDArray[np.float64]]:
     """HR@k, NDCG@k and Recall@k of users' held-out lists, ranked against the whole pool: float64 [n] each.
+
+    Further metrics are measured where they are `named`.
 
     `score(users, None)` gives a score for every item of `pool` (item numbers, ascending). Row i of `targets` (held-out
     items, without repeats) and of `leave_out` (items that are not ranked) belongs to ``users[i]``; both hold item
@@ -61,11 +64,15 @@ def rank_lists(
         scores = scored(score, users[start:stop], None, len(pool))
         some = wanted.offsets[start], wanted.offsets[stop]
         ranks[slice(*some)] = _ranks(scores, _part(wanted, start, stop), _part(hidden, start, stop), max(ks))
-    return at_cutoffs(Ragged(ranks, targets.offsets), ks)
+    return at_cutoffs(Ragged(ranks, targets.offsets), ks, named)
 
 
 def topk(
-    ranked: np.ndarray, targets: Ragged, ks: Sequence[int], leave_out: Ragged | None = None
+    ranked: np.ndarray,
+    targets: Ragged,
+    ks: Sequence[int],
+    leave_out: Ragged | None = None,
+    named: Sequence[str] = (),
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return HR@k, NDCG@k and Recall@k per user, float64 [n], from scores or from lists that somebody else made.
 
@@ -82,13 +89,13 @@ def topk(
     if np.issubdtype(ranked.dtype, np.integer):
         if ranked.shape[1] < max(ks):
             raise ValueError(f"lists of {ranked.shape[1]} items cannot give metrics at {max(ks)}")
-        return at_cutoffs(_listed_ranks(ranked, targets), ks)
+        return at_cutoffs(_listed_ranks(ranked, targets), ks, named)
     hidden = Ragged.empty(len(ranked)) if leave_out is None else leave_out
     if hidden.values.max(initial=-1) >= ranked.shape[1]:
         raise ValueError(
             f"item {hidden.values.max()} is left out, but there are scores of {ranked.shape[1]} items only"
         )
-    return at_cutoffs(Ragged(_ranks(ranked, targets, hidden, max(ks)), targets.offsets), ks)
+    return at_cutoffs(Ragged(_ranks(ranked, targets, hidden, max(ks)), targets.offsets), ks, named)
 
 
 def _listed_ranks(top: np.ndarray, targets: Ragged) -> Ragged:

@@ -35,9 +35,9 @@ class Ranking:
     users: Ints
     ranks: Ints
 
-    def per_user(self, ks: Sequence[int]) -> dict[str, npt.NDArray[np.float64]]:
-        """Every metric for every user, float64 [n], for paired tests."""
-        return at_cutoffs(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks)
+    def per_user(self, ks: Sequence[int], named: Sequence[str] = ()) -> dict[str, npt.NDArray[np.float64]]:
+        """Every metric for every user, float64 [n], for paired tests; `named` as of `at_cutoffs`."""
+        return at_cutoffs(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks, named)
 
     def metrics(self, ks: Sequence[int]) -> dict[str, float]:
         """Return means over the users. With one held-out item per user Recall@k equals HR@k."""
@@ -108,19 +108,26 @@ def scored(score: Scorer, users: Ints, items: npt.NDArray[np.int32] | None, widt
     return scores
 
 
+def left_out(split: Split, users: Ints, which: str) -> Ragged:
+    """Return the items that full ranking leaves out, a row per user; nothing where targets may be repeats.
+
+    Those are what the user trains on and, in a test, the validation item.
+    """
+    if split.repeats:
+        return Ragged.empty(len(users))
+    train = split.train.take(users)
+    valid = split.valid[users] if which == "test" else np.full(len(users), -1, np.int32)
+    held = np.flatnonzero(valid >= 0)
+    rows, items = np.concatenate([train.rows, held]), np.concatenate([train.values, valid[held]])
+    order = np.argsort(rows, kind="stable")
+    return Ragged.from_sorted(rows[order], items[order], len(users))
+
+
 def _own(split: Split, users: Ints, which: str) -> tuple[Ints, Ints]:
     """Return (row, position in the pool) of what full ranking leaves out."""
-    if split.repeats:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    train = split.train.take(users)
-    rows, items = [train.rows], [train.values]
-    if which == "test":
-        valid = split.valid[users]
-        rows.append(np.flatnonzero(valid >= 0))
-        items.append(valid[valid >= 0])
-    row, at = np.concatenate(rows), columns(split.pool, np.concatenate(items))
-    inside = at >= 0
-    return row[inside], at[inside]
+    out = left_out(split, users, which)
+    at = columns(split.pool, out.values)
+    return out.rows[at >= 0], at[at >= 0]
 
 
 def columns(pool: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> Ints:

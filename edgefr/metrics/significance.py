@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.metrics.groups import ranks
+
 
 def paired_t(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Return the two-sided p of the paired t-test on values per seed or block: F3CRec's test (§5.2, Table 2).
@@ -51,6 +53,42 @@ def wilcoxon(differences: npt.ArrayLike) -> float:
     from scipy.stats import wilcoxon as signed_rank
 
     return float(signed_rank(values).pvalue)
+
+
+def cohen_d(differences: npt.ArrayLike) -> float:
+    """Return Cohen's d of paired differences: their mean over their standard deviation (n - 1).
+
+    0 where nothing differs; NaN with fewer than two, and where all differ by the same.
+
+    >>> round(cohen_d([0.1, 0.2, 0.3]), 9), cohen_d([0.0, 0.0])
+    (2.0, 0.0)
+    """
+    values = np.asarray(differences, np.float64)
+    if len(values) < 2:
+        return math.nan
+    spread, mean = float(values.std(ddof=1)), float(values.mean())
+    if spread <= 1e-12 * abs(mean):  # but for rounding
+        return 0.0 if mean == 0 else math.nan
+    return mean / spread
+
+
+def rank_biserial(differences: npt.ArrayLike) -> float:
+    """Return the matched-pairs rank-biserial correlation, in [-1, 1], which goes with Wilcoxon's test (Kerby, 2014).
+
+    It is the share of the ranks of differences above 0 less that of those below; differences of 0 are left out. 0.0
+    where there are no others; NaN where one is no number.
+
+    >>> rank_biserial([0.1, 0.2, 0.3, -0.4]), rank_biserial([0.0])
+    (0.2, 0.0)
+    """
+    values = np.asarray(differences, np.float64)
+    if np.isnan(values).any():
+        return math.nan
+    values = values[values != 0]
+    if not len(values):
+        return 0.0
+    rank = ranks(np.abs(values))
+    return float((rank * np.sign(values)).sum() / rank.sum())
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:

@@ -11,5 +11,6 @@ class AcrossDomains(ByLeavingOneOut):
 
     name = "cross-domain"
     settings = CrossDomain
+    own = (*ByLeavingOneOut.own, "encoder.fit", "model.adapter_fit")
     tuned = False  # what counts is the other domain, which no round measures
-    pools = False
+    pools = True

@@ -24,7 +24,7 @@ class ByLeavingOneOut(Protocol):
     name = "leave-one-out"
     settings: type[ProtocolSettings] = LeaveOneOut
     reads = frozenset({"items"})
-    own = ("evaluation.keep", "evaluation.judged_by", "evaluation.tables")
+    own: tuple[str, ...] = ("evaluation.keep", "evaluation.judged_by", "evaluation.tables")
     counts_examples = True
     tuned = True
     pools = True

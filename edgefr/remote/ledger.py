@@ -40,7 +40,7 @@ from privacy.report import ledger_report
 from privacy.settings import NoiseSettings, PrivacySettings
 
 MODEL = "checkpoint/model.safetensors"
-PARTS = "first", "second"  # moments of the server's own optimiser
+KEPT = "optimiser"  # of the server: what it keeps of each tensor
 
 
 @dataclass
@@ -123,12 +123,14 @@ class ServingLedger:
 
     def keep(self, number: int, federation: Federation) -> None:
         """Put the server's tensors after a round on the disk, with all that its next step depends on."""
-        moments = {} if federation.adam is None else federation.adam.state()
+        kept = {} if federation.optimiser is None else federation.optimiser.state()
         arrays = {f"shared.{name}": value.cpu().numpy() for name, value in federation.shared.items()}
-        for name, kept in moments.items():
-            arrays |= {f"{part}.{name}": kept[part].cpu().numpy() for part in PARTS}
+        counts: dict[str, dict[str, int]] = {}
+        for name, parts in kept.items():
+            counts[name] = {part: value for part, value in parts.items() if isinstance(value, int)}
+            arrays |= {f"{KEPT}.{p}.{name}": v.cpu().numpy() for p, v in parts.items() if p not in counts[name]}
         facts = {"schema": "edgefr.lineage/1", "round": number, "head": self.journal.lineage.head}
-        facts["steps"] = {name: kept["steps"] for name, kept in moments.items()}
+        facts[KEPT] = counts
         write_atomic(self.path, packed(arrays, {"lineage": json.dumps(facts)}))
         flushed(self.path.parent)
 
@@ -150,10 +152,12 @@ class ServingLedger:
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in federation.shared.items()}:
             raise InputError(f"{self.path} has other tensors than the run; put the run's own there")
         federation.shared = {name: value.to(federation.device) for name, value in own.items()}
-        if federation.adam is not None:
-            first, second = (_named(tensors, part) for part in PARTS)
-            kept = {n: {"first": first[n], "second": second[n], "steps": facts["steps"][n]} for n in first}
-            federation.adam.restore(kept, federation.device)
+        if federation.optimiser is not None:
+            kept = {name: dict(counts) for name, counts in facts[KEPT].items()}
+            for place, value in _named(tensors, KEPT).items():
+                part, _, name = place.partition(".")
+                kept[name][part] = value
+            federation.optimiser.restore(kept, federation.device)
 
     @property
     def path(self) -> Path:
@@ -217,7 +221,7 @@ def _read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         content = path.read_bytes()
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         facts = json.loads(header["__metadata__"]["lineage"])
-        if not {"head", "round", "steps"} <= facts.keys():
+        if not {"head", "round", KEPT} <= facts.keys():
             raise ValueError("its header says too little")
         return load(content), facts
     except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

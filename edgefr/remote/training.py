@@ -23,6 +23,7 @@ from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
 from edgefr.measure import Measurements
 from edgefr.methods.f3crec.keeping import keeping
+from edgefr.metrics.beyond import About
 from edgefr.model import Model
 from edgefr.participation import Participants
 from edgefr.prepare import Prepared
@@ -108,7 +109,7 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
         prepared,
         federation,
         Called(federation, devices, experiment.cohort_size(len(clients))),
-        Measurements(experiment.evaluation, experiment.seed),
+        Measurements(experiment.evaluation, experiment.seed, About.of(prepared.dataset.catalogue)),
         (OnDevices(prepared.train_split, rounds, before, clients=clients),),
         keeping(experiment),
     )

@@ -42,7 +42,7 @@ def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figur
     """Draw validation metrics over rounds; dashed lines are the references on the same items."""
     from matplotlib.figure import Figure
 
-    points = [row for row in rows if row["round"] is not None]
+    points = [row for row in rows if row["round"] is not None and row["which"] == "valid"]
     names = [name for name in dict.fromkeys(row["metric"] for row in points) if not name.startswith("Recall")]
     figure = Figure(figsize=(5.2 * len(names), 3.6), layout="constrained")
     split = points[0]["on"]

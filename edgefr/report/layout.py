@@ -80,3 +80,13 @@ class Sheet:
         lines = [line for text in (name, *(row[name] for row in self.rows)) for line in text.split("\n")]
         widest = max(map(cell_len, lines))
         return 3 + (min(widest, WIDEST) if name in self.words else widest)
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number and what it counts.
+
+    >>> count(1, "round"), count(1200, "round"), count(2, "class")
+    ('1 round', '1,200 rounds', '2 classes')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"

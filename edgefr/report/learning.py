@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr import purposes
-from edgefr.measure import UNLEARNED
+from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.metrics.bootstrap import LEVEL, intervals
 from privacy import keyed
 
@@ -42,7 +42,7 @@ class Against:
     @property
     def said(self) -> str:
         """Return the name as a sentence has it."""
-        return f"the same model {self.name}" if self.name == UNLEARNED else self.name
+        return f"the same model {self.name}" if self.name in (UNLEARNED, UNLEARNED_IN_CONTEXT) else self.name
 
     def __str__(self) -> str:
         return f"{self.difference:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"

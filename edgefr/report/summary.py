@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.engine.examples import plan_for
+from edgefr.measure import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.fairness import over_runs, with_fairness
 from edgefr.report.learning import Learning, learning
 from privacy.belongs import unread_fields
@@ -57,10 +58,12 @@ def _federated(sim: Training) -> dict[str, Any]:
 
 
 def _central(sim: Training) -> dict[str, Any]:
-    """Return what a central reference has in their place."""
-    done = sim.done[-1]
-    epochs = {"epochs": done["round"], "best_epoch": done["best_round"]}
-    return {"central": {"note": CENTRAL, **epochs}, "privacy": {}, "fleet": {}}
+    """Return what a central reference has in their place: its turns, and the splits of which it knows no item."""
+    from edgefr.stages.central import Central
+
+    turns = [{"split": d["name"], "epochs": d["round"], "best_epoch": d["best_round"]} for d in sim.done]
+    unseen = [split.name for stage in sim.schedule if isinstance(stage, Central) for split in stage.of.unseen]
+    return {"central": {"note": CENTRAL, "turns": turns, "unseen": unseen}, "privacy": {}, "fleet": {}}
 
 
 def summarise_splits(sim: Training) -> dict[str, Any]:
@@ -107,18 +110,24 @@ def _full_users(sim: Training) -> int:
 
 def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Learning]:
     """Yield what each learned stage is worth on a split beside all that needs no learning."""
-    names = [name for name in stages if name not in sim.stages]
-    for stage in sim.stages:
-        found = learning(sim.measured, stage, names, [split]) if stage in stages else None
+    learned = [name for name in stages if name in (*sim.stages, CONTEXT)]
+    names = [name for name in stages if name not in learned]
+    for stage in learned:
+        cold = stage == sim.stages[0] and CONTEXT in learned  # is not asked to beat its like with the target's items
+        others = [name for name in names if not (cold and name == UNLEARNED_IN_CONTEXT)]
+        found = learning(sim.measured, stage, others, [split]) if stage in stages else None
         if found is not None:
             yield found
 
 
 def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
-    """Return TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training."""
+    """Return TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training.
+
+    A reference that learns nothing more in the source has one model of it.
+    """
     if not {"source", "target"} <= stages.keys():
         return None
-    source, target = stages["source"][last], stages["target"][last]
+    source, target = stages["source"].get(last, next(iter(stages["source"].values()))), stages["target"][last]
     return {
         metric: {
             "source": source[metric],

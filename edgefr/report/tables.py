@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgefr.fleet import FleetFile
-from edgefr.fleet import table as device_rows
-from edgefr.fleet.policies import POLICIES
 from edgefr.report.blocks import block_table, blocks_over_seeds
-from edgefr.report.brief import COLUMNS
 from edgefr.report.fairness import fairness_table
-from edgefr.report.layout import Sheet
+from edgefr.report.fleet import fleet_table, short
+from edgefr.report.layout import Sheet, count
+from edgefr.report.lists import list_table
 from edgefr.report.sessions import group_table
 from edgefr.run import Run
 
@@ -29,6 +27,9 @@ def print_run(run: Run, console: Console) -> None:
     else:
         for split in summary["stages"]:
             console.print(metric_table(summary, split))
+            of_lists = list_table(summary, split)
+            if of_lists is not None:
+                console.print(of_lists)
         if "sessions" in summary:
             console.print(group_table(summary))
         if summary["transfer"]:
@@ -59,27 +60,11 @@ def _print_federated(summary: dict[str, Any], console: Console) -> None:
 
 
 def _central_line(summary: dict[str, Any]) -> str:
-    """Say what a central reference is, and which of its epochs was kept."""
+    """Say what a central reference is, which of its epochs were kept, and where it can say nothing."""
     found = summary["central"]
-    return f"{found['note']} (epoch {found['best_epoch']} of {found['epochs']}, the best on validation items)"
-
-
-def brief(run: Run) -> list[RenderableType]:
-    """Return a run's verdicts, its first table as wide as it fits, and its folder; what it lacks, if it did not end."""
-    place = Text(f"run: {run.path}", no_wrap=True)
-    if not (run.path / "summary.json").is_file():
-        mend = "edgefr.resume goes on with it" if (run.path / "experiment.yaml").is_file() else "nothing is in it yet"
-        return [f"a run without a summary: {mend}", place]
-    try:
-        summary = run.summary
-        if "verdicts" not in summary:
-            return [*seed_tables(summary)[:1], place]
-        first, *_ = summary["stages"]
-        table = block_table(summary) if "continual" in summary else metric_table(summary, first)
-        lines = [_verdict(split, line) for split, found in summary["verdicts"].items() for line in found]
-        return [*lines, table.first(COLUMNS), place]
-    except (LookupError, TypeError, AttributeError, ValueError):  # what is not of a summary's form
-        return ["a run whose summary cannot be read; run the experiment again", place]
+    kept = ", then ".join(f"epoch {turn['best_epoch']} of {turn['epochs']}" for turn in found["turns"])
+    unseen = "".join(f"; it knows no item of {name}, where it orders by chance" for name in found["unseen"])
+    return f"{found['note']} ({kept}, the best on validation items){unseen}"
 
 
 def _verdict(split: str, line: str) -> Text:
@@ -89,15 +74,6 @@ def _verdict(split: str, line: str) -> Text:
 def print_path(what: str, path: Path, console: Console) -> None:
     """Print a path on a line of its own, never broken, so that it can be copied."""
     console.print(Text(f"{what}: {path}"), soft_wrap=True)
-
-
-def count(number: int, noun: str) -> str:
-    """Write a number and what it counts.
-
-    >>> count(1, "round"), count(1200, "round")
-    ('1 round', '1,200 rounds')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def metric_table(summary: dict[str, Any], split: str) -> Sheet:
@@ -121,7 +97,7 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
         words=["test items"],
         caption="the lower part needs no learning" + (f"; full ranking on {count(users, 'user')}" if full else ""),
         rules=[len(stages) - 1],
-        bold=[list(stages).index(summary["stage"])],
+        bold=[at for at, stage in enumerate(stages) if stage == last],
     )
 
 
@@ -146,77 +122,6 @@ def transfer_table(transfer: dict[str, dict[str, float]]) -> Sheet:
     return Sheet("transfer after local training (TransFR Tables 5 and 6)", rows, words=["metric"])
 
 
-def fleet_table(fleet: dict[str, Any]) -> Sheet:
-    """Show, per device class, who took part, who did not and why, and what a round cost (median, p90)."""
-    known = "known from\ntime, energy, RAM"
-    rows = [_fleet_row(name, row) | {known: _evidence(row["evidence"])} for name, row in fleet["classes"].items()]
-    policy = POLICIES[fleet["policy"]].about
-    return Sheet(
-        f"fleet: {count(fleet['rounds'], 'round')} in {_virtual(fleet['virtual_hours'])}, {policy}",
-        [*rows, _fleet_row("all", fleet) | {known: ""}],
-        words=["device class", "failures", known],
-        caption="simulated figures; a quantity is no better known than its weakest input" + _modes(fleet),
-        rules=[len(rows) - 1],
-    )
-
-
-def _modes(fleet: dict[str, Any]) -> str:
-    """Say how step times were made, and how far the two ways to make them are apart, where both are known."""
-    found = fleet.get("cost", {})
-    ratios = [step["ratio"] for step in found.get("steps", {}).values()]
-    if not ratios:
-        return ""
-    span = " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios))))
-    return f"\nstep times: {found['mode']}; a measured host, scaled, says {span} times the analytic model's step"
-
-
-def _virtual(hours: float) -> str:
-    """Write a time on the virtual clock in a unit that fits."""
-    for unit, size in (("days", 24.0), ("hours", 1.0), ("minutes", 1 / 60)):
-        if hours >= size:
-            return f"{hours / size:.1f} virtual {unit}"
-    return f"{hours * 3600:.1f} virtual seconds"
-
-
-def _fleet_row(name: str, row: dict[str, Any]) -> dict[str, str]:
-    cells = {"device class": name} | {key: f"{row[key]:,}" for key in ("clients", "invited", "contributed")}
-    cells["failures"] = (
-        ", ".join(f"{kind.replace('_', ' ')} {number}" for kind, number in row["failures"].items()) or "-"
-    )
-    spreads = {
-        "s/round": row.get("seconds"),
-        "J/round": row.get("energy_j"),
-        "MB/round": _megabytes(row),
-        "RAM MB": row.get("memory_mb"),
-    }
-    return cells | {f"{column}\np50 (p90)": _spread(values) for column, values in spreads.items()}
-
-
-def _megabytes(row: dict[str, Any]) -> dict[str, float] | None:
-    down, up = row.get("bytes_down"), row.get("bytes_up")
-    if not down or not up:
-        return None
-    return {q: (down[q] + up[q]) / 1e6 for q in ("p50", "p90") if down.get(q) is not None and up.get(q) is not None}
-
-
-def _spread(values: dict[str, float] | None) -> str:
-    if not values or values.get("p50") is None:
-        return "-"
-    return f"{_short(values['p50'])} ({_short(values['p90'])})"
-
-
-def _short(value: float) -> str:
-    """Write three digits, no powers of ten: 0.0123, 66.1, 12,300."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _evidence(evidence: dict[str, dict[str, str]]) -> str:
-    """Name the weakest kind of figure behind time, energy and memory."""
-    order = ("measured", "derived", "proxy", "estimate")
-    kinds = [[k for k in evidence[q].values() if k in order] for q in ("seconds", "energy_j", "memory_mb")]
-    return ", ".join(max(found, key=order.index) if found else "-" for found in kinds)
-
-
 def privacy_table(report: dict[str, Any]) -> Table:
     """Show the privacy report: four epsilons, never mixed."""
     from privacy.example_plan import render_examples
@@ -236,9 +141,9 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
         {
             "device class": row["class"],
             "variant": row["variant"],
-            "MB": _short(row["files_mb"]),
+            "MB": short(row["files_mb"]),
             "RAM MB": f"{'~' if row['memory_from'] == 'estimate' else ''}{row['memory_mb']:.0f}",
-            "ms": "-" if row["latency_ms"] is None else _short(row["latency_ms"]),
+            "ms": "-" if row["latency_ms"] is None else short(row["latency_ms"]),
             "kept of\ntop 10": "-" if row["overlap"] is None else f"{row['overlap']:.3f}",
             "kept of\nHR@10": "-" if row["hr_kept"] is None else f"{row['hr_kept']:.3f}",
             "fits": "yes" if row["fits"] else "NO",
@@ -285,7 +190,7 @@ def engine_line(summary: dict[str, Any]) -> str:
     )
 
 
-def warnings(summary: dict[str, Any]) -> list[str]:
+def warnings(summary: Mapping[str, Any]) -> list[str]:
     """List what a user must not overlook: diverged clients, rounds that came to nothing, bundles missing or too big."""
     out = []
     dropped, fleet = summary["engine"]["dropped_updates"], summary["fleet"]
@@ -329,14 +234,6 @@ def seed_tables(summary: dict[str, Any]) -> list[Sheet]:
         title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}"
         sheets.append(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
     return sheets
-
-
-def device_table(spec: FleetFile) -> Sheet:
-    """Show the device classes of a fleet file."""
-    rows = device_rows(spec)
-    words = ["class", "label", "cores", "networks", "evidence"]
-    caption = "evidence: M measured, P measured on a named proxy, D derived by arithmetic, E estimate"
-    return Sheet("device classes", rows, words=words, caption=caption)
 
 
 def key_values(title: str, values: dict[str, Any]) -> Table:

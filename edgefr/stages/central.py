@@ -1,58 +1,70 @@
-"""A central reference is learned in one stage: epochs over everybody's interactions in one place, and the tests."""
+"""A central reference is learned in stages: epochs over everybody's interactions in one place, then tests."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from cloud.references.reference import Reference
+from edgefr.data.split import Split
 from edgefr.engine.federation import one_thread
 from edgefr.experiment import Experiment
 from edgefr.measure import Asked
+from edgefr.methods.central import Turn, turns
+from edgefr.metrics import Scorer, references
 from edgefr.model import Model
 from edgefr.prepare import Prepared
 from edgefr.sections import EvaluationSection
-from edgefr.stages.leave_one_out import Local
-from edgefr.stages.stage import Stage
+from edgefr.stages.leave_one_out import Local, split_references
+from edgefr.stages.stage import Progress, Stage
 
 if TYPE_CHECKING:
     from edgefr.training import Training
 
 
 def over_split(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
-    """Return the one stage of a run of a central reference: nothing is federated, nobody's data stay where they are."""
-    learner = experiment.row.learner(experiment, prepared)
-    split, settings = prepared.train_split, experiment.evaluation
-    central = Central(
-        split, learner.epochs, patience=learner.patience, learned_on=split.name, learner=learner, settings=settings
+    """Return a stage for each turn of a central reference: nothing is federated, nobody's data stay where they are."""
+    return tuple(
+        Central(
+            turn.over,
+            turn.learner.epochs,
+            patience=turn.learner.patience,
+            learned_on=turn.over.name,
+            of=turn,
+            settings=experiment.evaluation,
+        )
+        for turn in turns(experiment, prepared)
     )
-    return (central,)
 
 
 @dataclass(frozen=True)
 class Central(Local):
     """These are epochs over one split; the best one by validation is kept, and tested as federated models are.
 
-    `settings` say by which metric it is told.
+    Where nothing is known of a split's items, they are in the order of the reference "chance", and so are the metrics.
+    `settings` say by which metric the best is told.
     """
 
-    learner: Reference = field(kw_only=True)
+    of: Turn = field(kw_only=True)
     settings: EvaluationSection = field(default_factory=EvaluationSection, kw_only=True)
 
     label = "epochs"
     keeps_best = True
     compared: ClassVar[tuple[str, ...]] = ("popularity", "chance")
 
+    def begin(self, run: Training) -> None:
+        if run.final is not None:
+            self.of.learner.follow(run.final.shared, run.final.private)
+
     def work(self, run: Training, number: int) -> None:
         started = time.perf_counter()
         with one_thread():
-            self.learner.epoch(number)
+            self.of.learner.epoch(number)
         run.federation.counters.seconds += time.perf_counter() - started
 
     def model(self, run: Training) -> Model:
-        return Model(*self.learner.tensors())
+        return Model(*self.of.learner.tensors())
 
     def first(self, run: Training) -> Model:
         return self.model(run)
@@ -64,5 +76,20 @@ class Central(Local):
         return found[self.settings.judge]
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
-        asked = Asked(run.stages[0], self.task.name, run.position.round)
+        asked = Asked(run.stages[self.of.model], self.task.name, run.position.round)
         return run.measured.candidates(asked, self.task, run.scorer(model, self.task, self.cold), "valid", full=False)
+
+    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+        for split in (*self.of.also, self.task):
+            self._tested(run, split, run.scorer(model, split, split.train))
+        for split in self.of.unseen:
+            self._tested(run, split, references.random(run.experiment.seed, split))
+        return model
+
+    def _tested(self, run: Training, split: Split, score: Scorer) -> None:
+        """Test a model on a split; the first one there beside what needs no learning."""
+        test = replace(self, task=split)._test
+        test(run, Asked(run.stages[self.of.model], self.learned_on), score)
+        if self.of.model == 0:
+            for name, other in split_references(split, run.prepared.text, run.experiment.seed).items():
+                test(run, Asked(name, split.name), other)

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from edge.ragged import Ragged
+from edgefr.data.interactions import Dataset
 from edgefr.data.split import Split, Which
 from edgefr.data.task import Task
 from edgefr.experiment import Experiment
-from edgefr.measure import UNLEARNED, Asked, joined
+from edgefr.measure import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, Asked, joined
+from edgefr.methods.given import Given
 from edgefr.metrics import Scorer, references
+from edgefr.metrics.hybrid import hybrid
 from edgefr.model import Model
 from edgefr.prepare import Prepared, Text
 from edgefr.sections import EvaluationSection
@@ -76,7 +79,10 @@ class Local(Stage):
     learned_on: str = "main"
 
     federated = False
-    compared: ClassVar[tuple[str, ...]] = (UNLEARNED, "popularity", "chance", "text mean", "text mean, cold")
+    compared: ClassVar[tuple[str, ...]] = (
+        *(UNLEARNED, UNLEARNED_IN_CONTEXT, "popularity", "chance"),
+        *("text mean", "text mean, cold", "hybrid", "hybrid, cold"),
+    )
 
     def model(self, run: Training) -> Model:
         return run.together() if run.best is None else run.best
@@ -87,16 +93,19 @@ class Local(Stage):
 
     def unlearned(self, run: Training, model: Model) -> None:
         self._test(run, Asked(UNLEARNED, self.task.name), *self._scorers(run, model, self.cold))
+        if self._meets_context(run):
+            self._test(run, Asked(UNLEARNED_IN_CONTEXT, self.task.name), *self._scorers(run, model, self.known))
 
     def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
         if progress is not None:
             progress("measure", self.number, self.splits, self.task.name)
         self._untrained(run)
         self._test(run, Asked(run.stages[0], self.learned_on), *self._scorers(run, model, self.cold))
+        if self._meets_context(run):
+            self._test(run, Asked(CONTEXT, self.task.name), *self._scorers(run, model, self.known))
         if len(run.stages) > 1:
             model = run.personal(self.task, model, self.before + 1 + self.number)
-            known = joined(self.task.history, self.task.train)
-            self._test(run, Asked(run.stages[1], self.task.name), *self._scorers(run, model, known))
+            self._test(run, Asked(run.stages[1], self.task.name), *self._scorers(run, model, self.known))
         for name, score in self.references(run, "test").items():
             self._test(run, Asked(name, self.task.name), score)
         if progress is not None:
@@ -109,12 +118,22 @@ class Local(Stage):
         return self.task.history if self.elsewhere else self.task.train
 
     @property
+    def known(self) -> Ragged:
+        """Return what is known of users once they have items of the split."""
+        return joined(self.task.history, self.task.train)
+
+    def _meets_context(self, run: Training) -> bool:
+        """Say whether users' items of the split change what is recommended before anything is trained on them."""
+        return self.elsewhere and run.federation.program.needs_history
+
+    @property
     def elsewhere(self) -> bool:
         """Say whether the rounds were over another split."""
         return self.task.name != self.learned_on
 
     def references(self, run: Training, which: Which) -> dict[str, Scorer]:
-        return split_references(self.task, run.prepared.text, run.experiment.seed, cold=self.elsewhere)
+        text, seed = run.prepared.text, run.experiment.seed
+        return split_references(self.task, text, seed, cold=self.elsewhere, dataset=run.prepared.dataset)
 
     def _scorers(self, run: Training, model: Model, known: Ragged) -> tuple[Scorer, Scorer]:
         """Return scores for validation and for test items: who reads an order has had the validation item by then."""
@@ -143,15 +162,26 @@ def untrained(run: Training, task: Task, context: Ragged) -> Mapping[str, Scorer
         return {}
     settings = row.settings.model_validate(run.experiment.model)
     blank = None if text.untrained is None else torch.from_numpy(text.untrained)
-    stages = row.untrained(settings, torch.from_numpy(text.vectors), blank, run.experiment.seed)
+    vectors, source = torch.from_numpy(text.vectors), torch.from_numpy(run.prepared.source_items)
+    stages = row.untrained(settings, Given(len(vectors), 1, vectors, source=source), blank, run.experiment.seed)
     return {name: run.scorer(Model(shared, {}), task, context, program) for name, program, shared in stages}
 
 
-def split_references(split: Split, text: Text | None, seed: int, cold: bool = False) -> dict[str, Scorer]:
-    """Return references that need no learning, also a cold start's: popularity and text mean know what it may not."""
+def split_references(
+    split: Split, text: Text | None, seed: int, cold: bool = False, dataset: Dataset | None = None
+) -> dict[str, Scorer]:
+    """Return references that need no learning, also a cold start's: popularity and text mean know what it may not.
+
+    `dataset` is what a hybrid has the times of interactions of (None: there is none).
+    """
     out = {"popularity": references.popularity(split), "chance": references.random(seed, split)}
-    if text is not None:
-        out["text mean"] = references.text_mean(text.vectors, split)
-        if cold:
-            out["text mean, cold"] = references.text_mean(text.vectors, split, train=False)
+    if text is None:
+        return out
+    means = {"": references.text_mean(text.vectors, split)}
+    if cold:
+        means[", cold"] = references.text_mean(text.vectors, split, train=False)
+    for known, mean in means.items():
+        out[f"text mean{known}"] = mean
+        if dataset is not None:
+            out[f"hybrid{known}"] = hybrid(mean, split, dataset)
     return out

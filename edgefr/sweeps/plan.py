@@ -16,7 +16,7 @@ from typing import Any
 from edgefr import data
 from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.metrics.cutoffs import METRICS
+from edgefr.metrics.cutoffs import of_ranks
 from edgefr.pipeline import fleet_overrides, torch_device
 from edgefr.sweeps.grid import Axis, Point, apart, product, shown
 from edgefr.sweeps.space import Range
@@ -101,7 +101,8 @@ class Plan:
     def check_metric(self, metric: str | None) -> None:
         """Raises `InputError` for a test metric that no run would have."""
         cutoffs = dict.fromkeys(k for experiment in self._first.values() for k in experiment.evaluation.k)
-        known = [f"{kind}@{k}" for kind in _metrics() for k in cutoffs]
+        named = [name for experiment in self._first.values() for name in experiment.evaluation.metrics]
+        known = [f"{kind}@{k}" for kind in _metrics(named) for k in cutoffs]
         if metric is not None and metric not in known:
             raise unknown("metric", metric, known)
 
@@ -163,7 +164,7 @@ class Plan:
             return {}
         wanted, out = self.ask.search.objective, {}
         for name, experiment in self._first.items():
-            known = [f"{kind}@{k}" for kind in _metrics() for k in experiment.evaluation.k]
+            known = [f"{kind}@{k}" for kind in _metrics(experiment.evaluation.metrics) for k in experiment.evaluation.k]
             known = known[:1] if experiment.protocol.entry.validates_once else known
             if wanted is not None and wanted not in known:
                 raise unknown("validation metric", wanted, known)
@@ -171,9 +172,9 @@ class Plan:
         return out
 
 
-def _metrics() -> list[str]:
+def _metrics(named: Sequence[str]) -> list[str]:
     """Return what runs measure, NDCG first: that is compared where nobody says what."""
-    return sorted(METRICS, key=lambda name: name != "NDCG")
+    return sorted(of_ranks(named), key=lambda name: name != "NDCG")
 
 
 def begin(plan: Plan, folder: Path) -> None:

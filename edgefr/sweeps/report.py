@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, Report, Spread, comma_separated, number
 from edgefr.report.summary import versions
 from edgefr.sweeps.grid import shown
-from edgefr.sweeps.plan import Plan
 from edgefr.sweeps.results import EPSILONS, Entry, Result, epsilon_of, references, results, validation
 from edgefr.sweeps.run import Sweep
-from edgefr.sweeps.tradeoff import Group, draw, groups
-from privacy.files import write_atomic
+from edgefr.sweeps.tradeoff import NOTHING, Group, draw, groups
+from privacy.files import write_atomic, write_json
 
 Row = dict[str, str]
 
@@ -24,37 +23,42 @@ def report(sweep: Sweep, entries: Sequence[Entry], metric: str | None = None) ->
 
     `metric`: the test metric that is utility (none: the first NDCG).
     """
+    from edgefr.sweeps.page import write_sweep
+
     folder, plan = sweep.folder, sweep.plan
-    lines = about(plan, entries)
+    lines = about(plan.record(), entries)
     speaking = [entry for entry in entries if sweep.speaks(entry)]
     found = results(speaking)
     records = [_run_record(entry, sweep) for entry in entries]
     files = [write_atomic(folder / "runs.csv", comma_separated(records))]
     pages = [table(found, metric)] if found else []
     compared = groups(found, metric)
-    if compared and is_private(plan):
+    if compared and is_private([axis.field for axis in plan.ask.axes]):
         pages.append(tradeoff(compared))
+        files.append(write_json(folder / "tradeoff.json", answers(compared)))
     for page in pages:
         files += page.write(folder, lines)
+    files.append(write_sweep(folder, metric=metric))
     failures = {str(entry.path): entry.problem for entry in entries if entry.problem is not None}
     return Report(pages, files, failures, records=records)
 
 
-def is_private(plan: Plan) -> bool:
-    """Say whether the sweep is about privacy: one of its axes is."""
-    return any(axis.field.split(".")[0] == "privacy" for axis in plan.ask.axes)
+def is_private(fields: Iterable[str]) -> bool:
+    """Say whether a sweep over these fields is about privacy: one of them is."""
+    return any(field.split(".")[0] == "privacy" for field in fields)
 
 
-def about(plan: Plan, entries: Sequence[Entry]) -> list[str]:
-    """Say how the numbers were made: seeds, search, protocols, failures, versions."""
-    lines = [f"seeds {', '.join(map(str, plan.seeds))}; ± is the standard deviation over them (n - 1)"]
-    search = plan.ask.search
+def about(record: Mapping[str, Any], entries: Sequence[Entry]) -> list[str]:
+    """Say how the numbers were made: seeds, search, protocols, failures, versions. `record`: of the plan."""
+    lines = [f"seeds {', '.join(map(str, record['seeds']))}; ± is the standard deviation over them (n - 1)"]
+    search = record["search"]
     if search is not None:
-        space = ", ".join(f"{r.field} {r.scale}({r.low:g}, {r.high:g})" for r in search.ranges)
-        metrics = ", ".join(dict.fromkeys(plan.objectives.values()))
+        ranges = search["space"].items()
+        space = ", ".join(f"{field} {scale}({low:g}, {high:g})" for field, (scale, low, high) in ranges)
+        metrics = ", ".join(dict.fromkeys(search["objectives"].values()))
         lines.append(
-            f"searched per point: {search.trials} trials over {space}, by {metrics} on validation items with seed "
-            f"{plan.seeds[0]}; the best trial stands for its point and is run with every seed"
+            f"searched per point: {search['trials']} trials over {space}, by {metrics} on validation items with seed "
+            f"{record['seeds'][0]}; the best trial stands for its point and is run with every seed"
         )
         lines.append("no epsilon here covers what the choice of settings tells about the data")
     summaries = [entry.summary for entry in entries if entry.summary is not None]
@@ -89,8 +93,26 @@ def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
     ]
 
 
-def tradeoff(compared: Sequence[Group]) -> Page:
-    """Show utility against each kind of epsilon, and who is on the Pareto front of each."""
+def answers(compared: Sequence[Group]) -> list[dict[str, Any]]:
+    """Return what each group of comparable points comes to, as values of JSON: which points are above all references.
+
+    `answer` is "no usable point" where none is.
+    """
+    return [
+        {
+            "title": group.title,
+            "metric": group.metric,
+            "answer": f"{len(group.above)} of {len(group.results)} points" if group.above else NOTHING,
+            "references": group.references(),
+            "above": [result.point.title() for result in group.above],
+            "front": {kind: [result.point.title() for result in group.front(kind)] for kind in EPSILONS},
+        }
+        for group in compared
+    ]
+
+
+def tradeoff(compared: Sequence[Group], drawn: bool = True) -> Page:
+    """Show utility against each kind of epsilon, and who is on the Pareto front of each. `drawn`: also as a figure."""
     sheets, records, notes = [], [], []
     for group in compared:
         fronts = {kind: [id(result) for result in group.front(kind)] for kind in EPSILONS}
@@ -109,7 +131,8 @@ def tradeoff(compared: Sequence[Group]) -> Page:
         caption = f"* on the Pareto front; {group.metric} of what needs no learning: {levels}"
         sheets.append(Sheet(group.title, rows, _words(group.results), caption))
         notes += [_front_note(group, kind) for kind in EPSILONS]
-    return Page("tradeoff", "Privacy and utility", sheets, records, [*KINDS, *notes], draw(compared), "figures")
+    figure = draw(compared) if drawn else None
+    return Page("tradeoff", "Privacy and utility", sheets, records, [*KINDS, *notes], figure, "figures")
 
 
 KINDS = (
@@ -117,8 +140,8 @@ KINDS = (
     "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
     "would have guaranteed, had updates been clipped at the run's 90th percentile",
     "an epsilon is the largest over the seeds; inf means that nothing is guaranteed",
-    "on the Pareto front is who has no rival with at most that epsilon and at least that mean utility; what lies "
-    "within the standard deviations is no difference",
+    "on the Pareto front is who has no rival with at most that epsilon and at least that mean utility, and is above "
+    "everything that needs no learning; what lies within the standard deviations is no difference",
 )
 
 
@@ -128,7 +151,11 @@ def _front_note(group: Group, kind: str) -> str:
         f"{result.point.title()} ({number(result.epsilon(kind), '.4g')}, {group.worth(result).mean:.4f})"
         for result in group.front(kind)
     ]
-    return f"{group.title}, front by {kind} epsilon: {'; '.join(found) or 'nobody: no run knows it'}"
+    nobody = "nobody: no run knows it"
+    if group.best_reference is not None and any(not math.isnan(result.epsilon(kind)) for result in group.results):
+        name, value = group.best_reference
+        nobody = f"{NOTHING}: nobody is above {name} ({value:.4f}), which needs no learning"
+    return f"{group.title}, front by {kind} epsilon: {'; '.join(found) or nobody}"
 
 
 def _named(result: Result, beside: Sequence[Result]) -> Row:

@@ -23,6 +23,9 @@ AMOUNTS = ("privacy.epsilon", "privacy.sigma", "privacy.scale")
 """Fields that say how much noise: points that differ in them alone are one curve."""
 
 
+NOTHING = "no usable point"
+
+
 @dataclass(frozen=True)
 class Group:
     """A group holds results that may be compared: one data set, one protocol. `metric`: what their utility is."""
@@ -38,10 +41,23 @@ class Group:
     def front(self, kind: str) -> list[Result]:
         """Return the results that are Pareto-optimal for a kind of epsilon, by falling privacy.
 
-        Epsilons that share four digits are one: calibration meets a budget no closer.
+        Epsilons that share four digits are one: calibration meets a budget no closer. What is not above everything that
+        needs no learning is worth no epsilon, and is no point of the front.
         """
         places = [(float(f"{result.epsilon(kind):.4g}"), self.worth(result).mean) for result in self.results]
-        return [self.results[at] for at in sorted(pareto(places), key=lambda at: places[at])]
+        least = -math.inf if self.best_reference is None else self.best_reference[1]
+        return [self.results[at] for at in sorted(pareto(places), key=lambda at: places[at]) if places[at][1] > least]
+
+    @property
+    def best_reference(self) -> tuple[str, float] | None:
+        """Return the name and the utility of the best that needs no learning; None where there is none."""
+        return max(self.references().items(), key=lambda one: one[1], default=None)
+
+    @property
+    def above(self) -> list[Result]:
+        """Return the results whose mean utility is above everything that needs no learning."""
+        least = -math.inf if self.best_reference is None else self.best_reference[1]
+        return [result for result in self.results if self.worth(result).mean > least]
 
     def references(self) -> dict[str, float]:
         """Return what needs no learning: the mean over all runs of the group."""
@@ -133,6 +149,8 @@ def _panel(axes: Axes, group: Group, kind: str) -> None:
         axes.plot(
             *zip(*front, strict=True), "o", markersize=11, markerfacecolor="none", color="k", label="Pareto front"
         )
+    if not group.above:
+        axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", va="center", fontsize="large", color="0.3")
     axes.set(title=f"{kind} epsilon", xscale="log", xlabel=f"epsilon, {kind}", xlim=scale.limits)
     axes.set_xticks(list(scale.ticks), labels=list(scale.ticks.values()))
     axes.minorticks_off()

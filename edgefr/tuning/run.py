@@ -205,6 +205,6 @@ def _check_rounds(experiment: Experiment, name: str) -> None:
 
 
 def _check_metric(experiment: Experiment, metric: str) -> None:
-    known = metrics_at(experiment.evaluation.k)
+    known = metrics_at(experiment.evaluation.k, experiment.evaluation.metrics)
     if metric not in known:
         raise unknown("--metric", metric, known)

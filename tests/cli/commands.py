@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,15 @@ fleet:
 """
 
 
+PROGRESS = re.compile(r"^\[\d+ (s|min|h)( \d+ min)?\] .*\n", re.MULTILINE)
+"""What work that takes over two seconds says of itself on stderr: how long depends on the machine."""
+
+
+def without_progress(err: str) -> str:
+    """What a command said on stderr beside its progress."""
+    return PROGRESS.sub("", err)
+
+
 def environment(cache: Path) -> dict[str, str]:
     """The surroundings of a command: a cache of its own, a terminal of 80 columns, one thread, no archives."""
     kept = {k: v for k, v in os.environ.items() if k not in ("EDGEFR_DATA", "FORCE_COLOR")}
@@ -39,10 +49,13 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """`edgefr arguments` as a process of its own, with its output caught (so it has no terminal)."""
+    """`edgefr arguments` as a process of its own, with its output caught (no terminal), without its progress."""
     command = [*COMMAND, *map(str, arguments)]
     paths = {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=environment(cache) | paths, capture_output=True, text=True, timeout=300)
+    where = {"cwd": cwd, "env": environment(cache) | paths}
+    done = subprocess.run(command, **where, capture_output=True, text=True, timeout=300)  # type: ignore[call-overload]
+    done.stderr = without_progress(done.stderr)
+    return done
 
 
 def refused(code: int, out: str, err: str) -> str:
@@ -50,6 +63,7 @@ def refused(code: int, out: str, err: str) -> str:
     assert code == 2, (code, out, err)
     assert out == ""
     assert "Traceback" not in err
+    err = without_progress(err)
     (line,) = err.strip().splitlines()
     assert line.startswith("error: "), line
     return line

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import edgefr
+from tests.caches import new_cache
 from tests.cli import commands
 
 
@@ -33,14 +34,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cache(place: Path) -> Path:
-    return place / "cache"
+    return new_cache(place / "cache")
 
 
 @pytest.fixture(scope="session")
 def transfr(place: Path, cache: Path) -> Made:
     """`edgefr simulate` of a small TransFR experiment, bundles included."""
     out = place / "transfr"
-    arguments = ("--devices", "devices.yaml", "--experiment", place / "tiny.yaml", "--out", out)
+    arguments = ("--devices", "devices.yaml", "--experiment", place / "tiny.yaml", "--full", "--out", out)
     return Made(edgefr.Run(out), commands.edgefr("simulate", *arguments, cache=cache))
 
 
@@ -48,7 +49,7 @@ def transfr(place: Path, cache: Path) -> Made:
 def fedmf(place: Path, cache: Path) -> Made:
     """`edgefr simulate --seeds 2` of a small FedMF experiment, without bundles."""
     out = place / "fedmf"
-    arguments = ("--experiment", place / "tiny-fedmf.yaml", "--seeds", "2", "--no-bundles", "--out", out)
+    arguments = ("--experiment", place / "tiny-fedmf.yaml", "--seeds", "2", "--no-bundles", "--full", "--out", out)
     return Made(edgefr.Run(out), commands.edgefr("simulate", *arguments, cache=cache))
 
 
@@ -76,6 +77,6 @@ def cli(inside: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
         with pytest.raises(SystemExit) as ended:
             main()
         caught = capfd.readouterr()
-        return ended.value.code, caught.out, caught.err
+        return ended.value.code, caught.out, commands.without_progress(caught.err)
 
     return run

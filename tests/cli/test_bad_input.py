@@ -221,6 +221,7 @@ def test_other_commands(transfr: Made, fedmf: Made, cli: Cli, tmp_path: Path) ->
         (["distill", "--out", new, "--texts", str(text)], "holds no text"),
         (["distill", "--out", str(text)], "exists; choose another --out"),
         (["distill", "--out", new, "--set", "encoder.distill=null"], "reads with the teacher itself"),
+        (["distill", "--out", new, "--set", "encoder.kind=hash"], "distils nothing; set encoder.kind=student"),
         (["pretrain", "--out", new, "--texts", str(binary)], "is not UTF-8"),
         (["pretrain", "--out", new, "--texts", str(text), "--heads", "5"], "heads must divide hidden"),
         (["simulat"], "No such command"),
@@ -232,7 +233,8 @@ def test_other_commands(transfr: Made, fedmf: Made, cli: Cli, tmp_path: Path) ->
 
 def test_a_run_that_did_not_finish_is_not_exported(transfr: Made, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text((transfr.run.path / "experiment.yaml").read_text())
-    assert "did not finish" in refused(*cli("export", "--run", tmp_path, "--out", tmp_path / "new"))
+    line = refused(*cli("export", "--run", tmp_path, "--out", tmp_path / "new"))
+    assert line.endswith(f"did not finish (no summary.json); go on with edgefr simulate --resume {tmp_path}")
 
 
 @pytest.mark.parametrize("file", ["experiment.yaml", "model.safetensors", "metrics.parquet", "bundles", "summary.json"])

@@ -29,7 +29,10 @@ def simulated(out: Path, *changes: str) -> Run:
         (["privacy.tensors=[items]"], r"fedmf trains no shared tensor 'items' in rounds: \['item'\]"),
         (["privacy.tensors=[]"], "privacy.tensors"),
         (["privacy.tensors=[item]"], r"rounds of fedmf train no other shared tensor than \['item'\]: drop it"),
-        (["aggregation.adaptive=tables", "aggregation.server_lr=0.5"], "rounds of fedmf train tables alone.*drop it"),
+        (
+            ["aggregation.optimiser=adam", "aggregation.optimises=tables", "aggregation.server_lr=0.5"],
+            "rounds of fedmf train tables alone.*drop it",
+        ),
         (["privacy.at_least=31"], "at_least 31 is more than the"),
         (["privacy.at_least=2", "privacy.trust=local"], "under local trust the server sees each upload"),
         (["privacy.at_least=2", "aggregation.rule=median"], "rule median sees every upload"),

@@ -53,7 +53,7 @@ def values(run: Run) -> dict[tuple[Any, ...], float]:
 def test_it_ends_well_and_says_where_the_run_is(transfr: Made) -> None:
     process = transfr.process
     assert process.returncode == 0, process.stderr
-    assert process.stderr == "", "progress is quiet where there is no terminal"
+    assert process.stderr == "", "nothing beside progress"
     assert process.stdout.rstrip().endswith(f"run: {transfr.run.path}")
     for part in ("transfr on demo", "popularity", "localtrain", "fleet: 2 rounds", "speaker_512", "eps GUARANTEED"):
         assert part in process.stdout
@@ -66,7 +66,7 @@ def test_the_run_folder_holds_what_is_promised(transfr: Made) -> None:
     path = transfr.run.path
     assert {p.name for p in path.iterdir()} == {
         *("experiment.yaml", "devices.yaml", "metrics.parquet", "events.jsonl", "summary.json"),
-        *("checkpoint", "encoder", "bundles", "figures", "footprints.json", "private", "publisher.pem"),
+        *("checkpoint", "encoder", "bundles", "figures", "footprints.json", "private", "publisher.pem", "report.html"),
     }
     assert {p.name for p in (path / "bundles").iterdir()} == {"laptop_x86", "phone_sd680", "speaker_512"}
     for name in ("learning-curve", "fleet"):
@@ -87,7 +87,8 @@ def test_the_summary_holds_what_is_promised(transfr: Made) -> None:
     summary = transfr.run.summary
     assert set(summary) >= PROMISED
     assert list(summary["stages"]["main"]) == ["random", "pretrain", "finetune", "localtrain"]
-    assert set(summary["references"]["main"]) == {"before any round", "popularity", "chance", "text mean"}
+    named = {"before any round", "popularity", "chance", "text mean", "hybrid"}
+    assert set(summary["references"]["main"]) == named
     assert summary["metrics"] == summary["stages"]["main"]["localtrain"] == summary["blocks"][0]["metrics"]
     assert {"clients_per_second", "train_seconds", "eval_seconds", "metrics"} <= set(summary["blocks"][0])
     assert set(summary["fleet"]["classes"]) == {"laptop_x86", "phone_sd680", "speaker_512"}
@@ -189,14 +190,22 @@ def test_fedmf_needs_no_text(fedmf: Made) -> None:
 def test_across_domains(place: Path, tmp_path: Path, cli: Any) -> None:
     task = "protocol={name: cross-domain, source: books, target: films, negatives: 40}"
     code, out, err = cli(
-        "simulate", "--experiment", place / "tiny.yaml", "--set", task, "--no-bundles", "--out", tmp_path / "r"
+        "simulate",
+        "--experiment",
+        place / "tiny.yaml",
+        "--set",
+        task,
+        "--no-bundles",
+        "--full",
+        "--out",
+        tmp_path / "r",
     )
     assert (code, err) == (0, "")
     assert "transfr on demo: target" in out
     assert "transfer after local training" in out
     summary = Run(tmp_path / "r").summary
     assert list(summary["stages"]) == ["source", "target"]
-    assert "text mean, cold" in summary["references"]["target"]
+    assert {"text mean, cold", "hybrid", "hybrid, cold"} <= set(summary["references"]["target"])
     for metric, row in summary["transfer"].items():
         source, target = (summary["stages"][split]["localtrain"][metric] for split in ("source", "target"))
         assert (row["source"], row["target"]) == (source, target)
@@ -211,6 +220,7 @@ def test_noise_with_a_clip_guarantees_something_and_without_nothing(place: Path,
         "--experiment",
         place / "tiny-fedmf.yaml",
         "--no-bundles",
+        "--full",
         "--set",
         "privacy.mechanism=gaussian",
     )
@@ -237,7 +247,7 @@ def test_noise_with_a_clip_guarantees_something_and_without_nothing(place: Path,
 
 @pytest.mark.usefixtures("inside")
 def test_divergence_is_said_and_no_rounds_is_a_run(place: Path, tmp_path: Path, cli: Any) -> None:
-    base = ("simulate", "--experiment", place / "tiny-fedmf.yaml", "--no-bundles")
+    base = ("simulate", "--experiment", place / "tiny-fedmf.yaml", "--no-bundles", "--full")
     hot = ("--set", "model.lr=1e30", "--set", "local_epochs=4", "--set", "model.item_lr=1e30")
     code, out, _ = cli(*base, *hot, "--out", tmp_path / "hot")
     assert code == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from cloud.references.ease import Ease, weights
 from cloud.references.factors import Factors
 from cloud.references.neumf import NeuMF, forward
 from cloud.references.pooled import Pooled
-from cloud.references.reference import Batches, bce, bpr
+from cloud.references.reference import Batches, bce, bpr, squared
 from privacy.errors import InputError
 
 HOW = Batches(epochs=3, patience=2, size=4, negatives=2, lr=0.1)
@@ -97,6 +99,15 @@ def test_bce_and_its_gradient() -> None:
     np.testing.assert_allclose(found.numpy(), (1 / (1 + np.exp(-SCORES.numpy())) - [[1, 0, 0]] * 2) / 6)
 
 
+def test_the_squared_error_and_its_gradient() -> None:
+    scores = SCORES.clone().requires_grad_()
+    loss = squared(scores)
+    errors = np.array([[0.3 - 1, -1.2, 0.8], [2.0 - 1, 0.0, 0.5]])
+    assert float(loss.detach()) == pytest.approx((errors**2).sum() / 2 / 6)
+    (found,) = torch.autograd.grad(loss, [scores])
+    np.testing.assert_allclose(found.numpy(), errors / 6)
+
+
 # --- learning from batches --------------------------------------------------------------------------------------------
 
 
@@ -141,7 +152,7 @@ def test_neumf_is_gmf_and_a_tower_side_by_side() -> None:
     assert float(whole[2, 7]) == pytest.approx(float(expected), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bpr", "bce", "neumf"])
+@pytest.mark.parametrize("name", ["bpr", "bce", "squared", "neumf"])
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others(name: str) -> None:
     def learned(seed: int) -> torch.Tensor:
         found = pooled(seed)
@@ -171,6 +182,17 @@ def test_an_epoch_has_every_interaction_once_and_no_negative_that_its_user_has(
         for u, row in zip(user.tolist(), items[:, 1:].tolist(), strict=True):
             assert not any((u, item) in had or item >= 10 for item in row)
     assert sorted(met) == sorted(had)
+
+
+def test_a_second_domain_starts_elsewhere_and_draws_otherwise() -> None:
+    one = pooled()
+    other = replace(one, domain="target")
+    (first, items), (user, others) = (next(data.batches(1, 3, 100)) for data in (one, other))
+    assert first.tolist() != user.tolist()
+    assert sorted(map(tuple, items[:, 1:])) != sorted(map(tuple, others[:, 1:]))
+    vectors = [Factors(data, "bpr", 3, 0.5, HOW).tensors() for data in (one, other)]
+    assert not torch.equal(vectors[0][1]["user"], vectors[1][1]["user"])
+    assert not torch.equal(vectors[0][0]["item"], vectors[1][0]["item"])
 
 
 def test_epochs_differ_in_order_and_negatives() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-import edgefr
 from tests.contract.values import measured
-from tests.golden.cases import FEDERATED, MODELS, PRIVACY, PROTOCOLS, SIZE, STUDENT, Overrides
+from tests.golden.cases import FEDERATED, MODELS, PRIVACY, PROTOCOLS, SIZE, STUDENT, Overrides, own_protocol
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Base:
     def overrides(self) -> list[str]:
         """Return `key=value` of a small run."""
         values = {**SIZE, **self.values}
-        own = edgefr.load_experiment(overrides=[f"method={values['method']}"]).protocol.name
+        own = own_protocol(values["method"])
         name = values.pop("protocol.name", own)
         chosen = {} if name == own else {"protocol.name": name}  # first: it drops what goes with another
         every = {**chosen, **PROTOCOLS[name], **values}
@@ -30,6 +29,7 @@ class Base:
 
 DROPPED = "dropped"
 FEDMF = {"method": "fedmf", **MODELS["items"]}
+FEDCAR = {"method": "fedcar", **MODELS["items"]}  # a table and dense tensors travel
 OWN_VECTOR = {"model.user_encoder": "vector"}
 MLP, LORA = MODELS["mlp"] | OWN_VECTOR, MODELS["lora"] | OWN_VECTOR
 FCUCR = {"method": "fcucr", **MODELS["sequences"], "local_epochs": "2"}
@@ -37,7 +37,9 @@ F3CREC = {  # what it remembers says something only where the model does
     **{"method": "f3crec", **MODELS["items"], "model.init_scale": "1.0", "continual.kd_weight": "1.0"},
 }
 ITEMS = ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec", "fedrecon", "fcf", "fedcar")
-CENTRAL = ("mf", "neumf", "ease")
+TWO_DOMAINS = ("cmf", "emcdr")
+CENTRAL = ("mf", "pmf", "neumf", "ease")
+ACROSS = {"protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"}
 COSTS = {
     "fleet.share": "{laptop_x86: 1.0}",
     "fleet.cost.mode": "host-ratio",
@@ -58,6 +60,10 @@ BASES: dict[str, Base] = {
     "transfr mlp": Base(MLP),
     "transfr lora": Base(LORA, slow=5e-3),
     **{name: Base({"method": name, **MODELS[name], **dict.fromkeys(FEDERATED, DROPPED)}) for name in CENTRAL},
+    **{
+        name: Base({"method": name, **MODELS[name], **ACROSS, **dict.fromkeys(FEDERATED, DROPPED)})
+        for name in TWO_DOMAINS
+    },
 }
 """Every method, and both kinds of clients of TransFR: every setting is asked for."""
 
@@ -84,7 +90,10 @@ CHOICES: dict[str, Base] = {
         rule: Base({**FEDMF, "aggregation.rule": rule}, ("aggregation",))
         for rule in ("median", "trimmed-mean", "norm-bounded", "krum")
     },
-    "Adam of the server": Base({**FEDMF, "aggregation.adaptive": "tables"}, ("aggregation",)),
+    "Adam of the server": Base(
+        {**FEDCAR, "aggregation.optimiser": "adam", "aggregation.optimises": "tables"}, ("aggregation",)
+    ),
+    "momentum of the server": Base({**FEDCAR, "aggregation.optimiser": "momentum"}, ("aggregation",)),
     "strategy reg": Base({**F3CREC, "strategy": "reg", "continual.kd_weight": DROPPED}, ("continual",)),
     **{f"strategy {name}": Base({**F3CREC, "strategy": name}, ("continual",)) for name in ("spp", "rlp2")},
     "nobody waits": Base({**FEDMF, "fleet.rounds.policy": "async", "fleet.rounds.buffer": "9"}, ASYNC),
@@ -101,11 +110,24 @@ CHOICES: dict[str, Base] = {
         },
         ("encoder",),
     ),
+    **{
+        f"words by {kind}": Base(
+            {"method": "transfr", "model.adapter": "[12, 6]", "model.head": "[6]", "encoder.kind": kind}, ("encoder",)
+        )
+        for kind in ("hash", "tfidf")
+    },
     "smaller students": Base({**MLP, "export.students": "[{layers: 1, hidden: 24, steps: 2}]"}, ("export.students",)),
     "the history as user": Base({**MODELS["mlp"], "model.user_encoder": "mean"}, ("model",)),
     "two domains": Base(
-        {**MLP, "protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"},
-        ("protocol",),
+        {**MLP, **ACROSS},
+        ("protocol", "model.adapter_fit"),
+    ),
+    "words of two domains": Base(
+        {
+            **{"method": "transfr", "model.adapter": "[12, 6]", "model.head": "[6]", "encoder.kind": "tfidf"},
+            **ACROSS,
+        },
+        ("encoder.fit",),
     ),
     "positives among their negatives": Base({**FEDMF, "model.loss": "softmax"}, ("model.loss", "model.temperature")),
     "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by",)),

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -67,7 +68,7 @@ def promising(variant: str, epsilon: float, rounds: int) -> Path:
 
 
 def kept(*what: object) -> Path | None:
-    """Where a bundle is kept for other processes: tests of planted faults give a folder of such; None: it is not."""
+    """Where a bundle is kept for other processes: whoever runs tests may name a folder of such; None: it is not."""
     folder = os.environ.get("EDGEFR_TEST_BUNDLES")
     return None if folder is None else Path(folder) / hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
@@ -81,8 +82,18 @@ def bundle(variant: str, replay: bool = False, promise: Promise | None = None, *
     learning = replace(LEARNING, release=PLAIN.model_copy(update=dict(release)), replay=REPLAY if replay else None)
     write(out, program(variant), learning, promise)
     if elsewhere is not None:
-        shutil.copytree(out, elsewhere)
+        publish(out, elsewhere)
     return out / CLASS
+
+
+def publish(made: Path, place: Path) -> None:
+    """Put a folder where other processes look for it, whole or not at all; who comes second leaves the first one's."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    whole = Path(tempfile.mkdtemp(dir=place.parent)) / place.name
+    shutil.copytree(made, whole)
+    with suppress(OSError):
+        whole.rename(place)
+    shutil.rmtree(whole.parent)
 
 
 def write(

@@ -125,9 +125,9 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         "transfr",
         {"adapter": [18, 8], "head": [6, 8], "optimiser": "sgd", "lr": 0.05, **COOL},
     ),
-    "transfr mean by bpr": (
+    "transfr mean by softmax": (  # as the default run has it
         "transfr",
-        {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "lr": 0.01, "loss": "bpr"},
+        {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "optimiser": "sgd", "lr": 0.05, **COOL},
     ),
 }
 

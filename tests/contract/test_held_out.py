@@ -29,6 +29,12 @@ SAYS = "training knew which items are held out"
 """What a run says whose training knows them."""
 ASKED = {name: values for name, values in cases().items() if ", leave-one-out, none, " in name}
 """Overrides of every method that learns from sets of items, by method and fidelity."""
+ACROSS = {
+    name: values
+    for name, values in cases().items()
+    if ", cross-domain, none, " in name and METHODS[name.split(",")[0].split()[0]].central is not None
+}
+"""Overrides of references on a task of two domains."""
 
 
 def made() -> Dataset:
@@ -58,6 +64,17 @@ def with_others_held_out(dataset: Dataset) -> Dataset:
     return replace(dataset, item=item)
 
 
+def in_two_domains(held_out: bool) -> Dataset:
+    """Return users with items in two domains, the newest two of each held out: of nobody else where `held_out`."""
+    one = with_others_held_out(made()) if held_out else made()
+    users, items = np.tile(one.user, 2), np.concatenate([one.item, one.item + len(one.catalogue)])
+    names = np.concatenate([one.catalogue.ids, np.char.add(one.catalogue.ids, " too")])
+    domain = np.repeat(np.array([0, 1], np.uint8), len(one.catalogue))
+    catalogue = Catalogue(names, one.catalogue.title * 2, one.catalogue.text * 2, domain)
+    columns = users, items, np.tile(one.time, 2)
+    return assemble("made", one.users, catalogue, columns, ("books", "films"), True, {})
+
+
 def ran(overrides: list[str], dataset: Dataset, folder: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return what a run has learned, tensor by tensor, and its summary."""
     experiment, keyed = edgefr.load_experiment(overrides=overrides), {}
@@ -70,7 +87,11 @@ def ran(overrides: list[str], dataset: Dataset, folder: Path) -> tuple[dict[str,
 
 
 def overrides_of(case: str) -> list[str]:
-    own = [text for text in ready(ASKED[case], student()) if not text.startswith(("data_options", "clients_per_round"))]
+    own = [
+        text
+        for text in ready((ASKED | ACROSS)[case], student())
+        if not text.startswith(("data_options", "clients_per_round"))
+    ]
     row = edgefr.load_experiment(overrides=own).row
     central, batches = row.central, ["batch_size=16"] if row.batches else []
     if central is not None:  # validation decides which epoch is kept, so there is one
@@ -90,7 +111,7 @@ def test_others_in_place_of_the_held_out_items_are_held_out_and_nothing_else_cha
 def test_every_method_on_leave_one_out_is_asked() -> None:
     """One that a new row of the table brings is asked without being named here."""
     own = [row for row in METHODS.values() if row.reads == "items" and "backbone" not in row.defaults]
-    assert {name.split(",")[0].split()[0] for name in ASKED} >= {row.name for row in own}
+    assert {name.split(",")[0].split()[0] for name in ASKED | ACROSS} >= {row.name for row in own}
 
 
 @pytest.mark.parametrize("case", ASKED)
@@ -108,6 +129,18 @@ def test_held_out_items_do_not_leak(case: str, tmp_path: Path, monkeypatch: pyte
     else:
         assert differ == []
         assert SAYS not in summary["protocol"]
+
+
+@pytest.mark.parametrize("case", ACROSS)
+def test_held_out_items_of_either_domain_do_not_leak(case: str, tmp_path: Path) -> None:
+    overrides = overrides_of(case)
+    one, summary = ran(overrides, in_two_domains(False), tmp_path / "one")
+    two, other = ran(overrides, in_two_domains(True), tmp_path / "two")
+    for split in ("source", "target"):
+        assert summary["stages"][split] != other["stages"][split], "what is asked for has changed"
+    assert one
+    assert one.keys() == two.keys()
+    assert [name for name in one if one[name] != two[name]] == []
 
 
 def test_users_with_few_items_are_no_clients_where_they_are_dropped(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from edgefr.experiment import load_experiment
 from edgefr.methods import METHODS
 from edgefr.run import Run
 from privacy.errors import InputError
+from tests.contract.bases import TWO_DOMAINS
 
+ACROSS = ("protocol={name: cross-domain, source: books, target: films}",)
 REFUSED = {
     "method=f3crec strategy=ft continual.kd_weight=0.5": "strategy kd or rlp2 or .*, and strategy is ft",
     "method=f3crec strategy=kd continual.shift_scale=0.5": "strategy f3crec or .*, and strategy is kd",
@@ -32,6 +34,18 @@ REFUSED = {
     "method=transfr encoder.teacher=/nope": "distill null, and distill is set",
     "method=fedmf encoder.distill.steps=3": "methods that read text, and method is fedmf",
     "method=fcucr encoder.encode.pooling=cls": "methods that read text, and backbone is sasrec",
+    "method=transfr encoder.kind=hash encoder.distill=null": "belongs to kind student, and kind is hash",
+    "method=transfr encoder.kind=tfidf encoder.teacher=/nope": "belongs to kind student, and kind is tfidf",
+    "method=transfr encoder.width=64": "belongs to kind hash or tfidf, and kind is student",
+    "method=transfr encoder.pairs=true": "belongs to kind hash or tfidf, and kind is student",
+    "method=transfr encoder.kind=hash encoder.words=64": "belongs to kind tfidf, and kind is hash",
+    "method=transfr encoder.kind=tfidf encoder.fit=source": "protocol cross-domain, and protocol is leave-one-out",
+    "method=transfr model.adapter_fit=source": "protocol cross-domain, and protocol is leave-one-out",
+    "method=transfr model.adapter_init=random protocol.name=cross-domain protocol.source=a protocol.target=b "
+    "model.adapter_fit=source": "adapter_init pca, and adapter_init is random",
+    "method=transfr encoder.kind=hash export.vocabulary=100": "language models, and encoder.kind is hash",
+    "method=transfr encoder.kind=hash model.client=lora": "encoder.kind=hash has none; set encoder.kind=student",
+    "method=fedmf encoder.kind=hash": "methods that read text, and method is fedmf",
     "method=fedmf export.vocabulary=100": "methods that read text, and method is fedmf",
     "method=fedrap export.min_overlap=0.1": "methods that have bundles, and method is fedrap",
     "method=transfr model.lora_rank=4": "client lora, and client is mlp",
@@ -69,7 +83,7 @@ def test_a_setting_that_nothing_reads_is_refused_with_its_owner(asked: str) -> N
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_writes_down_what_is_read_and_reads_it_back(method: str, tmp_path: Path) -> None:
-    made = load_experiment(overrides=[f"method={method}"])
+    made = load_experiment(overrides=[f"method={method}", *(ACROSS if method in TWO_DOMAINS else ())])
     run = Run(tmp_path)
     run.write_experiment(made)
     written = yaml.safe_load((tmp_path / "experiment.yaml").read_text())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.caches import new_cache
 from tests.cli.commands import edgefr
 from tests.cli.conftest import cli, inside
 from tests.durable import runs
@@ -27,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cache(place: Path) -> Path:
-    return place / "cache"
+    return new_cache(place / "cache")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.cli.commands import COMMAND, ROOT, environment
+from tests.cli.commands import COMMAND, ROOT, environment, without_progress
 
 F3CREC = """\
 name: durable
@@ -101,7 +101,7 @@ def stopped(
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    return process.returncode, out, err
+    return process.returncode, out, without_progress(err)
 
 
 def lines(path: Path) -> int:

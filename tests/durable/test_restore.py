@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from cloud.adaptive import ServerAdam
+from cloud.optimiser import Stepping
+from cloud.optimisers.adam import Moments
+from cloud.optimisers.momentum import RunningSum
 from cloud.prototypes import KnowledgeBase
 from cloud.settings import AggregationSettings, KnowledgeSettings
 from edgefr import checkpoint
@@ -107,7 +109,7 @@ def through_a_checkpoint(it: Any, folder: Path) -> dict[str, Any]:
 
 
 def restore(it: Any, state: dict[str, Any]) -> None:
-    if isinstance(it, ServerAdam):
+    if isinstance(it, Stepping):
         it.restore(state, CPU)
     elif hasattr(it, "restore"):
         it.restore(state)
@@ -235,8 +237,8 @@ def alone(it: KnowledgeBase) -> None:
         based(it, number)
 
 
-def adapted(it: ServerAdam, number: int) -> Any:
-    draw = keyed.generator(number, "steps of an Adam")
+def adapted(it: Stepping, number: int) -> Any:
+    draw = keyed.generator(number, "steps of a server")
     names = ("item", "bias") if number % 2 else ("item",)
     return [it.step(name, torch.from_numpy(draw.normal(size=(3, 2)))) for name in names]
 
@@ -336,7 +338,10 @@ CASES: dict[str, list[Case]] = {
     "Devices": [Case(lambda: fleet()._devices, several(invited), invited)],
     "Buffered": [Case(lambda: calm()._buffered, several(buffered), buffered, derived=("._devices", ".crowd._heap"))],
     "Fleet": [Case(fleet, lived, step, derived=(HEAP,))],
-    "ServerAdam": [Case(lambda: ServerAdam(0.1, 1e-3), several(adapted), adapted)],
+    "Stepping": [
+        Case(lambda: Moments(0.1, 1e-3), several(adapted), adapted),
+        Case(lambda: RunningSum(0.1, 0.9), several(adapted), adapted),
+    ],
     "KnowledgeBase": [
         Case(lambda: KnowledgeBase(4, KnowledgeSettings(top_k=2)), alone, based, CLUSTERS, ("._",)),
         Case(lambda: KnowledgeBase(4, KnowledgeSettings(top_k=2, index="faiss")), alone, based, (), ("._",)),
@@ -344,7 +349,7 @@ CASES: dict[str, list[Case]] = {
     "Ledger": [Case(ledger, several(charged), charged, FACTS, ("._filter",))],
     "Federation": [
         Case(lambda: federation("fedmf", rule="temporal-mean"), worn, trained, (".transfer",)),
-        Case(lambda: federation("fedmf", adaptive="all"), worn, trained, (".transfer",)),
+        Case(lambda: federation("fedmf", optimiser="adam"), worn, trained, (".transfer",)),
         Case(lambda: federation("fedrap"), worn, trained, (".transfer",), (".tables",)),
         Case(lambda: federation("gpfedrec", rule="graph"), worn, trained, (".transfer",)),
         Case(lambda: federation("fcf", rule="gram"), worn, trained, (".transfer",)),

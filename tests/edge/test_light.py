@@ -54,8 +54,9 @@ def expected(bundle: Path) -> dict:
     }
 
 
-def test_recommend_and_encode_with_torch_unimportable() -> None:
-    bundle = worlds.exported("transfr")[0] / "laptop"
+@pytest.mark.parametrize("kind", ["transfr", *worlds.READ])
+def test_recommend_and_encode_with_torch_unimportable(kind: str) -> None:
+    bundle = worlds.exported(kind)[0] / "laptop"
     assert answer(sys.executable, bundle, HEAVY) == expected(bundle)
 
 

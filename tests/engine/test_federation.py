@@ -210,7 +210,7 @@ def test_the_servers_adam_moves_by_the_mean_and_not_by_the_sum() -> None:
     """The size of a step hangs on that of the mean where the floor is large: the first is lr x mean / (|mean| + 1)."""
     made = federation(UPLOADS)
     settings = AggregationSettings.model_validate(
-        {"rule": "mean", "adaptive": "all", "adaptive_lr": 0.1, "adaptive_floor": 1.0}
+        {"rule": "mean", "optimiser": "adam", "optimiser_lr": 0.1, "floor": 1.0}
     )
     plain = plan(PrivacySettings(), 5, CLIENTS, CLIENTS, "uniform")
     device = torch.device("cpu")
@@ -416,11 +416,11 @@ def test_the_order_of_a_round_begins_with_its_cohort() -> None:
 
 def test_the_servers_adam_moves_tables_alone_and_goes_on_from_a_checkpoint() -> None:
     dense, row = np.full(CLIENTS, 0.5), np.linspace(0.1, 1.2, CLIENTS)
-    how = AggregationSettings(adaptive="tables", adaptive_lr=0.1, adaptive_floor=0.0)
+    how = AggregationSettings(optimiser="adam", optimises="tables", optimiser_lr=0.1, floor=0.0)
 
     def start() -> Federation:
         made = federation(Sent(dense, row))
-        made.aggregation, made.adam = how, how.entry.optimiser(how)
+        made.aggregation, made.optimiser = how, how.entry.optimiser(how)
         return made
 
     first = start()
@@ -432,8 +432,10 @@ def test_the_servers_adam_moves_tables_alone_and_goes_on_from_a_checkpoint() -> 
     assert step[touched] == pytest.approx(np.full((CLIENTS, DIM), 0.1), abs=1e-6)  # however small the mean update is
     assert not np.delete(step, touched, axis=0).any()
     second, state = start(), first.state()
-    arrays = {n: {k: np.asarray(v) for k, v in kept.items()} for n, kept in state["adam"].items()}
-    second.adam.restore(arrays, torch.device("cpu"))
+    arrays = {
+        n: {k: v if k == "steps" else v.numpy() for k, v in kept.items()} for n, kept in state["optimiser"].items()
+    }
+    second.optimiser.restore(arrays, torch.device("cpu"))
     second.shared = {name: value.clone() for name, value in first.shared.items()}
     for made in (first, second):
         moved(made, 2)

@@ -94,7 +94,7 @@ def test_a_rule_without_a_part_is_not_registered() -> None:
         (["aggregation.beta=0.5"], "aggregation.beta: beta belongs to temporal-mean, and rule is mean: drop it"),
         (["aggregation.keep=3"], "keep belongs to krum, and rule is mean"),
         (["aggregation.rule=median", "aggregation.trim=0.1"], "trim belongs to trimmed-mean, and rule is median"),
-        (["aggregation.rule=krum", "aggregation.adaptive=all"], "adaptive belongs to mean, and rule is krum"),
+        (["aggregation.rule=krum", "aggregation.optimiser=adam"], "optimiser belongs to mean, and rule is krum"),
         (["aggregation.rule=mediam"], "aggregation.rule: unknown rule 'mediam'; did you mean 'median'"),
         (["aggregation.serverlr=2"], "unknown key 'serverlr'; did you mean 'server_lr'"),
         (

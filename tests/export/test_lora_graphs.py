@@ -68,7 +68,9 @@ def test_the_rehearsal_moves_every_matrix() -> None:
     names = {i.name for i in session.get_inputs()}
     (after,) = session.run(["theta.next"], {n: v for n, v in feeds.items() if n in names})
     moved = step.layout.split(torch.from_numpy(after) - start["theta"])
-    assert all(float(moved[name].abs().max()) > 1e-4 for name in program().lora)
+    rate = float(start["lr"].min())  # about the length of Adam's first step, whatever the gradient
+    assert rate > 0
+    assert all(float(moved[name].abs().max()) > rate / 2 for name in program().lora)
 
 
 def test_a_weight_that_differs_is_found_by_the_gate() -> None:

@@ -14,20 +14,25 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud.pooling import POOLINGS
 from edge.manifest import Promise
+from edge.words import WordEncoder
+from edgefr.encoders.words import learn
 from edgefr.methods import METHODS
 from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import One
 from export.bundle import Provenance, Targets, export_bundles
-from export.encoders import TextEncoders
+from export.encoders import Reads, TextEncoders
 from export.graphs import load_encoder
 from export.model import Names, TrainedModel
 from export.variants import ClassLimits
+from export.words import Words
 from privacy import keyed
 
 ITEMS, USERS, WIDTH = 60, 12, 48
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ka", "le", "mi") for b in ("r", "n", "st", "l")]
+READ = ("hash", "tfidf")
+"""Kinds of exports whose texts are read without a language model."""
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 """Signs the bundles that tests give to devices."""
 CREATED = "2026-11-21T10:00:00+00:00"
@@ -128,13 +133,22 @@ def text() -> torch.Tensor:
         return torch.cat([module(t["input_ids"], t["attention_mask"]) for t in tokens])
 
 
+@cache
+def words(kind: str) -> Words:
+    """What reads the titles' words: hash, or tfidf, which learned of all titles but the last ten."""
+    table = None if kind == "hash" else learn(titles()[:-10], WIDTH, True, 40)[0]
+    return Words(WIDTH, kind == "tfidf", WordEncoder(WIDTH, kind == "tfidf", table).encode(titles()), table)
+
+
 def program(kind: str) -> Any:
-    """fedmf, fedncf, pfedrec; transfr (private user vector); mean (TransFR with the history as its user vector)."""
+    """fedmf, fedncf, pfedrec; transfr (private user vector); mean (TransFR with the history as its user vector);
+    hash and tfidf (TransFR of vectors of words)."""
     if kind in ("fedmf", "fedncf", "pfedrec"):
         row = METHODS[kind]
         return row.program(row.settings.model_validate({"dim": 8}), Given(ITEMS, 1))
     encoder = "mean" if kind == "mean" else "vector"
-    return TransFR(TransFRSettings(adapter=[16, 8], head=[8, 8], user_encoder=encoder), text(), 1)
+    vectors = torch.from_numpy(words(kind).vectors) if kind in READ else text()
+    return TransFR(TransFRSettings(adapter=[16, 8], head=[8, 8], user_encoder=encoder), vectors, 1)
 
 
 def trained(kind: str) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -179,6 +193,7 @@ def export(
     offered: list[int] | None = None,
     with_users: bool = True,
     promise: Promise | None = None,
+    reads: Reads | None = None,
     **others: Any,
 ) -> list[dict[str, Any]]:
     """`export_bundles` of plain values by name, so that a test changes one of them; tests of parity carry users."""
@@ -186,7 +201,7 @@ def export(
         name: others.pop(name) for name in ("learning", "rules", "footprints", "progress", "key") if name in others
     }
     model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
-    text = None if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
+    text = reads if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
     origin = Provenance(created, provenance, seed, expires_days, promise)
     return export_bundles(out, model, Targets(classes, users_of, with_users), origin, text=text, **asked)
 
@@ -205,6 +220,7 @@ def arguments(kind: str, out: Path) -> dict[str, Any]:
         "item_ids": [f"i{n}" for n in range(ITEMS)],
         "titles": titles(),
         "encoder": student() if kind == "transfr" else None,
+        "reads": words(kind) if kind in READ else None,
         "pooling": "mean",
         "max_tokens": 16,
         "classes": CLASSES,

@@ -276,7 +276,7 @@ def test_a_killed_run_comes_to_the_same_end(report: dict[str, Any]) -> None:
 def test_the_policy_is_chosen_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     """The one way to override the fleet: --set fleet.<field>, and --set fleet.rounds.<field> for the round policy."""
     options = [part for change in SMALL for part in ("--set", change)]
-    options += ["--set", "clients_per_round=10", "--no-bundles", "--out", str(tmp_path / "run")]
+    options += ["--set", "clients_per_round=10", "--no-bundles", "--full", "--out", str(tmp_path / "run")]
     line = refused(*cli("simulate", *options, "--set", "fleet.rounds.buffer=5"))
     assert "rounds.buffer: belongs to policy async, and policy is deadline: drop it, or set policy=async" in line
     code, out, err = cli("simulate", *options, "--set", "fleet.rounds.policy=async", "--set", "fleet.rounds.buffer=5")

@@ -9,8 +9,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgefr.fleet import Fleet, load_fleet, table
+from edgefr.fleet import Fleet, load_fleet
 from edgefr.fleet.summary import evidence
+from edgefr.fleet.table import table
 from privacy.errors import InputError
 from tests.fleet.fleets import DEVICES, shipped
 
@@ -197,14 +198,14 @@ def test_overrides_merge_and_replace_shares():
     [
         (
             {"fleet": {"dropout": 2.0}},
-            r"\(set by an override\): fleet.dropout: it should be less than or equal to 1",
+            r"--set fleet\.?[a-z.]* over .*: fleet.dropout: it should be less than or equal to 1",
         ),
         (
             {"fleet": {"drop": 0.2}},
-            r"\(set by an override\): fleet.drop: unknown key 'drop'; did you mean 'dropout'",
+            r"--set fleet\.?[a-z.]* over .*: fleet.drop: unknown key 'drop'; did you mean 'dropout'",
         ),
-        ({"fleet": {"share": {"rpi_6": 1.0}}}, r"\(set by an override\): .*unknown device 'rpi_6'"),
-        ({"fleet": 3}, r"\(set by an override\): fleet: it should be a mapping"),
+        ({"fleet": {"share": {"rpi_6": 1.0}}}, r"--set fleet\.?[a-z.]* over .*: .*unknown device 'rpi_6'"),
+        ({"fleet": 3}, r"--set fleet\.?[a-z.]* over .*: fleet: it should be a mapping"),
     ],
 )
 def test_a_wrong_override_says_that_it_is_one(overrides, says):

@@ -12,6 +12,7 @@ import pytest
 from edgefr import protocol
 from edgefr.methods import METHODS
 from edgefr.methods.f3crec.strategies import STRATEGIES
+from tests.caches import new_cache
 from tests.export.worlds import student
 from tests.golden.cases import PROTOCOLS, cases
 from tests.golden.kept import HOW, kept
@@ -22,7 +23,7 @@ from tests.golden.values import differences
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One cache for all cases, so that texts are read once; no archives."""
-    place = tmp_path_factory.mktemp("cache")
+    place = new_cache(tmp_path_factory.mktemp("cache"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEFR_CACHE", str(place))
         patch.delenv("EDGEFR_DATA", raising=False)

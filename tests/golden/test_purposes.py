@@ -85,6 +85,8 @@ CONSTANTS = {
         "REFERENCE_NEGATIVES": "negatives of a reference",
         "REFERENCE_ORDER": "order of a reference",
         "FIRST_FACTORS": "first factors",
+        "FIRST_DIRECTIONS": "first directions of words",
+        "FOLDS": "folds of users",
     },
     export.purposes: {
         "REHEARSAL": "rehearsal",

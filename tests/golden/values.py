@@ -20,7 +20,16 @@ import numpy as np
 TOLERANCE = 1e-5
 SHORTEST = 0.1
 """Length below which tensors are not told apart more finely: biases that have just begun to move."""
-REFERENCES = ("before any round", "popularity", "chance", "seen", "all seen", "follows last item", "text mean")
+REFERENCES = (
+    "before any round",
+    "popularity",
+    "chance",
+    "seen",
+    "all seen",
+    "follows last item",
+    "text mean",
+    "hybrid",
+)
 Values = dict[str, Any]
 
 

@@ -11,13 +11,18 @@ import pytest
 import torch
 
 import edgefr
+from cloud.references.folds import drawn_folds
+from edge.ragged import Ragged
 from edgefr.experiment import load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods import METHODS
+from edgefr.methods.central import pooled_target
+from edgefr.model import Model
 from edgefr.pipeline import sized
 from edgefr.prepare import Prepared, prepare
 from edgefr.protocol import PROTOCOLS
 from edgefr.run import Run
+from edgefr.stages import Position
 from edgefr.training import Training
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
@@ -25,14 +30,24 @@ from tests.cli.commands import edgefr as command
 SMALL = ("data_options={users: 60, items: 160, interactions: 12}", "protocol.negatives=20")
 HOW = {
     "mf": ("model={dim: 6, epochs: 12, patience: 3, l2: 0.001, lr: 0.03}", "batch_size=64"),
+    "pmf": ("model={dim: 6, epochs: 12, patience: 3, l2: 0.001, lr: 0.03}", "batch_size=64"),
     "neumf": ("model={dim: 4, tower: [8, 4], epochs: 5, lr: 0.02}", "batch_size=64"),
     "ease": ("model.ridge=5",),
 }
 NAMES = sorted(HOW)
+TWO = {
+    "cmf": ("model={dim: 4, epochs: 6, patience: 6, lr: 0.03, folds: 3}", "batch_size=64"),
+    "emcdr": ("model={dim: 4, epochs: 6, patience: 6, lr: 0.03, folds: 3}", "batch_size=64"),
+}
+"""References that learn from two domains."""
+ACROSS = (
+    "data_options={users: 60, items: 160, interactions: 24}",
+    "protocol={name: cross-domain, source: books, target: films, negatives: 20}",
+)
 
 
 def asked(name: str, *overrides: str) -> Any:
-    return load_experiment(overrides=[f"method={name}", *SMALL, *HOW[name], *overrides])
+    return load_experiment(overrides=[f"method={name}", *SMALL, *(HOW | TWO)[name], *overrides])
 
 
 def begun(name: str, *overrides: str, prepared: Prepared | None = None) -> Training:
@@ -43,7 +58,8 @@ def begun(name: str, *overrides: str, prepared: Prepared | None = None) -> Train
 
 
 def test_the_table_names_all_that_are_central() -> None:
-    assert sorted(name for name, row in METHODS.items() if row.central is not None) == NAMES
+    assert sorted(name for name, row in METHODS.items() if row.central is not None) == sorted(HOW | TWO)
+    assert all(METHODS[name].stages == ("central", "with target items") for name in TWO)
     assert all(METHODS[name].stages == ("central", None) and "Central" in METHODS[name].paper for name in NAMES)
 
 
@@ -63,7 +79,7 @@ def test_the_best_epoch_by_validation_is_tested(name: str) -> None:
     assert done["best_round"] == best
     assert run.final is not None
     assert all(torch.equal(value, kept[best][key]) for key, value in run.final.flat().items())
-    most = {"mf": 12, "neumf": 5, "ease": 1}[name]
+    most = {"mf": 12, "pmf": 12, "neumf": 5, "ease": 1}[name]
     assert done["round"] == most or done["round"] - best == 3
     found = run.measured.final(stage="central", on="main", ranking="full")
     assert found["NDCG@10"] > 0
@@ -147,11 +163,130 @@ def test_a_closed_form_reads_no_batches(setting: str) -> None:
     assert load_experiment(overrides=["method=mf", setting]).row.central is not None
 
 
-@pytest.mark.parametrize("protocol", ["blocks", "sessions", "{name: cross-domain, source: a, target: b}"])
+@pytest.mark.parametrize("protocol", ["blocks", "sessions"])
 def test_other_protocols_are_refused(protocol: str) -> None:
-    key = "protocol" if protocol.startswith("{") else "protocol.name"
     with pytest.raises(InputError, match=r"mf is a central reference: set protocol\.name=leave-one-out"):
-        load_experiment(overrides=["method=mf", f"{key}={protocol}"])
+        load_experiment(overrides=["method=mf", f"protocol.name={protocol}"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_reference_never_saw_is_chance_to_the_digit(name: str) -> None:
+    run = begun(name, *ACROSS)
+    run.train()
+    for ranking in ("sampled", "full"):
+        found, chance = (run.measured.final(stage=s, on="target", ranking=ranking) for s in ("central", "chance"))
+        assert found == chance
+        assert found
+    assert run.measured.final(stage="central", on="source") != run.measured.final(stage="chance", on="source")
+    source, target = run.prepared.splits.values()
+    assert not np.isin(target.pool, source.pool).any()
+
+
+def test_a_run_says_where_a_reference_knows_nothing(tmp_path: Path) -> None:
+    run = edgefr.simulate(asked("mf", *ACROSS), "devices.yaml", out=tmp_path / "run", figures=False)
+    assert run.summary["central"]["unseen"] == ["target"]
+    assert run.summary["stages"]["target"] == {"central": run.summary["references"]["target"]["chance"]}
+    assert not run.summary["learning"]["target"]["central"]["helped"]
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_one_domain_is_too_few_for_references_of_two(name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} learns from two domains: set protocol\.name=cross-domain"):
+        load_experiment(overrides=[f"method={name}"])
+
+
+def learned_in_turns(run: Training) -> list[Model]:
+    """Return the model of each turn after all of its epochs, whatever validation says."""
+    models = []
+    for at in range(len(run.schedule)):
+        run.position = Position(at)
+        run.learn(())
+        run.final = run.stage.model(run).copy(run.federation.program)
+        models.append(run.final)
+    return models
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_no_turn_learns_from_what_is_held_out_in_either_domain(name: str) -> None:
+    first = begun(name, *ACROSS, "model.patience=100")
+    splits = {}
+    for split in first.prepared.splits.values():
+        at = [np.searchsorted(split.pool, np.maximum(held, split.pool[0])) for held in (split.valid, split.test)]
+        valid, test = (split.pool[(places + 3) % len(split.pool)].astype(np.int32) for places in at)
+        valid, test = np.where(split.valid >= 0, valid, -1), np.where(split.test >= 0, test, -1)
+        splits[split.name] = dataclasses.replace(split, valid=valid.astype(np.int32), test=test.astype(np.int32))
+    prepared = dataclasses.replace(first.prepared, splits=splits)
+    second = begun(name, *ACROSS, "model.patience=100", prepared=prepared)
+    turns = [learned_in_turns(run) for run in (first, second)]
+    assert len(turns[0]) == {"cmf": 2, "emcdr": 3}[name]
+    for one, two in zip(*turns, strict=True):
+        assert all(torch.equal(value, two.flat()[key]) for key, value in one.flat().items())
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_a_user_is_tested_as_cold_by_what_was_learned_without_its_target_items(name: str) -> None:
+    """Other items in the place of one fold's: no score of its users changes a bit, and those of others do."""
+    first = begun(name, *ACROSS, "model.epochs=2", "model.patience=2")
+    source, target = first.prepared.splits.values()
+    fold = drawn_folds(0, len(target.test), 3)
+    moved = target.train.values.copy()
+    cold = fold[target.train.rows] == 1
+    moved[cold] = target.pool[(np.searchsorted(target.pool, moved[cold]) + 7) % len(target.pool)]
+    changed = dataclasses.replace(target, train=Ragged(moved, target.train.offsets))
+    prepared = dataclasses.replace(first.prepared, splits={"source": source, "target": changed})
+    second = begun(name, *ACROSS, "model.epochs=2", "model.patience=2", prepared=prepared)
+    models = [learned_in_turns(run)[-2] for run in (first, second)]
+    scores = [first.scorer(model, target, target.train)(target.users("test"), None) for model in models]
+    same = (scores[0] == scores[1]).all(axis=1)
+    asked = fold[target.users("test")] == 1
+    assert same[asked].all()
+    assert asked.any()
+    assert not same[~asked].any()
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_a_reference_of_two_domains_is_tested_cold_and_with_target_items(name: str) -> None:
+    run = begun(name, *ACROSS)
+    run.train()
+    stages = run.measured.table()
+    assert list(stages) == ["source", "target"]
+    assert list(stages["target"]) == ["central", "popularity", "chance", "with target items"]
+    assert run.measured.final(stage="chance", on="target", ranking="full") != run.measured.final(
+        stage="central", on="target", ranking="full"
+    )
+    assert len({len(run.measured.users[s, "target", "sampled"][0]) for s in ("central", "with target items")}) == 1
+    asked = [(done["name"], done["round"] > 0) for done in run.done]
+    assert asked == [("source", True)] * (name == "emcdr") + [("target", True)] * 2
+    assert PROTOCOLS["cross-domain"].results(run)["transfer"]["NDCG@10"]["target"] > 0
+
+
+def test_emcdr_is_pmf_in_the_source() -> None:
+    found = []
+    for name in ("emcdr", "pmf"):
+        model = "model={dim: 4, epochs: 6, patience: 6, lr: 0.03}"
+        run = begun(name, *ACROSS, model)
+        run.train_stage()
+        found.append(run.measured.final(stage="central", on="source", ranking="full"))
+    assert found[0] == found[1]
+
+
+def test_whoever_is_in_the_target_alone_trains_and_is_not_tested() -> None:
+    run = begun("emcdr", *ACROSS)
+    data, (source, target) = run.prepared.dataset, run.prepared.splits.values()
+    films, books = (np.isin(data.item, split.pool) for split in (target, source))
+    alone = set(data.user[films]) - set(data.user[books])
+    assert alone
+    assert not alone & set(target.users("test"))
+    found = pooled_target(run.experiment, run.prepared)
+    pairs = set(zip(found.user.tolist(), found.item.tolist(), strict=True))
+    theirs = {(int(u), int(i)) for u, i in zip(data.user[films], data.item[films], strict=True) if u in alone}
+    split = set(zip(target.train.rows.tolist(), target.train.values.tolist(), strict=True))
+    assert pairs == theirs | split
+    assert len(pairs) == len(found.user)
+    held = {(user, int(target.test[user])) for user in target.users("test").tolist()}
+    assert not pairs & held
+    left_out = np.isin(np.arange(60), list(alone)[:1])
+    assert not left_out[pooled_target(run.experiment, run.prepared, left_out).user].any()
 
 
 def test_what_only_federated_runs_have_is_refused(tmp_path: Path) -> None:
@@ -173,7 +308,7 @@ def test_what_only_federated_runs_have_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_says_what_it_is(name: str, tmp_path: Path) -> None:
     changes = [part for change in (f"method={name}", *SMALL, *HOW[name]) for part in ("--set", change)]
-    done = command("simulate", *changes, "--out", tmp_path / "run", cache=tmp_path)
+    done = command("simulate", "--full", *changes, "--out", tmp_path / "run", cache=tmp_path)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert "central reference: pools everybody's data; no federation, no privacy" in said

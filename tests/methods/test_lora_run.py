@@ -13,6 +13,7 @@ from edgefr.methods.given import Given
 from edgefr.run import Run
 from export.batches import One
 from export.peft_format import read_peft
+from tests.caches import new_cache
 from tests.closeness import assert_same
 from tests.export.worlds import student
 
@@ -37,7 +38,7 @@ TINY = (
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGEFR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("EDGEFR_CACHE", str(new_cache(tmp_path_factory.mktemp("cache"))))
         yield tmp_path_factory.mktemp("lora")
 
 

@@ -10,6 +10,7 @@ import edgefr
 from edgefr.methods import METHODS, method
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import One
@@ -123,7 +124,7 @@ def test_private_tensors_follow_the_client_and_not_its_company() -> None:
 def test_the_ablation_starts_with_random_and_pretrain() -> None:
     row = method("transfr")
     settings = TransFRSettings.model_validate(SMALL)
-    stages = row.untrained(settings, text(0), text(1), 5)
+    stages = row.untrained(settings, Given(ITEMS, 1, text(0)), text(1), 5)
     assert [name for name, _, _ in stages] == ["random", "pretrain"]
     assert row.stages == ("finetune", "localtrain")
     for (_, program, shared), table in zip(stages, (text(1), text(0)), strict=True):
@@ -131,7 +132,7 @@ def test_the_ablation_starts_with_random_and_pretrain() -> None:
         assert program.needs_history, "an untrained user vector says nothing, so the user is the mean of its items"
         assert not any(name.startswith("head") for name in shared)
     assert settings.user_encoder == "vector", "the run's own settings are left alone"
-    assert [name for name, _, _ in row.untrained(settings, text(0), None, 5)] == ["pretrain"]
+    assert [name for name, _, _ in row.untrained(settings, Given(ITEMS, 1, text(0)), None, 5)] == ["pretrain"]
 
 
 def test_fedmf_scores_are_inner_products_and_item_rates_follow_the_catalogue() -> None:

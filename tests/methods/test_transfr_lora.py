@@ -283,7 +283,7 @@ def test_newcomers_fetch_the_encoder_once() -> None:
 def test_lora_has_defaults_of_its_own_that_give_way() -> None:
     paper = load_experiment(overrides=["fidelity=paper"])
     assert (paper.local_epochs, paper.batch_size, paper.model["user_encoder"]) == (30, 256, "vector")
-    assert (load_experiment().local_epochs, load_experiment().model["user_encoder"]) == (5, "mean")
+    assert (load_experiment().local_epochs, load_experiment().model["user_encoder"]) == (1, "mean")
     lora = load_experiment(overrides=["model.client=lora"])
     assert (lora.local_epochs, lora.batch_size, lora.rounds) == (2, 32, 10)
     chosen = load_experiment(overrides=["model.client=lora", "local_epochs=7"])

@@ -3,6 +3,7 @@
 from tests.mutants.planted import Fault
 
 UPDATE = "tests/edge/test_update.py"
+ANEW = "tests/edge/test_anew.py"
 DEVICE = "tests/edge/test_device.py"
 POLICY = "tests/edge/test_policy.py"
 SPENDING = "tests/edge/test_spending.py"
@@ -15,6 +16,28 @@ NO_REASON = ("AssertionError", "Failed", "AttributeError", "TypeError")
 """A reason was expected, and none is given."""
 
 FAULTS = (
+    # --- what is made anew, and what is exchanged
+    Fault(
+        "what a client makes anew is the same in every round",
+        "edge/anew.py",
+        "keyed.key(seed, purposes.MADE_ANEW, number)",
+        "keyed.key(seed, purposes.MADE_ANEW)",
+        f"{ANEW}::test_every_round_client_purpose_and_seed_has_values_of_its_own",
+    ),
+    Fault(
+        "what all clients make anew follows from the first",
+        "edge/anew.py",
+        "np.atleast_1d(clients))",
+        "np.atleast_1d(clients) * 0)",
+        f"{ANEW}::test_every_round_client_purpose_and_seed_has_values_of_its_own",
+    ),
+    Fault(
+        "a message leaves without the device's own noise",
+        "edge/exchange.py",
+        "np.rint(message.astype(np.float64).ravel() / step) + noise.exact(message.size)",
+        "np.rint(message.astype(np.float64).ravel() / step) + 0 * noise.exact(message.size)",
+        "tests/contract/test_guest_devices.py::test_a_message_leaves_with_the_devices_own_noise",
+    ),
     # --- what leaves
     Fault(
         "a device adds no noise",

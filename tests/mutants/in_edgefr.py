@@ -8,9 +8,34 @@ LINEAGE = "tests/remote/test_lineage.py"
 LEDGER = "tests/remote/test_ledger.py"
 LEAK = "tests/contract/test_held_out.py::test_held_out_items_do_not_leak"
 FCUCR = "tests/released/fcucr/test_fcucr.py::test_shards_in_float64_give_it_too"
+ENCODERS = "tests/test_encoders.py"
+LEARNS = "tests/methods/test_transfr_learns.py"
+FCF = "tests/methods/test_fcf.py::test_a_client_solves_for_itself_and_sends_its_gradient_over_the_whole_catalogue"
+COMPILED = "tests/methods/test_fedcar_gradients.py::test_they_are_those_of_the_loss_in_double_precision"
 
 FAULTS = (
     # --- rounds
+    Fault(
+        "a user of FCF is solved for with the weight of what nobody had",
+        "edgefr/methods/fcf/program.py",
+        "(1 + self.settings.alpha) * own.sum(-2)",
+        "self.settings.alpha * own.sum(-2)",
+        FCF,
+    ),
+    Fault(
+        "what a client had counts twice in FCF's objective",
+        "edgefr/methods/fcf/program.py",
+        "(1 - scores).square() - scores.square())",
+        "(1 - scores).square())",
+        FCF,
+    ),
+    Fault(
+        "a compiled contrast draws towards the other client's encoder",
+        "edgefr/methods/fedcar/compiled.py",
+        "by_c[x] = factor * (two[x] - one[x])",
+        "by_c[x] = factor * (one[x] - two[x])",
+        COMPILED,
+    ),
     Fault(
         "a server's real noise is drawn from a key",
         "edgefr/remote/training.py",
@@ -290,5 +315,56 @@ FAULTS = (
         "dataset = protocol.restrict(dataset)",
         "protocol.restrict(dataset)",
         "tests/contract/test_held_out.py::test_users_with_few_items_are_no_clients_where_they_are_dropped",
+    ),
+    # --- texts
+    Fault(
+        "a word that no item had is read as another",
+        "edge/words.py",
+        "known[known] = table.numbers[places[known]] == found[known]",
+        "pass",
+        "tests/edge/test_words.py::test_learned_words_by_hand",
+    ),
+    Fault(
+        "TF-IDF learns of the domain that is recommended in, whatever it is told",
+        "edgefr/encoders/words.py",
+        'if settings.fit == "source" else',
+        "if False else",
+        f"{ENCODERS}::test_tfidf_learns_of_the_domain_that_it_is_told",
+    ),
+    Fault(
+        "the adapter starts from the texts of all domains, whatever it is told",
+        "edgefr/methods/transfr/program.py",
+        '{"source": source, "all": None}',
+        '{"source": None, "all": None}',
+        f"{ENCODERS}::test_the_adapter_starts_from_the_texts_of_the_domain_that_it_is_told",
+    ),
+    # --- what TransFR keeps, and what its server steps by
+    Fault(
+        "all that rounds changed recommends, whatever is to be kept of it",
+        "edgefr/methods/transfr/program.py",
+        "if keep == 1.0:",
+        "if keep:",
+        f"{LEARNS}::test_a_share_of_what_rounds_changed_is_kept",
+    ),
+    Fault(
+        "a cold start knows items of the domain that is recommended in",
+        "edgefr/stages/leave_one_out.py",
+        "return self.task.history if self.elsewhere else self.task.train",
+        "return self.known if self.elsewhere else self.task.train",
+        f"{LEARNS}::test_a_cold_start_knows_nothing_of_the_target",
+    ),
+    Fault(
+        "momentum forgets the rounds before",
+        "cloud/optimisers/momentum.py",
+        'before["sum"] * self.momentum + mean',
+        "mean.double()",
+        "tests/cloud/test_optimisers.py::test_momentum_is_torchs_sgd_with_momentum_on_the_negative_mean",
+    ),
+    Fault(
+        "a null in an experiment is taken for no answer",
+        "edgefr/experiment.py",
+        "elif key not in values or (own is None and isinstance(default, Mapping)):",
+        "elif own is None:",
+        "tests/test_experiment.py::test_a_null_that_was_given_is_an_answer",
     ),
 )

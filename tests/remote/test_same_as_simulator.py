@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from edge.device import Device
 from edgefr.model import part
+from tests.caches import new_cache
 from tests.cli.commands import COMMAND, ROOT
 from tests.closeness import assert_all_same, assert_same
 from tests.devices import open_device, policy_file
@@ -25,7 +26,7 @@ HEAVY = ("torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "sc
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """One encoder for all tests of this file, and commands that find it."""
-    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path_factory.getbasetemp() / "remote-cache"))
+    monkeypatch.setenv("EDGEFR_CACHE", str(new_cache(tmp_path_factory.getbasetemp() / "remote-cache")))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 

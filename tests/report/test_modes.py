@@ -2,7 +2,7 @@
 
 from edgefr.experiment import load_experiment
 from edgefr.pipeline import fleet_overrides
-from edgefr.report.tables import fleet_table
+from edgefr.report.fleet import fleet_table
 
 PART = {"clients": 1, "invited": 1, "contributed": 1, "failures": {}}
 FLEET = {"classes": {}, "policy": "deadline", "rounds": 1, "virtual_hours": 1.0, **PART}

@@ -16,9 +16,10 @@ from rich.console import Console
 from edge.ragged import Ragged
 from edgefr.measure import joined
 from edgefr.report.figures import draw
-from edgefr.report.layout import Sheet
+from edgefr.report.fleet import fleet_table
+from edgefr.report.layout import Sheet, count
 from edgefr.report.summary import over_seeds
-from edgefr.report.tables import bundle_table, count, engine_line, fleet_table, metric_table, transfer_table, warnings
+from edgefr.report.tables import bundle_table, engine_line, metric_table, transfer_table, warnings
 
 
 def printed(thing: object, width: int = 80) -> str:
@@ -176,7 +177,7 @@ def test_over_seeds_is_mean_and_sample_sd() -> None:
 
 def test_figures_are_drawn_the_same_each_time(tmp_path: Path) -> None:
     rows = [
-        {"round": number, "on": "main", "stage": "federated", "metric": metric, "value": number / 10}
+        {"round": number, "on": "main", "stage": "federated", "which": "valid", "metric": metric, "value": number / 10}
         for number in (1, 2)
         for metric in ("HR@5", "NDCG@5")
     ]

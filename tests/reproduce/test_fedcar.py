@@ -123,7 +123,7 @@ def test_among_rows_that_do_not_differ_a_verdict_is_seldom():
         rows = {name: {0: {str(n): x for n, x in enumerate(own + rng.normal(0, 1, 60))}} for name in names}
         told += any(one.side for one in against(rows, no_seeds, "fedcar", names).values())
         best = best_of({name: list(of[0].values()) for name, of in rows.items()})
-        chosen += any(one.high < 0 for one in against(rows, no_seeds, best or "", ["fedcar"]).values())
+        chosen += any(one.users.high < 0 for one in against(rows, no_seeds, best or "", ["fedcar"]).values())
     assert 0.02 <= told / 400 <= 0.08
     assert chosen / 400 > 0.1, "so these tables do show what a choice does"
 
@@ -140,7 +140,7 @@ def test_pairs_are_users_over_the_seeds_that_both_rows_have():
     rows = {"a": {0: {f"u{n}": 0.5 for n in range(20)}, 1: {f"u{n}": 0.7 for n in range(20)}}}
     rows["b"] = {1: {f"u{n}": 0.4 for n in range(1, 21)}, 2: {f"u{n}": 0.9 for n in range(20)}}
     one = against(rows, {"a": {0: 0.5, 1: 0.7}, "b": {1: 0.4, 2: 0.9}}, "a", rows)["b"]
-    assert (one.users, one.mean) == (19, pytest.approx(-0.3)), "seed 1 alone"
+    assert (one.users.users, one.users.mean) == (19, pytest.approx(-0.3)), "seed 1 alone"
     assert one.p_seeds != one.p_seeds, "one pair of seeds says nothing"
     assert against({"a": rows["a"], "c": {}}, {"a": {0: 0.5}, "c": {}}, "a", "ac") == {}
     assert best_of({"a": [], "b": []}) is None
@@ -150,8 +150,8 @@ def test_a_user_whom_some_seeds_alone_rank_is_compared_over_those():
     base = {0: {"u0": 0.1, "u1": 0.2}, 1: {"u1": 0.4, "u2": 0.3}}
     row = {0: {"u0": 0.4, "u1": 0.3}, 1: {"u1": 0.9, "u2": 0.3, "u3": 0.9}}
     one = against({"base": base, "row": row}, {"base": {}, "row": {}}, "base", ["row"])["row"]
-    assert one.users == 3
-    assert one.mean == pytest.approx((0.3 + (0.1 + 0.5) / 2 + 0.0) / 3)
+    assert one.users.users == 3
+    assert one.users.mean == pytest.approx((0.3 + (0.1 + 0.5) / 2 + 0.0) / 3)
 
 
 def test_rows_without_a_user_in_common_are_not_compared():

@@ -48,9 +48,8 @@ def test_table_2_rows():
     assert rows["FT"]["over FT\n%"] == ""
     assert rows["popularity"]["mean"] == "0.2500 ± 0.0000"
     assert sheet.bold == [5]
-    # FT is the best of the two baselines by its mean 0.2833 < SPP 0.3: SPP, pairs of seeds 0 and 2
-    assert "best baseline here (SPP): +16.67 %" in sheet.caption
-    assert "of 2 pairs" in sheet.caption
+    # two comparisons: the smaller p (FT's 0.1181) counts twice; SPP's differences 0.1 and 0 have t = 1, p = 0.5
+    assert "FT +41.18 % (p = 0.236 of 3 pairs), SPP +16.67 % (p = 0.500 of 2 pairs)" in sheet.caption
     assert "not above popularity over all blocks: FT, SPP" in sheet.caption
     mean = next(r for r in records if (r["method"], r["on"], r["mask"]) == ("f3crec", "mean", "as released"))
     assert mean["mean"] == pytest.approx(0.4)

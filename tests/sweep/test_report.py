@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgefr.sweeps.report import table, tradeoff
+from edgefr.sweeps.report import answers, table, tradeoff
 from edgefr.sweeps.results import results, validation
 from edgefr.sweeps.tradeoff import curve_of, draw, groups
 from tests.sweep.summaries import entry, summary
@@ -54,18 +54,29 @@ def test_a_point_s_row_is_the_mean_over_its_seeds(found):
 def test_the_front_is_marked_for_each_kind_of_epsilon(found):
     page = tradeoff(groups(found))
     assert cells(page.sheets[0].rows) == [
-        ["1", "a", "0.5 *", "1 *", "-", "0.1500 ± 0.0707"],
+        ["1", "a", "0.5", "1", "-", "0.1500 ± 0.0707"],  # below popularity, which needs no epsilon
         ["8", "a", "4 *", "8 *", "-", "0.3000"],
         ["inf", "a", "inf *", "inf *", "-", "0.4000"],
         ["8", "b", "4", "8", "-", "0.2000"],
     ]
-    assert [r["front_guaranteed"] for r in page.records] == [True, True, True, False]
+    assert [r["front_guaranteed"] for r in page.records] == [False, True, True, False]
     assert [r["front_hypothetical"] for r in page.records] == [False] * 4
     assert page.notes[-2:] == [
-        "demo, leave-one-out, front by guaranteed epsilon: privacy.epsilon 1, method a (1, 0.1500); "
-        "privacy.epsilon 8, method a (8, 0.3000); privacy.epsilon inf, method a (inf, 0.4000)",
+        "demo, leave-one-out, front by guaranteed epsilon: privacy.epsilon 8, method a (8, 0.3000); "
+        "privacy.epsilon inf, method a (inf, 0.4000)",
         "demo, leave-one-out, front by hypothetical epsilon: nobody: no run knows it",
     ]
+
+
+@pytest.mark.parametrize(("worth", "answer"), [(0.25, "no usable point"), (0.26, "1 of 2 points")])
+def test_json_and_picture_say_where_there_is_no_usable_point(worth: float, answer: str):
+    made = [entry({"privacy.epsilon": e}, 0, summary(ndcg, e)) for e, ndcg in ((0.01, 0.01), (1.0, worth))]
+    compared = groups(results(made))
+    (said,) = answers(compared)
+    assert said["answer"] == answer
+    assert said["above"] == said["front"]["guaranteed"] == (["privacy.epsilon 1"] if worth > 0.25 else [])
+    texts = [[text.get_text() for text in axes.texts] for axes in draw(compared).axes]
+    assert texts == [[answer] if worth == 0.25 else []] * 3
 
 
 def test_the_figure_has_a_panel_per_kind_with_curves_references_and_infinity(found):
@@ -90,11 +101,21 @@ def test_the_figure_has_a_panel_per_kind_with_curves_references_and_infinity(fou
     assert {text.get_text() for text in figure.axes[2].get_legend().get_texts()} >= {"popularity", "method a"}
 
 
+def test_where_nothing_is_above_what_needs_no_learning_no_point_is_usable():
+    low = results([entry({"privacy.epsilon": 0.01}, 0, summary(0.2, 0.01))])
+    page = tradeoff(groups(low))
+    assert page.notes[-2] == (
+        "demo, leave-one-out, front by guaranteed epsilon: no usable point: nobody is above popularity (0.2500), "
+        "which needs no learning"
+    )
+    assert page.records[0]["front_guaranteed"] is False
+
+
 def test_other_protocols_and_metrics_are_never_in_one_panel():
     made = [
-        entry({"data": "a", "privacy.epsilon": 1}, 0, summary(0.1, 1.0, "a")),
+        entry({"data": "a", "privacy.epsilon": 1}, 0, summary(0.4, 1.0, "a")),
         entry({"data": "b", "privacy.epsilon": 1}, 0, summary(0.9, 1.0, "b")),
-        entry({"data": "a", "privacy.epsilon": 2}, 0, summary(0.2, 2.0, "a", "blocks: 3")),
+        entry({"data": "a", "privacy.epsilon": 2}, 0, summary(0.3, 2.0, "a", "blocks: 3")),
     ]
     compared = groups(results(made))
     assert [(group.title, group.metric) for group in compared] == [

@@ -9,6 +9,7 @@ from torch.nn.functional import softplus
 from edge.sampling import Selection
 from edgefr import purposes
 from edgefr.methods.fedcar.encoder import Encoder
+from edgefr.methods.fedcar.gradients import gradients, is_compiled
 from edgefr.methods.fedcar.parts import NEGATIVES, Shown, form_of
 from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.methods.given import Given
@@ -163,6 +164,11 @@ class FedCAR(LocalProgram):
         if not self.settings.context:
             return own
         return own + (user @ weight[..., : self.settings.dim, :]).squeeze(-1)
+
+    def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
+        if is_compiled(self, tensors, batch):
+            return gradients(self, tensors, batch, phase)
+        return super().gradients(tensors, batch, phase)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         shown, pairs = self._shown(tensors, batch), batch.pairs

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from cloud.references.factors import Factors
-from cloud.references.reference import Batches
+from cloud.references.pooled import Pooled
 from edgefr.experiment import Experiment
-from edgefr.methods.central import CentralProgram, pooled
+from edgefr.methods.central import CentralProgram, batches, pooled
 from edgefr.methods.given import Given
-from edgefr.methods.mf.settings import MFSettings
+from edgefr.methods.mf.settings import MFSettings, PMFSettings
 from edgefr.prepare import Prepared
 
 
-def build(settings: MFSettings, given: Given) -> CentralProgram:
+def build(settings: PMFSettings, given: Given) -> CentralProgram:
     """Return what scores: inner products."""
     return CentralProgram("mf", given.items, settings.dim)
 
 
 def learner(settings: MFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
     """Return what learns from the experiment's training interactions."""
-    e, s = experiment, settings
-    how = Batches(s.epochs, s.patience, e.batch_size, e.negatives, s.lr, s.l2)
-    return Factors(pooled(e, prepared), s.loss, s.dim, s.init_scale, how)
+    return factors(settings, settings.loss, experiment, pooled(experiment, prepared))
+
+
+def pmf(settings: PMFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
+    """Return what learns from them by squared error."""
+    return factors(settings, "squared", experiment, pooled(experiment, prepared))
+
+
+def factors(settings: PMFSettings, loss: str, experiment: Experiment, found: Pooled) -> Factors:
+    """Return what learns vectors from some interactions."""
+    return Factors(found, loss, settings.dim, settings.init_scale, batches(settings, experiment))

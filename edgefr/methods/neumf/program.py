@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from cloud.references.neumf import NeuMF, forward, layers
-from cloud.references.reference import Batches
 from edgefr.experiment import Experiment
-from edgefr.methods.central import CentralProgram, pooled
+from edgefr.methods.central import CentralProgram, batches, pooled
 from edgefr.methods.given import Given
 from edgefr.methods.neumf.settings import NeuMFSettings
 from edgefr.prepare import Prepared
@@ -37,6 +36,5 @@ def build(settings: NeuMFSettings, given: Given) -> NeuMFScores:
 
 def learner(settings: NeuMFSettings, experiment: Experiment, prepared: Prepared) -> NeuMF:
     """Return what learns from the experiment's training interactions."""
-    e, s = experiment, settings
-    how = Batches(s.epochs, s.patience, e.batch_size, e.negatives, s.lr, s.l2)
-    return NeuMF(pooled(e, prepared), s.dim, s.tower, s.init_scale, how)
+    s, data = settings, pooled(experiment, prepared)
+    return NeuMF(data, s.dim, s.tower, s.init_scale, batches(s, experiment))

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.program import LocalProgram
 
 
 def untrained_stages(
-    settings: TransFRSettings, text: Tensor, random_text: Tensor | None, seed: int
+    settings: TransFRSettings, given: Given, random_text: Tensor | None, seed: int
 ) -> list[tuple[str, LocalProgram, dict[str, Tensor]]]:
     """Return the stages of the ablation that need no training: (name, program, shared tensors)."""
     mean = settings.model_copy(update={"user_encoder": "mean"})
     out: list[tuple[str, LocalProgram, dict[str, Tensor]]] = []
-    for name, table in (("random", random_text), ("pretrain", text)):
+    for name, table in (("random", random_text), ("pretrain", given.text)):
         if table is not None:
-            program = TransFR(mean, table, local_epochs=1)
+            program = TransFR(mean, table, 1, given.source)
             out.append((name, program, program.init_shared(seed)))
     return out

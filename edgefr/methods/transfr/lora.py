@@ -39,9 +39,16 @@ class LoRATransFR(TransFR):
     (312, 8)
     """
 
-    def __init__(self, settings: TransFRSettings, reader: Reader, text: Tensor | None, local_epochs: int):
+    def __init__(
+        self,
+        settings: TransFRSettings,
+        reader: Reader,
+        text: Tensor | None,
+        local_epochs: int,
+        source: Tensor | None = None,
+    ):
         bert = reader.bert
-        super().__init__(settings, torch.zeros(0, bert.hidden) if text is None else text, local_epochs)
+        super().__init__(settings, torch.zeros(0, bert.hidden) if text is None else text, local_epochs, source)
         self.bert, self.frozen = bert, {"tokens": reader.tokens}
         self.scale = settings.lora_alpha / settings.lora_rank
         shapes = lora_shapes(bert.layers, bert.hidden, settings.lora_rank, settings.lora_targets)

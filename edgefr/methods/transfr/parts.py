@@ -36,7 +36,7 @@ class Client:
 class AdapterInit:
     """A start of the adapter has a name; `start(adapter, text, widths, settings)` changes random weights in place.
 
-    `text` [items, f] are the items' vectors, `widths` those of the layers, the text's first.
+    `text` [items, f] are vectors of the items that it may look at, `widths` those of the layers, the text's first.
     """
 
     name: str
@@ -69,14 +69,14 @@ def _mlp(settings: TransFRSettings, given: Given) -> TransFR:
     from edgefr.methods.transfr.program import TransFR
 
     assert given.text is not None
-    return TransFR(settings, given.text, given.local_epochs)
+    return TransFR(settings, given.text, given.local_epochs, given.source)
 
 
 def _lora(settings: TransFRSettings, given: Given) -> TransFR:
     from edgefr.methods.transfr.lora import LoRATransFR
 
     assert given.reader is not None
-    return LoRATransFR(settings, given.reader(), given.text, given.local_epochs)
+    return LoRATransFR(settings, given.reader(), given.text, given.local_epochs, given.source)
 
 
 def _pca(adapter: dict[str, Tensor], text: Tensor, widths: Sequence[int], settings: TransFRSettings) -> None:

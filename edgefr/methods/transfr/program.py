@@ -19,6 +19,7 @@ class TransFR(LocalProgram):
     """TransFR computes q_i = head_u(adapter(text_i)), score = <p_u, q_i> (Eq. 12, 13).
 
     `text` [items, f] holds the frozen encoder's vector of every item; it is encoded once and shared by all clients.
+    `source`: the items of the domain that is learned in (None: all), of which `adapter_fit: source` starts the adapter.
     The adapter travels; head and p_u stay on the device.
 
     >>> program = TransFR(TransFRSettings(), text=torch.zeros(5, 16), local_epochs=2)
@@ -29,12 +30,13 @@ class TransFR(LocalProgram):
     name = "transfr"
     pointwise = False
 
-    def __init__(self, settings: TransFRSettings, text: Tensor, local_epochs: int):
+    def __init__(self, settings: TransFRSettings, text: Tensor, local_epochs: int, source: Tensor | None = None):
         if settings.head[-1] != settings.adapter[-1]:
             raise InputError(
                 f"model.head ends in {settings.head[-1]} but model.adapter in {settings.adapter[-1]}: make them equal"
             )
         self.settings, self.text, self.form = settings, text, HEADS[settings.head_form]
+        self.source = {"source": source, "all": None}[settings.adapter_fit]
         self.frozen = {"text": text}
         self.dim = settings.adapter[-1]
         self.adapter_widths = [text.shape[1], *settings.adapter]
@@ -83,8 +85,15 @@ class TransFR(LocalProgram):
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         adapter = init_mlp(seed, "adapter", self.adapter_widths)
-        ADAPTER_INITS[self.settings.adapter_init].start(adapter, self.text, self.adapter_widths, self.settings)
+        text = self.text if self.source is None else self.text[self.source]
+        ADAPTER_INITS[self.settings.adapter_init].start(adapter, text, self.adapter_widths, self.settings)
         return adapter
+
+    def kept(self, seed: int, shared: Tensors) -> dict[str, Tensor]:
+        keep = self.settings.keep
+        if keep == 1.0:
+            return dict(shared)
+        return {n: torch.lerp(first.to(shared[n]), shared[n], keep) for n, first in self.init_shared(seed).items()}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         head = init_mlp(seed, "head", self.head_widths)

@@ -1,12 +1,20 @@
 """These are the hyper-parameters of TransFR."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from edgefr.encoders import ENCODERS
+from edgefr.faults import fault
+from edgefr.methods import objectives
 from edgefr.methods.objectives import ObjectiveSettings
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
 from privacy.belongs import ReadWith, ReadWithout, named_in
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 LORA = ReadWith("client", "lora")
@@ -49,6 +57,18 @@ class TransFRSettings(ObjectiveSettings):
     adapter_norm: Annotated[float, ReadWith("adapter_init", "pca")] = Field(
         2.0, gt=0, description="pca: root mean square length of the first item vectors"
     )
+    keep: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of what rounds changed in the adapter that is kept: first + keep x (trained - first); less "
+        "than 1 gives up some of what was learned in one domain for the sake of others (Wortsman et al., CVPR 2022)",
+    )
+    adapter_fit: Annotated[Literal["source", "all"], ReadWith("adapter_init", "pca")] = Field(
+        "all",
+        description="pca: across domains, whose texts' main directions these are: of the domain that is learned in, or "
+        "of all items, those of the domain that is recommended in too",
+    )
     user_encoder: Literal["vector", "mean"] = Field(
         "vector",
         description="vector: an independent p_u per user (the paper's choice); mean: p_u = mean of the vectors of the "
@@ -77,3 +97,16 @@ class TransFRSettings(ObjectiveSettings):
         if len(set(targets)) < len(targets):
             raise ValueError(f"name each projection once, got {targets}")
         return targets
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse, by `edgefr.faults.fault`, clients that train an encoder's attention where it has none, and odd losses."""
+    objectives.check(experiment)
+    if experiment.model["keep"] < 1 and experiment.protocol.name == "blocks":
+        raise fault(
+            "blocks go on from one another, and each would give up more of the first: keep all, 1", "model", "keep"
+        )
+    kind = experiment.encoder.kind
+    if CLIENTS[experiment.model["client"]].reads and not ENCODERS[kind].language_model:
+        problem = f"it trains a language model's attention, and encoder.kind={kind} has none; set encoder.kind=student"
+        raise fault(problem, "model", "client")

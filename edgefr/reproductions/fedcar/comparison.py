@@ -98,9 +98,9 @@ class Compared:
         if one is None:
             return dict.fromkeys(("against FedCAR", "n", "p\nusers", "p\nseeds"), "")
         return {
-            "against FedCAR": f"{one.mean:+.4f} [{one.low:+.4f}, {one.high:+.4f}]",
-            "n": str(one.users),
-            "p\nusers": number(one.p_users, ".3f"),
+            "against FedCAR": f"{one.users.mean:+.4f} [{one.users.low:+.4f}, {one.users.high:+.4f}]",
+            "n": str(one.users.users),
+            "p\nusers": number(one.users.p_holm, ".3f"),
             "p\nseeds": number(one.p_seeds, ".3f"),
         }
 
@@ -195,7 +195,8 @@ def _records(compared: Compared, data: str, printed: Mapping[str, published.Row]
                 record: Record = {**head, **spread.record(), "published": None if own is None else own[at]}
                 one = compared.against.get(name)
                 if one is not None and (metric, ranking) == (MAIN, "full"):
-                    record |= {"against": BASE, "n": one.users, "difference": one.mean, "low": one.low}
-                    record |= {"high": one.high, "p_users_holm": one.p_users, "p_seeds": one.p_seeds}
+                    over = one.users
+                    record |= {"against": BASE, "n": over.users, "difference": over.mean, "low": over.low}
+                    record |= {"high": over.high, "p_users_holm": over.p_holm, "p_seeds": one.p_seeds}
                 out.append(record)
     return out

@@ -7,22 +7,15 @@ interval is the paired bootstrap's and p Wilcoxon's signed-rank test's. Over see
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr import purposes
-from edgefr.metrics.bootstrap import intervals
-from edgefr.metrics.significance import holm, wilcoxon
+from edgefr.metrics.paired import Apart, apart, family
 from edgefr.reproductions.cells import BySeed, p_value
 from edgefr.run import Run
-from privacy import keyed
-
-LEVEL = 0.05
-"""Two rows are told apart by a corrected p below this."""
 
 ByUser = Mapping[int, Mapping[str, float]]
 """A metric of every user, by seed and the user's name."""
@@ -30,27 +23,15 @@ ByUser = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Against:
-    """This says how far a row is above another: the mean over so many users, its 95 % interval, and p by two tests.
+    """This says how far a row is above another over users, and p over seeds."""
 
-    `p_users` is corrected for how many rows the other one was compared with.
-    """
-
-    users: int
-    mean: float
-    low: float
-    high: float
-    p_users: float
+    users: Apart
     p_seeds: float
 
     @property
     def side(self) -> int:
-        """Return 1 for a row above the other, -1 for one below it, 0 where the two are not told apart.
-
-        They are where both say so: the corrected test, and the interval of the mean, which has the direction.
-        """
-        if not self.p_users < LEVEL or self.low <= 0 <= self.high:
-            return 0
-        return 1 if self.mean > 0 else -1
+        """Return 1 for a row above the other, -1 for one below it, 0 where the two are not told apart over users."""
+        return self.users.side
 
 
 def per_user(runs: Mapping[int, Run], metric: str, ranking: str) -> dict[int, dict[str, float]]:
@@ -70,18 +51,12 @@ def against(
 
     Rows that share no user of a seed with it are left out.
     """
-    found, values = dict[str, Against](), dict[str, float]()
+    found = dict[str, Apart]()
     for name in names:
         differences = _differences(rows[name], rows[base])
-        if name == base or not len(differences):
-            continue
-        generator = keyed.generator(0, purposes.BOOTSTRAP)  # the same users are drawn again for every row
-        span = intervals([(np.arange(len(differences)), differences[:, None])], generator)
-        values[name] = wilcoxon(differences)
-        mean, low, high = (float(value[0]) for value in (span.mean, span.low, span.high))
-        found[name] = Against(len(differences), mean, low, high, math.nan, p_value(by_seed[name], by_seed[base]))
-    corrected = holm(values)
-    return {name: replace(one, p_users=corrected[name]) for name, one in found.items()}
+        if name != base and len(differences):
+            (found[name],) = apart([(np.arange(len(differences)), differences[:, None])])
+    return {name: Against(one, p_value(by_seed[name], by_seed[base])) for name, one in family(found).items()}
 
 
 def _differences(one: ByUser, other: ByUser) -> npt.NDArray[np.float64]:

@@ -1,0 +1,66 @@
+"""A server optimiser takes the cohort's mean update for a negative gradient (FedOpt, Reddi et al. 2021, Algorithm 1).
+
+Any of them looks at the opened sum alone, so it costs no privacy. An optimiser is one entry of `OPTIMISERS`, in a file
+of its own under `cloud/optimisers`. Owns: the contract. Does not own: the optimisers, the mean, what travels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privacy.table import Table
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from cloud.rules.mean import MeanSettings
+
+
+class Stepping(ABC):
+    """This is an optimiser while a run goes on. `kept`: what it keeps of each tensor, by names: tensors and counts."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Any]] = {}
+
+    @abstractmethod
+    def step(self, name: str, mean: Tensor) -> Tensor:
+        """Return what tensor `name` moves by for a mean update, float64 of its shape."""
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """Return what a checkpoint needs."""
+        return {name: dict(parts) for name, parts in self.kept.items()}
+
+    def restore(self, state: Mapping[str, Mapping[str, Any]], device: torch.device) -> None:
+        """Go on from `state()` (arrays in place of tensors)."""
+        import torch
+
+        for name, parts in state.items():
+            self.kept[name] = {
+                part: torch.from_numpy(np.array(value)).to(device) if isinstance(value, np.ndarray) else int(value)
+                for part, value in parts.items()
+            }
+
+
+class ServerOptimiser(ABC):
+    """An optimiser is everything that its name means. `citation`: where it is from.
+
+    `keeps`: it keeps something of each tensor, so that it has a state, and a rate of its own.
+    """
+
+    name: str
+    citation: str
+    keeps: bool
+
+    @abstractmethod
+    def begin(self, settings: MeanSettings) -> Stepping | None:
+        """Return its state before the first round; None: the mean is stepped along as it is."""
+
+
+OPTIMISERS: Table[ServerOptimiser] = Table(
+    "server optimiser", ServerOptimiser, home="cloud.optimisers", group="edgefr.optimisers"
+)

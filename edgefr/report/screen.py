@@ -1,0 +1,293 @@
+"""The first screen says what a run came to in at most 24 lines: worth, cost, who is left out, privacy, bundles.
+
+Owns: what is said of one finished run, in which order and how long. Does not own: tables (`tables`), what a verdict is
+(`verdict`), the sentence on privacy (`privacy.sentence`).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from edgefr.fleet.devices import WHY, Failure
+from edgefr.report.fleet import GRADES, megabytes, short, spread, weakest
+from edgefr.report.layout import count
+from edgefr.report.learning import RANKINGS
+from edgefr.report.tables import seed_tables, warnings
+from edgefr.report.verdict import Row, Verdict, Worth, headline, over_seeds, verdicts
+from privacy.sentence import sentence
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from edgefr.run import Run
+
+LINES, COLUMNS = 24, 100
+INDENT = 11
+"""What belongs together stands below its first word, so far from the left."""
+WARNING = "bold yellow"
+STYLES = {Worth.HELPED: "bold green", Worth.HURT: "bold red", Worth.BEATEN: "bold red"}
+FEWEST = 5
+"""Lines of the table at least: its title, the learned model, the model not learned, a reference, how many more."""
+PARAGRAPH = 3
+"""Lines of a paragraph at most."""
+MOST_NAMES = 3
+
+Summary = Mapping[str, Any]
+
+
+def first_screen(summary: Summary, path: Path, width: int = COLUMNS) -> list[Text]:
+    """Return the lines for a run in the folder `path`. No line is longer than 100 columns but those that name a path.
+
+    Paragraphs are as wide as `width`.
+    """
+    found = verdicts(summary)
+    head, places = _head(summary, found, width), _places(path)
+    foot = [
+        *_protocol(summary, width),
+        *_federated(summary, width),
+        *_shipped(summary, width),
+        *_warned(summary, width),
+        *places,
+    ]
+    room = LINES - len(head) - len(foot)
+    table = _table(summary, found[0], max(room, FEWEST)) if found else []
+    blank = [Text()] if room - len(table) >= 2 else []
+    lines = [*head, *blank, *table, *blank, *foot]
+    for line in lines[: -len(places)]:
+        line.truncate(COLUMNS, overflow="ellipsis")
+    return lines
+
+
+def seeds_screen(summaries: Sequence[Summary], place: Path, width: int = COLUMNS) -> list[Text]:
+    """Return the lines for runs that differ in their seed: how often learning helped, and what it gave on average."""
+    first, whole = summaries[0], [one[0] for one in map(verdicts, summaries) if one]
+    worst = min((one.worth for one in whole), default=Worth.UNKNOWN)
+    line = f"{_method(first)} on {first['data']}, {count(len(summaries), 'seed')}: {over_seeds(whole)}"
+    return [
+        *(Text(part, style=STYLES.get(worst, WARNING)) for part in _wrapped(line, width)),
+        Text(),
+        *_seeds_table(whole, LINES - PARAGRAPH - 3),
+        *_protocol(first, width),
+        Text(f"runs: {place}"),
+    ]
+
+
+def brief(run: Run) -> list[RenderableType]:
+    """Return what a shell or a notebook shows of a run: its first screen, or what it lacks if it did not end."""
+    place = Text(f"run: {run.path}", no_wrap=True)
+    if not (run.path / "summary.json").is_file():
+        mend = "edgefr.resume goes on with it" if (run.path / "experiment.yaml").is_file() else "nothing is in it yet"
+        return [f"a run without a summary: {mend}", place]
+    try:
+        summary = run.summary
+        if "verdicts" not in summary:
+            return [*seed_tables(summary)[:1], place]
+        *lines, place = first_screen(summary, run.path)
+        return [*lines, place]
+    except (LookupError, TypeError, AttributeError, ValueError):  # what is not of a summary's form
+        return ["a run whose summary cannot be read; run the experiment again", place]
+
+
+def _head(summary: Summary, found: list[Verdict], width: int) -> list[Text]:
+    style = STYLES.get(min((one.worth for one in found), default=Worth.UNKNOWN), WARNING)
+    line = f"{_method(summary)} on {summary['data']}: {headline(found)}"
+    return [Text(part, style=style) for part in _wrapped(line, width)]
+
+
+def _method(summary: Summary) -> str:
+    """Return the method, with its parts where it is one of several over blocks."""
+    if "continual" in summary:
+        return f"{summary['method']} ({summary['backbone']}, {summary['strategy']})"
+    return f"{summary['method']} (a central reference)" if "central" in summary else str(summary["method"])
+
+
+def _table(summary: Summary, verdict: Verdict, room: int) -> list[Text]:
+    """Show the learned model beside what needs no learning, the best first, in at most `room` lines."""
+    rows = list(verdict.rows)
+    if len(rows) + 2 > room:
+        rows = _most_telling(rows, max(room - 3, 1), verdict.unlearned)
+    left = len(verdict.rows) - len(rows)
+    learned = f"{verdict.stage}, learned"
+    where = f"{verdict.metric}, {RANKINGS[verdict.ranking]}, {verdict.users:,} users"
+    wide = max(len(name) for name in (where, learned, *(row.name for row in rows)))
+    lines = [
+        Text(f"{where:<{wide}}   value  {verdict.stage} is better by (95 % over users)", style="bold"),
+        Text(f"{learned:<{wide}}  {verdict.value:.4f}", style="bold"),
+        *(Text(f"{row.name:<{wide}}  {row.value:.4f}  {_gain(row)}") for row in rows),
+    ]
+    if left:
+        lines.append(Text(f"and {left} more that need no learning: --full", style="dim"))
+    return lines
+
+
+def _most_telling(rows: list[Row], number: int, unlearned: Row | None) -> list[Row]:
+    """Keep the model not learned and the best of the references, in their order."""
+    kept = [*([unlearned] if unlearned else []), *(row for row in rows if row is not unlearned)][:number]
+    return [row for row in rows if row in kept]
+
+
+def _gain(row: Row) -> str:
+    ends = "" if row.low is None or row.high is None else f" [{row.low:+.4f}, {row.high:+.4f}]"
+    return f"{row.difference:+.4f}{ends}  {row.words}"
+
+
+def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
+    """Show mean and standard deviation over seeds: of the learned model, of what needs no learning, of the gain."""
+    if not found:
+        return []
+    first, values, gains = found[0], dict[str, list[float]](), dict[str, list[float]]()
+    for one in found:
+        for row in one.rows:
+            values.setdefault(row.name, []).append(row.value)
+            gains.setdefault(row.name, []).append(row.difference)
+    names = sorted(values, key=lambda name: -mean(values[name]))[:room]
+    where, learned = f"{first.metric}, {RANKINGS[first.ranking]}", f"{first.stage}, learned"
+    wide = max(map(len, (where, learned, *names)))
+    lines = [
+        Text(f"{where:<{wide}}  mean ± sd        {first.stage} is better by", style="bold"),
+        Text(f"{learned:<{wide}}  {_mean_sd([one.value for one in found])}", style="bold"),
+    ]
+    return [*lines, *(Text(f"{n:<{wide}}  {_mean_sd(values[n])}  {_mean_sd(gains[n], '+')}") for n in names)]
+
+
+def _mean_sd(values: Sequence[float], sign: str = "") -> str:
+    deviation = f"{stdev(values):.4f}" if len(values) > 1 else "-"
+    return f"{mean(values):{sign}.4f} ± {deviation}"
+
+
+def _protocol(summary: Summary, width: int) -> list[Text]:
+    """Say how it was tested, as far as a line goes."""
+    short_of_it = textwrap.shorten(summary["protocol"], width - INDENT, placeholder=" ...")
+    return _said("protocol", short_of_it, width)
+
+
+def _federated(summary: Summary, width: int) -> list[Text]:
+    """Say what a round costs, who is left out, and what the privacy is worth."""
+    if "central" in summary:
+        return _said("federated", f"no: {summary['central']['note']}", width)
+    fleet = summary["fleet"]
+    return [
+        *_costs(fleet),
+        *_said("left out", "; ".join(_left_out(summary)) or "nobody", width),
+        *_said("privacy", f"{sentence(summary['privacy'])}.", width),
+    ]
+
+
+def _costs(fleet: Summary) -> list[Text]:
+    """Show what a round costs a client: the typical one, and one of the class that takes longest."""
+    slowest = max(fleet["classes"].items(), key=lambda one: _median(one[1]), default=None)
+    if slowest is None or not _median(slowest[1]):
+        return [Text.assemble(("cost".ljust(INDENT), "bold"), "no client did a round")]
+    name, row = slowest
+    working = [one["evidence"] for one in fleet["classes"].values() if _median(one)]
+    rows = [
+        ("cost of a round, p50 (p90)", "seconds", "joules", "MB", "RAM MB", "known from"),
+        ("  typical client", *_figures(fleet), _grade(working)),
+        (f"  slowest class: {name}", *_figures(row), _grade([row["evidence"]])),
+    ]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[Text] = []
+    for first, *numbers, last in rows:
+        cells = [first.ljust(wide[0]), *(cell.rjust(size) for cell, size in zip(numbers, wide[1:], strict=False)), last]
+        lines.append(Text("  ".join(cells), style="" if lines else "bold"))
+    return lines
+
+
+def _grade(evidence: Sequence[Mapping[str, Mapping[str, str]]]) -> str:
+    """Say how well the least known of seconds, joules and memory is known."""
+    found = {*weakest(evidence)} - {"-"}
+    least = max(found, key=GRADES.index, default="-")
+    return least if len(found) < 2 else f"{least} or better"
+
+
+def _median(row: Summary) -> float:
+    return float((row.get("seconds") or {}).get("p50") or 0.0)
+
+
+def _figures(row: Summary) -> tuple[str, ...]:
+    """Return seconds and joules of a round with their spread, and the median of what is sent and of memory."""
+    medians = [(values or {}).get("p50") for values in (megabytes(row), row["memory_mb"])]
+    return spread(row["seconds"]), spread(row["energy_j"]), *("-" if m is None else short(m) for m in medians)
+
+
+def _left_out(summary: Summary) -> list[str]:
+    """Say who did not take part and why, and whom the model serves least."""
+    fleet, out = summary["fleet"], []
+    never = {name: row for name, row in fleet["classes"].items() if row["invited"] and not row["contributed"]}
+    for kind, names in _by_reason(never).items():
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        out.append(f"{', '.join(names[:MOST_NAMES])}{more} never contributed: {WHY[Failure[kind.upper()]]}")
+    lost = fleet["invited"] - fleet["contributed"]
+    if lost:
+        kinds = Counter(fleet["failures"]).most_common()
+        why = ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in kinds)
+        out.append(f"{lost:,} of {fleet['invited']:,} invitations came to nothing ({why})")
+    sat_out = summary["privacy"].get("sat_out")
+    if sat_out and sat_out["clients"]:
+        out.append(f"{sat_out['clients']:,} clients sat out, their privacy budget spent")
+    return [*out, *_least_served(fleet)]
+
+
+def _by_reason(classes: Mapping[str, Summary]) -> dict[str, list[str]]:
+    """Return classes by what kept most of their clients from a round."""
+    out: dict[str, list[str]] = {}
+    for name, row in classes.items():
+        out.setdefault(max(row["failures"], key=row["failures"].get), []).append(name)
+    return out
+
+
+def _least_served(fleet: Summary) -> list[str]:
+    """Name the class whose users the model is worth least to, where classes can be told apart by more than chance."""
+    for metric, row in fleet.get("fairness", {}).items():
+        if metric.startswith("NDCG") and row["worst"] and row["p_equal"] is not None and row["p_equal"] < 0.05:
+            worst, best = row["worst"]["class"], row["best"]["class"]
+            return [f"served least: {worst}, best: {best} (their users' {metric}, by more than chance)"]
+    return []
+
+
+def _shipped(summary: Summary, width: int) -> list[Text]:
+    """Say which bundles were written, how large they are and what they keep."""
+    rows: Sequence[Summary] = summary["bundles"]
+    if not rows:
+        return _said("shipped", "no bundles", width)
+    variants = Counter(row["variant"] for row in rows).most_common()
+    named = variants[0][0] if len(variants) == 1 else ", ".join(f"{number} {name}" for name, number in variants)
+    sizes = " to ".join(dict.fromkeys(short(of(row["files_mb"] for row in rows)) for of in (min, max)))
+    parts = [f"a bundle for each of {count(len(rows), 'device class')} ({named}; {sizes} MB), in bundles/"]
+    unfit = [row["class"] for row in rows if not row["fits"]]
+    kept = [row["hr_kept"] for row in rows if row["hr_kept"] is not None]
+    parts += [f"too big for {', '.join(unfit[:MOST_NAMES])}"] if unfit else []
+    parts += [f"they keep at least {min(kept):.1%} of the model's HR@10"] if kept else []
+    return _said("shipped", "; ".join(parts), width, most=2)
+
+
+def _warned(summary: Summary, width: int) -> list[Text]:
+    """Show the first warning, and how many more there are."""
+    found = warnings(summary)
+    more = f" (and {len(found) - 1} more: --full)" if len(found) > 1 else ""
+    said = [one.removeprefix("warning: ") + more for one in found[:1]]
+    return [line for words in said for line in _said("warning", words, width, most=2, style=WARNING)]
+
+
+def _places(path: Path) -> list[Text]:
+    """Name the report, where there is one, and the run; lines with a path are never broken."""
+    page = path / "report.html"
+    return [*([Text(f"report: {page}")] if page.is_file() else []), Text(f"run: {path}")]
+
+
+def _said(label: str, words: str, width: int, most: int = PARAGRAPH, style: str = "bold") -> list[Text]:
+    """Return a labelled paragraph of at most so many lines, below each other."""
+    first, *rest = _wrapped(words, width - INDENT, most)
+    return [Text.assemble((label.ljust(INDENT), style), first), *(Text(" " * INDENT + line) for line in rest)]
+
+
+def _wrapped(words: str, width: int, most: int = PARAGRAPH) -> list[str]:
+    """Break a paragraph into lines; one that is too long ends with an ellipsis."""
+    return textwrap.wrap(words, width, max_lines=most, placeholder=" ...", break_on_hyphens=False) or [""]

@@ -1,0 +1,153 @@
+"""A verdict says in a few words whether it was worth it to learn: beside the model not learned, and all references."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from edgefr.measure import UNLEARNED
+
+KEYS = ("value", "difference", "low", "high")
+BETTER, WORSE, UNCLEAR, FEW = "better", "WORSE", "no clear difference", "too few users"
+
+
+class Worth(IntEnum):
+    """This orders what learning came to, the worst first."""
+
+    HURT = 0
+    BEATEN = 1
+    UNCLEAR = 2
+    UNKNOWN = 3
+    HELPED = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """This is one line of the comparison: what `name` reaches, and how much better the learned model is.
+
+    `low`, `high`: ends of the interval over users; None where too few were asked.
+    """
+
+    name: str
+    value: float
+    difference: float
+    low: float | None
+    high: float | None
+
+    @property
+    def words(self) -> str:
+        """Say whether the learned model is better."""
+        if self.low is None or self.high is None:
+            return FEW
+        return BETTER if self.low > 0 else WORSE if self.high < 0 else UNCLEAR
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """This is what a learned `stage` came to on a split, in a `metric` over `users`: `rows`, the best first."""
+
+    split: str
+    stage: str
+    metric: str
+    ranking: str
+    users: int
+    value: float
+    unlearned: Row | None
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, split: str, stage: str, record: Mapping[str, Any]) -> Verdict:
+        """Read a record of `summary.json`, its section `learning`.
+
+        >>> half = {"value": 0.5, "difference": 0.25, "low": 0.125, "high": 0.375}
+        >>> of = {"metric": "NDCG@10", "ranking": "full", "users": 90, "value": 0.75, "against": {"popularity": half}}
+        >>> Verdict.of("main", "federated", of).words
+        'learning helped'
+        """
+        found = [Row(name, *(other[key] for key in KEYS)) for name, other in record["against"].items()]
+        rows = sorted(_distinct(found), key=lambda row: -row.value)
+        own = [row for row in rows if row.name.startswith(UNLEARNED)]
+        facts = {key: record[key] for key in ("metric", "ranking", "users", "value")}
+        return cls(split, stage, **facts, unlearned=own[0] if own else None, rows=tuple(rows))
+
+    @property
+    def worth(self) -> Worth:
+        """Say which of the outcomes it is."""
+        if all(row.words == FEW for row in self.rows):
+            return Worth.UNKNOWN
+        worse = [row for row in self.rows if row.words == WORSE]
+        if any(row.name.startswith(UNLEARNED) for row in worse):
+            return Worth.HURT
+        if worse:
+            return Worth.BEATEN
+        return Worth.HELPED if all(row.words == BETTER for row in self.rows) else Worth.UNCLEAR
+
+    @property
+    def words(self) -> str:
+        """Say it in a few words."""
+        rows = {words: [row.name for row in self.rows if row.words == words] for words in (WORSE, UNCLEAR)}
+        return {
+            Worth.HURT: "learning HURT",
+            Worth.BEATEN: f"learning is NOT worth it: {_quoted(rows[WORSE])}, which learns nothing, is better",
+            Worth.UNCLEAR: self._unclear(rows[UNCLEAR]),
+            Worth.UNKNOWN: "whether learning helped cannot be said of so few users",
+            Worth.HELPED: "learning helped",
+        }[self.worth]
+
+    def _unclear(self, names: Sequence[str]) -> str:
+        """Say what is not beaten: the model itself as it was not learned, or else the best of the references."""
+        if self.unlearned is None or self.unlearned.words == BETTER:
+            return f"learning did NOT clearly beat {_quoted(names)}, which learns nothing"
+        same = (self.unlearned.difference, self.unlearned.low, self.unlearned.high) == (0, 0, 0)
+        return "NOTHING was learned" if same else "learning did NOT clearly help"
+
+    @property
+    def figures(self) -> str:
+        """Return the learned model's value and that of the model not learned, or of the best reference."""
+        beside = self.unlearned or self.rows[0]
+        name = "not learned" if self.unlearned else f"by {beside.name}"
+        return f"{self.metric} {self.value:.4f} learned, {beside.value:.4f} {name}"
+
+
+def verdicts(summary: Mapping[str, Any]) -> list[Verdict]:
+    """Return for every split what the last learned stage came to there, the split that counts first."""
+    last = [(split, *list(found.items())[-1]) for split, found in summary["learning"].items() if found]
+    return [Verdict.of(*one) for one in sorted(last, key=lambda one: one[0] != summary.get("split", one[0]))]
+
+
+def headline(found: list[Verdict]) -> str:
+    """Say in one sentence what the splits of a run came to, the worst first."""
+    if not found:
+        return "whether learning helped cannot be said: nobody was tested"
+    if len(found) == 1:
+        return f"{found[0].words} ({found[0].figures})"
+    parts = [f"on {one.split} {one.words} ({one.figures})" for one in sorted(found, key=lambda one: one.worth)]
+    return "; ".join(parts)
+
+
+def over_seeds(found: Sequence[Verdict]) -> str:
+    """Say how many seeds came to what, the worst first, and what they reach on average."""
+    if not found:
+        return "whether learning helped cannot be said: nobody was tested"
+    words = Counter(one.words for one in sorted(found, key=lambda one: one.worth))
+    beside = [one.unlearned or one.rows[0] for one in found]
+    name = "not learned" if found[0].unlearned else f"by {beside[0].name}"
+    means = [sum(values) / len(found) for values in ([one.value for one in found], [row.value for row in beside])]
+    parts = words if len(words) == 1 else [f"{line} in {times}" for line, times in words.items()]
+    return f"{'; '.join(parts)} (mean {found[0].metric} {means[0]:.4f} learned, {means[1]:.4f} {name})"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return the first name in quotes, since some are several words."""
+    return f"'{names[0]}'" if names else "a reference"
+
+
+def _distinct(rows: list[Row]) -> list[Row]:
+    """Leave out rows that say again what one before them says: a first stage in which nothing was learned."""
+    seen: dict[tuple[float, float], Row] = {}
+    for row in rows:
+        seen.setdefault((row.value, row.difference), row)
+    return list(seen.values())

@@ -1,0 +1,113 @@
+"""The four answers at the top of a page: does it help, on these devices, at this privacy, at what cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgefr.measure import UNLEARNED
+from edgefr.report.tables import count
+from edgefr.report.web import costs
+from edgefr.report.web.chart import short
+from edgefr.report.web.verdict import NO, UNKNOWN, YES, found_in, interval, named
+from privacy.report import MEANINGLESS, WEAK
+
+GOOD, BAD, NEUTRAL = "good", "bad", "neutral"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to a question: a few words, then a sentence. `tone`: good, bad or neutral."""
+
+    question: str
+    words: str
+    why: str
+    tone: str = NEUTRAL
+
+
+def answers(summary: dict[str, Any]) -> list[Answer]:
+    """Return the answers that a run can give; a central reference has neither devices nor privacy."""
+    if "central" in summary:
+        return [helps(summary), Answer("On devices?", "Not on devices", summary["central"]["note"] + ".")]
+    return [helps(summary), devices(summary), privacy(summary["privacy"]), cost(summary["fleet"])]
+
+
+def helps(summary: dict[str, Any]) -> Answer:
+    """Say whether learning helped, and beside what."""
+    question, found = "Does learning help?", found_in(summary)
+    if not found:
+        return Answer(question, "Not compared", "The run measured nothing that it could be compared with.")
+    first = found[0]
+    if first.answer == UNKNOWN:
+        return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
+    name, best = first.best
+    value = f"{first.record['metric']} {first.record['value']:.4f}"
+    beside = f"{interval(best)} against {named(name)} ({best['value']:.4f}), the best without learning"
+    if first.answer == YES:
+        return Answer(question, "Yes", f"{value}: {beside}.", GOOD)
+    assert first.answer == NO
+    before = first.known.get(UNLEARNED)
+    if before is not None and before["low"] > 0:
+        value += f" is more than before any round ({interval(before)}), but not more than without learning"
+    others = [one for one in first.unbeaten if one != named(name)]
+    told = _listed(others) if 0 < len(others) < 3 else f"{len(others)} of the others"
+    more = f"; nor is it better than {told}" if others else ""
+    return Answer(question, "No", f"{value}: {beside}{more}.", BAD)
+
+
+def devices(summary: dict[str, Any]) -> Answer:
+    """Say who took part, and which classes never did."""
+    fleet, question = summary["fleet"], "On these devices?"
+    if not fleet["invited"]:
+        return Answer(question, "Nobody was invited", "The run had no rounds.")
+    words = f"{fleet['contributed'] / fleet['invited']:.0%} of invitations ended in an update"
+    out = [one["label"] for one in fleet["classes"].values() if one["invited"] and not one["contributed"]]
+    left = f" Left out altogether: {_listed(out)}." if out else " Every class that was invited contributed."
+    who = f"{count(fleet['clients'], 'client')} on {len(fleet['classes'])} device classes"
+    why = f"{who}, {count(fleet['invited'], 'invitation')} in {count(fleet['rounds'], 'round')} (simulated).{left}"
+    return Answer(question, words, why, NEUTRAL if fleet["contributed"] else BAD)
+
+
+def privacy(report: dict[str, Any]) -> Answer:
+    """Say what is guaranteed to a client, and against whom."""
+    question, examples = "At this privacy?", report.get("examples")
+    epsilon = number(report["eps_guaranteed"])
+    if not math.isfinite(epsilon):
+        if examples and math.isfinite(number(examples["eps_guaranteed"])):
+            worth = number(examples["eps_guaranteed"])
+            why = f"An interaction is protected with epsilon {short(worth)}; a person, who has many, is not."
+            return Answer(question, "Single interactions only", why)
+        return Answer(question, "No guarantee", "Nothing limits what uploads tell about a person.", BAD)
+    strength = (
+        "strong" if epsilon <= 1 else "moderate" if epsilon <= WEAK else "weak"
+    )  # the tiers of Ponomareva et al. 2023
+    words = f"epsilon {short(epsilon)} per person"
+    if epsilon > MEANINGLESS:
+        return Answer(question, words, "So large an epsilon guarantees nothing that means anything.", BAD)
+    who = report["adversary"].split(";")[0]
+    return Answer(question, words, f"A {strength} guarantee against {who}, at delta {report['delta']:g}.")
+
+
+def cost(fleet: dict[str, Any]) -> Answer:
+    """Say what a typical round costs a device, and on which class it takes longest."""
+    question = "At what cost?"
+    typical = [f"{short(value)} {unit}" for value, unit in costs.typical(fleet)]
+    if not typical:
+        return Answer(question, "Nothing was spent", "No device started to work.")
+    slow = costs.slowest(fleet)
+    slowest = "" if slow is None else f" Slowest class: {slow[0]}, {short(slow[1])} s."
+    hours = costs.virtual(fleet["virtual_hours"])
+    why = f"Of a typical device in one round, simulated.{slowest} {count(fleet['rounds'], 'round')} took {hours}."
+    return Answer(question, " · ".join(typical), why)
+
+
+def number(value: float | str | None) -> float:
+    """Return an epsilon of a summary as a number: "inf" is infinity, and so is what nobody knows."""
+    return math.inf if value is None else float(value)
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

@@ -1,0 +1,91 @@
+"""This section draws validation metrics over the rounds, beside every stage and reference on the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edgefr.report.web.chart import Axis, Chart, Point, levels, line
+from edgefr.report.web.facts import Facts, metrics_of
+from edgefr.report.web.section import Section
+from edgefr.report.web.verdict import found_in
+
+Row = dict[str, Any]
+
+
+def section(facts: Facts) -> Section | None:
+    """Return the section; None where nothing was measured between rounds."""
+    rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
+    if not rows:
+        return None
+    places = list(dict.fromkeys(row["on"] for row in rows))
+    blocks = "continual" in facts.summary
+    charts = _charts(facts, rows) if blocks else [c for on in places for c in _charts(facts, metrics_of(rows, on=on))]
+    wanted = _main(facts, rows)
+    first = next((chart for chart in charts if chart.y_title == wanted), charts[0])
+    others = [chart for chart in charts if chart is not first]
+    unit = "round" if facts.federated else "epoch"
+    return Section("curve", "How does it learn?", {"first": first, "others": others, "unit": unit, "blocks": blocks})
+
+
+def _main(facts: Facts, rows: Sequence[Row]) -> str:
+    """Return the metric of the verdict, or the first NDCG that was measured."""
+    found = found_in(facts.summary)
+    names = list(dict.fromkeys(row["metric"] for row in rows))
+    if found and found[0].record["metric"] in names:
+        return str(found[0].record["metric"])
+    return next((name for name in names if name.startswith("NDCG")), names[0])
+
+
+def _charts(facts: Facts, rows: Sequence[Row]) -> list[Chart]:
+    """Return a chart per metric; Recall is a hit ratio where one item is held out, and is left out."""
+    names = [n for n in dict.fromkeys(row["metric"] for row in rows) if not n.startswith("Recall")]
+    return [_chart(facts, metrics_of(rows, metric=name), name) for name in names]
+
+
+def _chart(facts: Facts, points: Sequence[Row], metric: str) -> Chart:
+    """Return the chart of one metric: a line per stage (in blocks one after another), levels, ends of blocks."""
+    unit = "round" if facts.federated else "epoch"
+    blocks = "continual" in facts.summary
+    placed, rules = _in_a_row(points) if blocks else ([(float(row["round"]), row) for row in points], [])
+    final = [] if blocks else _final(facts, points[0], metric)
+    x = Axis.over([at for at, _ in placed], whole=True, tight=True)
+    y = Axis.over([*(row["value"] for _, row in placed), *(value for _, value, _ in final)])
+    groups: dict[str, list[Point]] = {}
+    for at, row in placed:
+        name = row["after"] if blocks else row["stage"]
+        groups.setdefault(name, []).append(Point(at, row["value"], _said(name, unit, row, metric)))
+    lines = [line(name, 0, own, x, y) for name, own in groups.items()]
+    where = "" if points[0]["on"] == "main" or blocks else f" on {points[0]['on']}"
+    ranking = "full ranking" if points[0]["ranking"] == "full" else "sampled candidates"
+    about = f"{metric} on validation items{where} ({ranking}) after each {unit} that was measured"
+    return Chart(about, unit, metric, x, y, tuple(lines), levels(final, y), tuple(rules))
+
+
+def _said(name: str, unit: str, row: Row, metric: str) -> str:
+    return f"{name}, {unit} {row['round']}: {metric} {row['value']:.4f}"
+
+
+def _final(facts: Facts, like: Row, metric: str) -> list[tuple[str, float, bool]]:
+    """Return the final stages and references, (name, value, learned), asked in the same way as the curve."""
+    same = {key: like[key] for key in ("on", "which", "ranking", "group")}
+    found = metrics_of(facts.rows, round=None, metric=metric, **same)
+    learned = {like["stage"], *(one.stage for one in found_in(facts.summary))}
+    values = {row["stage"]: row["value"] for row in found}
+    return [(name, value, name in learned) for name, value in values.items()]
+
+
+def _in_a_row(points: Sequence[Row]) -> tuple[list[tuple[float, Row]], list[tuple[float, str]]]:
+    """Return the points of blocks one block after another, and where each ends: (number of rounds, name)."""
+    ends = {name: max(row["round"] for row in metrics_of(points, after=name)) for name in _names(points)}
+    starts, total = {}, 0
+    rules = []
+    for name, rounds in ends.items():
+        starts[name] = total
+        total += rounds
+        rules.append((float(total), name))
+    return [(float(starts[row["after"]] + row["round"]), row) for row in points], rules
+
+
+def _names(points: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["after"] for row in points))

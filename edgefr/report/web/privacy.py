@@ -1,0 +1,189 @@
+"""This section says in words who is protected from whom, how much, what attacks reached, and what is not covered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from edgefr.report.web.answers import number
+from edgefr.report.web.chart import Axis, Strip, short
+from edgefr.report.web.facts import Facts
+from edgefr.report.web.section import Section
+from privacy.example_plan import render_examples
+from privacy.report import MEANINGLESS, render
+from privacy.trust import TRUSTS
+
+KINDS = {
+    "guaranteed": "What holds: all rounds together, for the person who took part most often.",
+    "nominal": "What papers print: the formula for one round. It is no guarantee.",
+    "hypothetical": "What the same noise would have guaranteed, had updates been cut at a length that nine in ten "
+    "keep. It is no guarantee.",
+    "audited": "What attacks proved: the true epsilon is at least this, with 95 % confidence.",
+}
+"""The four columns of epsilon, which are never compared with each other."""
+ATTACKS = {
+    "sign-split": "which items a person had, from one update",
+    "membership": "whether an interaction was learned from",
+    "gradient-matching": "which items explain an update best",
+    "game": "whether a person took part, knowing all others",
+    "canaries": "which planted people took part",
+    "game-rows": "whether a person took part, from rows of a table",
+    "game-bytes": "whose data are behind the bytes of an upload",
+    "game-steps": "whether an interaction was learned from, step by step",
+}
+"""What an attacker tries to find out, by attack."""
+SCORES = Axis(0.0, 1.0, ((0.0, "0"), (0.5, "guessing"), (1.0, "certain")))
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """This is somebody who may want to know: who, whether people are protected from them, and why."""
+
+    who: str
+    protected: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Attack:
+    """This is one attack: what it asks, what it reached beside guessing, and the epsilon it proves."""
+
+    name: str
+    asks: str
+    reached: str
+    strip: Strip | None
+    proved: str
+    better: bool
+    note: str
+
+
+def section(facts: Facts) -> Section | None:
+    """Return the section; None for a central reference, in which nobody is protected from the server."""
+    report = facts.summary["privacy"]
+    if not facts.federated or not report:
+        return None
+    epsilon, audit = number(report["eps_guaranteed"]), facts.audit
+    attacks = [] if audit is None else [_attack(row) for row in audit["attacks"]]
+    return Section(
+        "privacy",
+        "What is the privacy worth?",
+        {
+            "words": in_words(epsilon, report["delta"], report["trust"]),
+            "unit": _unit(report["adjacency"]) if math.isfinite(epsilon) else None,
+            "watchers": watchers(math.isfinite(epsilon) and epsilon <= MEANINGLESS, report),
+            "epsilons": _epsilons(report, audit),
+            "examples": _examples(report.get("examples")),
+            "attacks": [one for one in attacks if not one.note],
+            "not_made": [one for one in attacks if one.note],
+            "attacker": None if audit is None else audit["attacker"],
+            "verdict": None if audit is None else audit["verdict"],
+            "scores": SCORES,
+            "not_covered": report["not_covered"],
+            "rows": [*render(report), *render_examples(report.get("examples"))],
+            "name": facts.name,
+            "sat_out": _sat_out(report),
+        },
+    )
+
+
+def in_words(epsilon: float, delta: float, trust: str) -> list[str]:
+    """Say what an epsilon means to somebody who never heard of one.
+
+    >>> in_words(math.log(3), 0.0, "central")[0]
+    'Somebody who is 50 % sure of something about a person can become at most 75 % sure by what was released.'
+    """
+    if not math.isfinite(epsilon):
+        return [
+            "No limit is put on what uploads tell about a person: somebody who sees them may become certain.",
+            "Data stay on the device, but that alone is no protection: updates are made of the data.",
+        ]
+    sure = 1 / (1 + math.exp(-epsilon))
+    percent = "more than 99.99 %" if sure > 0.9999 else f"{100 * sure:.{2 if sure > 0.99 else 0}f} %"
+    lines = [
+        f"Somebody who is 50 % sure of something about a person can become at most {percent} sure by what was released."
+    ]
+    if delta:
+        lines.append(f"This holds but for a chance of 1 in {1 / delta:,.0f} (delta).")
+    if sure >= 0.99:
+        lines.append("In the worst case that is hardly a limit; against attackers who know less it protects more.")
+    return lines
+
+
+def watchers(guaranteed: bool, report: dict[str, Any]) -> list[Watcher]:
+    """Say from whom people are protected, and from whom they are not."""
+    everybody = "Other devices, and whoever gets the model"
+    server, trust = "The server that adds up the uploads", TRUSTS[report["trust"]]
+    if not guaranteed:
+        why = "nothing limits what an upload tells"
+        return [Watcher(server, False, why), Watcher(everybody, False, "nothing limits what the model tells")]
+    noise = "simulated noise can be drawn again with the key; real devices draw noise of their own"
+    rows = [Watcher(everybody, True, "they see sums that carry noise")]
+    if trust.sees_uploads:
+        rows.append(Watcher(server, True, "every upload carries noise before it leaves the device"))
+    else:
+        assumed = "it is trusted with single uploads; a secure aggregation in its place is assumed, not built"
+        rows.append(Watcher(server, False, assumed))
+    return [
+        *rows,
+        Watcher("Whoever holds this run's noise key", False, noise),
+        Watcher("Whoever holds the device", False, "the data lie on it"),
+    ]
+
+
+def _unit(adjacency: str) -> str:
+    """Say what an attacker cannot tell apart."""
+    told = {
+        "zero-out": "Protected is whether a person's updates were in the sums at all, with all that this person did.",
+        "replace-one": "Protected is all that a person did: it could be exchanged for anybody else's.",
+    }
+    return told.get(adjacency, adjacency)
+
+
+def _epsilons(report: dict[str, Any], audit: dict[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return the four columns: (kind, value, what it is)."""
+    bound = report.get("eps_lb95") if audit is None else audit["eps_lb95"]
+    values = {
+        "guaranteed": _shown(report["eps_guaranteed"], "unknown"),
+        "nominal": _shown(report["eps_nominal"], "unknown"),
+        "hypothetical": _shown(report["eps_hypothetical"], "not measured"),
+        "audited": "not audited" if audit is None and bound is None else f"≥ {_shown(bound, '0')}",
+    }
+    return [(kind, values[kind], about) for kind, about in KINDS.items()]
+
+
+def _examples(examples: dict[str, Any] | None) -> str | None:
+    """Say what is guaranteed to a single interaction; None where nothing is."""
+    if examples is None:
+        return None
+    value = _shown(examples["eps_guaranteed"], "unknown")
+    return f"epsilon {value} at delta {examples['delta']:g} for each single interaction, not for a person's many"
+
+
+def _attack(row: dict[str, Any]) -> Attack:
+    auc, null = row.get("auc"), row.get("auc_null")
+    strip, reached, better = None, "–", False
+    if auc is not None and null is not None:
+        better = auc > null
+        reached = f"{auc:.3f} (by luck up to {null:.3f})"
+        strip = SCORES.strip(auc, 0.5, null, f"{row['attack']}: right in {auc:.1%} of pairs; luck reaches {null:.1%}")
+    proved = "–" if row["eps_lb95"] is None else f"≥ {row['eps_lb95']:.3g} of {_shown(row['claimed'], 'unknown')}"
+    asks = ATTACKS.get(row["attack"], row["unit"])
+    return Attack(row["attack"], asks, reached, strip, proved, better, row.get("note", ""))
+
+
+def _sat_out(report: dict[str, Any]) -> str | None:
+    """Say who had to sit out for want of budget; None where no budget was set."""
+    found, budget = report.get("sat_out"), report.get("budget")
+    if not found or budget is None:
+        return None
+    return (
+        f"{found['clients']:,} of {report['clients']:,} people sat out {found['times']:,} times, "
+        f"since nobody may spend more than epsilon {short(float(budget))}."
+    )
+
+
+def _shown(value: float | str | None, missing: str) -> str:
+    if value is None:
+        return missing
+    return "∞" if value == "inf" else short(float(value))

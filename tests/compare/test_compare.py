@@ -1,0 +1,203 @@
+"""Finished runs beside each other: what is claimed, what is refused, and what is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import edgefr
+from edgefr.comparisons.tested import read
+from privacy.errors import InputError
+from tests.cli import commands
+
+SMALL = ["rounds=1", "model.dim=4", "protocol.negatives=20", "data_options={users: 50, items: 110, interactions: 14}"]
+
+
+def made(out: Path, *overrides: str, seeds: int = 1) -> Path:
+    experiment = edgefr.load_experiment(overrides=["method=fedmf", *SMALL, *overrides])
+    if seeds == 1:
+        edgefr.simulate(experiment, commands.ROOT / "devices.yaml", out=out, bundles=False, figures=False)
+    else:
+        edgefr.simulate_seeds(
+            experiment, seeds, out, devices=commands.ROOT / "devices.yaml", bundles=False, figures=False
+        )
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of one protocol by two methods, one of them with more seeds, and runs that asked something else."""
+    at = tmp_path_factory.mktemp("runs")
+    return {
+        "fedmf": made(at / "fedmf"),
+        "slow": made(at / "slow", "model.lr=0.01"),
+        "seeds": made(at / "seeds", seeds=3),
+        "more": made(at / "more", "model.lr=0.01", seeds=2),
+        "blocks": made(at / "blocks", "protocol={name: blocks, min_interactions: 2, increments: 2}"),
+        "other blocks": made(
+            at / "other-blocks", "protocol={name: blocks, min_interactions: 2, increments: 2}", "model.lr=0.01"
+        ),
+    }
+
+
+def better(path: Path, out: Path, by: float) -> Path:
+    """Copy a run whose users are all found `by` better: a difference that nobody can miss."""
+    shutil.copytree(path, out)
+    table = out / "private" / "users.parquet"
+    frame = pd.read_parquet(table)
+    frame["NDCG@10"] += by
+    frame.to_parquet(table)
+    return out
+
+
+def test_a_run_and_itself_do_not_differ(runs: dict[str, Path]):
+    found = edgefr.compare([runs["fedmf"], runs["fedmf"]])
+    assert [row.name for row in found.rows] == [f"{runs['fedmf']} (1)", f"{runs['fedmf']} (2)"]
+    frame = found.frame
+    assert frame["metric"].tolist() == ["HR@10", "NDCG@10"], "Recall@10 is HR@10 with one held-out item"
+    assert (frame[["difference", "low", "high", "d", "r"]] == 0).all(axis=None)
+    assert (frame["p"] == 1).all()
+    assert (frame["above"] == "").all()
+    assert found.differs == {}
+    assert "not told apart" in str(found)
+
+
+def test_a_difference_is_found_and_has_a_direction(runs: dict[str, Path], tmp_path: Path):
+    high = better(runs["slow"], tmp_path / "high", 0.2)
+    found = edgefr.compare([runs["fedmf"], high, runs["slow"]], ["NDCG@10"])
+    frame = found.frame.set_index(["one", "other"])
+    users = {
+        name: read(path).users["full"]["main"][1]["NDCG@10"]
+        for name, path in (*runs.items(), ("high", high))
+        if name in ("fedmf", "slow", "high")
+    }
+    assert frame.loc[("high", "slow"), "difference"] == pytest.approx(0.2)
+    assert frame.loc[("fedmf", "high"), "difference"] == pytest.approx((users["fedmf"] - users["high"]).mean())
+    assert frame["above"].tolist() == ["high", "", "high"]
+    assert found.rows[1].above["NDCG@10"] == ["fedmf", "slow"]
+    assert found.differs == {"model.lr": {"fedmf": "1.0", "high": "0.01", "slow": "0.01"}}
+
+
+def test_seeds_are_paired_where_both_have_them(runs: dict[str, Path]):
+    found = edgefr.compare([runs["seeds"], runs["more"]], ["NDCG@10"])
+    frame = found.frame
+    assert np.isfinite(frame["p_seeds_holm"]).all()
+    assert "pairs are made over seeds 0, 1" in found.notes
+    assert [row.values["NDCG@10"].number for row in found.rows] == [3, 2]
+    per_seed = [
+        [edgefr.Run.open(runs[name] / f"seed-{seed}").summary["metrics_full_ranking"]["NDCG@10"] for seed in (0, 1)]
+        for name in ("seeds", "more")
+    ]
+    means = frame["difference"].item()
+    assert means == pytest.approx(np.mean(per_seed[0]) - np.mean(per_seed[1]), abs=2e-3), "users differ by seed"
+    assert edgefr.compare([runs["seeds"], runs["fedmf"]]).frame["difference"].tolist() == [0.0, 0.0], "seed 0 of both"
+
+
+def test_blocks_are_compared_by_their_means(runs: dict[str, Path]):
+    found = edgefr.compare([runs["blocks"], runs["other blocks"]], ["NDCG@20"])
+    means = [edgefr.Run.open(runs[name]).summary["metrics"]["NDCG@20"] for name in ("blocks", "other blocks")]
+    assert [row.values["NDCG@20"].mean for row in found.rows] == pytest.approx(means)
+    assert found.frame["difference"].item() == pytest.approx(means[0] - means[1])
+
+
+def refused(paths: list[Path], match: str, **options: Any) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        edgefr.compare(paths, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_runs_that_asked_something_else_are_refused(runs: dict[str, Path], tmp_path: Path):
+    fedmf = runs["fedmf"]
+    refused([fedmf], "two runs or more")
+    refused([fedmf, runs["blocks"]], "no users ranked by sampled; it has full|differ in their protocol")
+    refused([fedmf, made(tmp_path / "a", "protocol.negatives=30")], r"differ in their protocol \(.*20.* \| .*30.*may")
+    refused([fedmf, made(tmp_path / "b", "data_options={users: 51, items: 110, interactions: 14}")], "in their data")
+    refused([fedmf, made(tmp_path / "c", "seed=7")], r"no seed in common \(fedmf: 0; c: 7\)")
+    refused([fedmf, made(tmp_path / "d", "evaluation.full_ranking_users=20")], "tested different users of main")
+    refused([fedmf, made(tmp_path / "e", "evaluation.full_ranking_users=0")], "no users ranked by full", ranking="full")
+    refused([fedmf, made(tmp_path / "f", "evaluation.k=[5]")], "no metric in common")
+    refused([fedmf, fedmf], r"unknown metric of all these runs 'NDCG@5'; did you mean 'NDCG@10'", metrics=["NDCG@5"])
+    refused([fedmf, fedmf], "unknown ranking 'ful'", ranking="ful")
+    assert edgefr.compare([fedmf, tmp_path / "e"]).ranking == "sampled", "which both have"
+
+
+def table(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    file = path / "private" / "users.parquet"
+    change(pd.read_parquet(file)).to_parquet(file)
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no users": (lambda run: shutil.rmtree(run / "private"), "bring the run's private part too"),
+    "no table": (lambda run: (run / "private/users.parquet").write_bytes(b"PAR1 no"), "is damaged|run it again"),
+    "no summary": (lambda run: (run / "summary.json").unlink(), "did not finish"),
+    "a list for a summary": (lambda run: (run / "summary.json").write_text("[1]"), "does not say its dataset"),
+    "a stage of nobody": (
+        lambda run: (run / "summary.json").write_text(
+            json.dumps(json.loads((run / "summary.json").read_text()) | {"stage": "x"})
+        ),
+        "no users of stage 'x'",
+    ),
+    "texts for numbers": (lambda run: table(run, lambda f: f.astype({"NDCG@10": str})), "not numbers"),
+    "no column of users": (lambda run: table(run, lambda f: f.drop(columns="user")), "no user, on, stage"),
+    "users twice": (lambda run: table(run, lambda f: pd.concat([f, f], ignore_index=True)), "has a user of main twice"),
+    "users without a name": (lambda run: table(run, lambda f: f.assign(user=None)), "without a name|not numbers"),
+    "an experiment of lists": (lambda run: (run / "experiment.yaml").write_text("- 1"), "experiment.yaml"),
+    "code in an experiment": (
+        lambda run: (run / "experiment.yaml").write_text("!!python/object/apply:os.system [id]"),
+        "tags",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_damaged_and_hostile_folders_are_refused(runs: dict[str, Path], tmp_path: Path, what: str):
+    change, said = HOSTILE[what]
+    change(Path(shutil.copytree(runs["fedmf"], tmp_path / "run")))
+    refused([runs["fedmf"], tmp_path / "run"], said)
+
+
+def test_a_table_of_more_than_memory_holds_is_refused(runs: dict[str, Path], tmp_path: Path):
+    """A file of some kilobytes can say that it holds a billion equal rows."""
+    run = Path(shutil.copytree(runs["fedmf"], tmp_path / "run"))
+    rows = 50_000_000
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array(["u"])).cast(pa.string())
+    pq.write_table(
+        pa.table({"user": names, "on": names, "stage": names, "ranking": names, "NDCG@10": np.zeros(rows)}),
+        run / "private/users.parquet",
+        compression="zstd",
+    )
+    assert (run / "private/users.parquet").stat().st_size < 1 << 20
+    refused([runs["fedmf"], run], "takes more than 1 GB")
+
+
+def test_the_command_prints_and_writes(runs: dict[str, Path], tmp_path: Path):
+    def compare(*arguments: str | Path) -> tuple[int, str, str]:
+        done = commands.edgefr("compare", *arguments, cache=tmp_path / "cache")
+        return done.returncode, done.stdout, done.stderr
+
+    hostile = tmp_path / r"a_1 & $x$ \input{b}"
+    shutil.copytree(runs["slow"], hostile)
+    code, out, err = compare(runs["fedmf"], hostile, "--out", tmp_path / "out")
+    assert code == 0, err
+    assert "what else differs" in out
+    assert "learning did NOT help" in " ".join(out.split()) or "learning helped" in " ".join(out.split())
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {f"comparison.{kind}" for kind in ("md", "csv", "tex", "png", "svg")}
+    tex = (tmp_path / "out/comparison.tex").read_text()
+    assert r"a\_1 \& \$x\$ \textbackslash{}input\{b\}" in tex
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
+    code, out, err = compare(runs["fedmf"], runs["slow"], "--format", "latex", "--metric", "NDCG@10")
+    assert (code, err) == (0, "")
+    assert out.startswith("% needs \\usepackage{booktabs}")
+    code, out, err = compare(runs["fedmf"], runs["slow"], "--format", "markdown")
+    assert out.startswith("# comparison of 2 runs, full ranking")
+    commands.refused(*compare(runs["fedmf"], tmp_path / "none"))

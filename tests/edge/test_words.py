@@ -1,0 +1,199 @@
+"""Texts read by their words alone: against a literal reading, on hostile texts, and from bundles that are damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge import Recommender
+from edge.bundle import open_bundle
+from edge.words import LONGEST, WordEncoder, WordTable, numbers_of, words_of
+from edgefr.calibrations import probe
+from edgefr.calibrations.work import of_encoding
+from privacy.errors import InputError
+from tests.closeness import assert_same
+from tests.edge.folders import edit_json, resign
+from tests.export import worlds
+
+
+def number(word: str) -> int:
+    """A word's number, as an unsigned one."""
+    return int.from_bytes(hashlib.sha256(word.encode("utf-8")).digest()[:8], "little")
+
+
+def normal(values: list[float]) -> list[float]:
+    length = math.sqrt(sum(value**2 for value in values))
+    return [value / length for value in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The Lord of the Rings (2001)", ["the", "lord", "of", "the", "rings", "2001"]),
+        ("STRASSE Straße", ["strasse", "strasse"]),
+        ("e\u0301te\u0301 ｆｕｌｌ", ["été", "full"]),
+        ("don't; rock'n'roll", ["don", "t", "rock", "n", "roll"]),
+        ("图书", ["图书"]),
+        (" ...!? ", []),
+    ],
+)
+def test_words_are_runs_of_letters_in_one_case_and_form(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
+    assert words_of(text, pairs=True)[len(words) :] == [f"{a} {b}" for a, b in pairwise(words)]
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@given(words=st.lists(st.sampled_from(["red", "wool", "jar", "blue", "7"]), min_size=1, max_size=9))
+def test_hashed_words_by_hand(pairs: bool, words: list[str]) -> None:
+    expected = [0.0] * 5
+    said = words + ([f"{a} {b}" for a, b in pairwise(words)] if pairs else [])
+    for word in said:
+        expected[number(word) % 5] += -1.0 if number(word) >= 1 << 63 else 1.0
+    found = WordEncoder(5, pairs).encode([" ".join(words).upper()])
+    assert found.dtype == np.float32
+    assert_same(found, [normal(expected) if any(expected) else expected])
+
+
+@given(words=st.lists(st.sampled_from(["red", "wool", "jar", "blue", "unknown", "new"]), max_size=9))
+def test_learned_words_by_hand(words: list[str]) -> None:
+    rows = {"red": [1.0, 0.5], "wool": [0.25, 0.0], "jar": [-0.5, 0.125], "blue": [0.0, -1.0]}
+    ordered = sorted(rows, key=lambda word: numbers_of(word)[0])
+    table = WordTable(
+        np.array([numbers_of(word)[0] for word in ordered]), np.array([rows[word] for word in ordered], np.float16)
+    )
+    expected = [0.0, 0.0]
+    for word, count in Counter(words).items():
+        expected = [a + count * b for a, b in zip(expected, rows.get(word, [0.0, 0.0]), strict=True)]
+    found = WordEncoder(2, table=table).encode([" ".join(words)])
+    assert_same(found, [normal(expected) if any(expected) else expected])
+
+
+def test_a_number_is_the_signed_first_half_of_a_digest() -> None:
+    assert (numbers_of("Red wool").view(np.uint64) == [number("red"), number("wool")]).all()
+    assert numbers_of("").tolist() == []
+
+
+@given(st.text())
+def test_any_text_gives_a_vector_of_length_one_or_none(text: str) -> None:
+    (found,) = WordEncoder(8, pairs=True).encode([text])
+    length = float(np.linalg.norm(found))
+    assert length == pytest.approx(1.0, abs=1e-5) or not found.any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ud800 lone \udfff",
+        "a\x00b",
+        "\u202ereversed",
+        "\ufdfa" * 100_000,
+        "a" + "\u0301\u0323" * 100_000,
+        "x " * 10**6,
+    ],
+)
+def test_hostile_texts_are_read_in_no_time(text: str) -> None:
+    began = time.process_time()
+    (found,) = WordEncoder(8, pairs=True).encode([text])
+    assert np.isfinite(found).all()
+    assert time.process_time() - began < 2.0
+
+
+def test_a_text_is_read_up_to_a_bound() -> None:
+    text = "ab " * LONGEST
+    assert WordEncoder(8).tokens(text) == math.ceil(LONGEST / 3)
+    assert_same(WordEncoder(8).encode([text + "other"]), WordEncoder(8).encode([text]))
+
+
+@pytest.mark.parametrize("kind", worlds.READ)
+def test_a_device_reads_the_catalogue_as_it_was_read(kind: str) -> None:
+    device = Recommender(worlds.exported(kind)[0] / "phone")
+    assert np.abs(device.encode(worlds.titles()) - worlds.words(kind).vectors).max() <= 1e-5
+    assert device.bundle.manifest.variant.endswith(f"+encoder-{kind}")
+    assert not any(entry.role in ("encoder", "tokenizer") for entry in device.bundle.manifest.files)
+    assert not device.encode(["", "  "]).any()
+    with pytest.raises(InputError, match="a text must be a string, got int"):
+        device.encode([3])  # type: ignore[list-item]
+
+
+def test_hashed_words_are_for_the_smallest_device_too() -> None:
+    """They take nothing, so a class for which everything is too large reads new texts all the same."""
+    rows = {kind: worlds.exported(kind)[1] for kind in worlds.READ}
+    assert {row["encoder"] for row in rows["hash"].values()} == {"hash"}
+    wanted = {"laptop": "tfidf", "phone": "tfidf", "stick": None, "speaker": None}
+    assert {name: row["encoder"] for name, row in rows["tfidf"].items()} == wanted  # a stick has no room for a table
+    assert (rows["hash"]["speaker"]["variant"], rows["tfidf"]["speaker"]["variant"]) == ("i8+encoder-hash", "i8")
+    read = [row for kind in rows.values() for row in kind.values() if row["encoder"]]
+    assert all(row["encoder_cosine"] == pytest.approx(1.0, abs=1e-5) for row in read)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A copy of a bundle with a learned table of words."""
+    return shutil.copytree(worlds.exported("tfidf")[0] / "laptop", tmp_path / "laptop")
+
+
+def _weights(bundle: Path, value: float) -> None:
+    weights = np.load(bundle / "words" / "weights.npy")
+    weights[:] = value
+    np.save(bundle / "words" / "weights.npy", weights)
+
+
+def _numbers(bundle: Path) -> None:
+    numbers = np.load(bundle / "words" / "numbers.npy")
+    np.save(bundle / "words" / "numbers.npy", numbers[::-1])
+
+
+def _config(bundle: Path, **changes: object) -> None:
+    edit_json(bundle / "config.json", lambda config: config["encoder"].update(changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda b: _weights(b, np.inf), "weights of the words are no finite numbers"),
+        (lambda b: _weights(b, np.nan), "weights of the words are no finite numbers"),
+        (_numbers, "numbers of words that do not ascend"),
+        (lambda b: _config(b, width=47), r"weights.npy is float16 \[40, 48\] instead of float16 \[40, 47\]"),
+        (
+            lambda b: _config(b, table={"count": 39, "numbers": "words/numbers.npy", "weights": "words/weights.npy"}),
+            r"numbers.npy is int64 \[40\] instead of int64 \[39\]",
+        ),
+        (
+            lambda b: _config(b, table={"count": 40, "numbers": "words/weights.npy", "weights": "words/weights.npy"}),
+            r"weights.npy is float16 \[40, 48\] instead of int64 \[40\]",
+        ),
+        (lambda b: _config(b, table={"count": 40, "numbers": "x.npy", "weights": "words/weights.npy"}), "is missing"),
+        (lambda b: (b / "words" / "numbers.npy").write_bytes(b"no"), "is not a .npy array"),
+        (lambda b: _config(b, words="words/2"), r"encoder.words.words: Input should be 'words/1'"),
+        (lambda b: _config(b, width=1 << 40), "encoder.words.width"),
+        (lambda b: _config(b, path="onnx/encoder.onnx"), "encoder.words.path: Extra inputs"),
+    ],
+)
+def test_a_damaged_bundle_is_refused_in_one_line(damage, says: str, bundle: Path) -> None:
+    damage(bundle)
+    resign(bundle)
+    with pytest.raises(InputError, match=says) as caught:
+        Recommender(bundle).encode(worlds.titles())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", worlds.READ)
+def test_reading_is_measured_and_counted_like_any_encoder(kind: str) -> None:
+    """A word is a row of the table, of two bytes a value; where there is no table, only sums are left."""
+    bundle = worlds.exported(kind)[0] / "laptop"
+    found = probe.encode(str(bundle), time.monotonic(), 0.0, least=1)
+    assert found["tokens"] == (3 if kind == "hash" else 5)  # words, and pairs of neighbours
+    expected = (2.0 * 3 * worlds.WIDTH, 0.0) if kind == "hash" else (2.0 * 5 * worlds.WIDTH,) * 2
+    assert of_encoding(open_bundle(bundle), found["tokens"]) == expected
+    said = (bundle / "MODEL_CARD.md").read_text()
+    assert ("words of a text, which learned nothing." if kind == "hash" else "a table of 40 words.") in said

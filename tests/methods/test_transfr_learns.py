@@ -1,0 +1,124 @@
+"""The default run of TransFR learns something true, from rounds and from texts, and its cold start is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from edge.ragged import Ragged
+from edgefr.experiment import Experiment, load_experiment
+from edgefr.fleet import load_fleet
+from edgefr.measure import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.methods.transfr.program import TransFR
+from edgefr.methods.transfr.settings import TransFRSettings
+from edgefr.prepare import Prepared, prepare
+from edgefr.report.summary import summarise_splits
+from edgefr.training import Training
+from privacy.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+HASHED = ["encoder.kind=hash", "encoder.width=64", "engine.shard_size=32", "rounds=12", "evaluation.every=12"]
+ACROSS = [*HASHED, "protocol.name=cross-domain", "protocol.source=books", "protocol.target=films"]
+Change = Callable[[Prepared], Prepared]
+
+
+def trained(overrides: list[str], change: Change = lambda prepared: prepared) -> Training:
+    """Run the default method on the generated data, whose preparation `change` has altered."""
+    experiment: Experiment = load_experiment(overrides=overrides)
+    prepared = change(prepare(experiment, None, "cpu"))
+    run = Training.start(
+        experiment, prepared, load_fleet(ROOT / "devices.yaml", {}), torch.device("cpu"), lambda event: None
+    )
+    run.train()
+    return run
+
+
+def found(run: Training, stage: str, on: str) -> Any:
+    """Return users and their NDCG@10 by full ranking."""
+    users, metrics = run.measured.users[stage, on, "full"]
+    return users, metrics["NDCG@10"]
+
+
+@pytest.fixture(scope="module")
+def across() -> Training:
+    return trained(ACROSS)
+
+
+def test_rounds_help_and_local_training_does_not_hurt() -> None:
+    run = trained([*HASHED, "rounds=25"])
+    (users, before), (_, after), (_, own) = (found(run, s, "main") for s in (UNLEARNED, "finetune", "localtrain"))
+    gain = after - before
+    assert gain.mean() > 3 * gain.std() / np.sqrt(len(users))
+    assert own.mean() > after.mean() - 2 * (own - after).std() / np.sqrt(len(users))
+
+
+def test_texts_that_are_shuffled_say_nothing() -> None:
+    def shuffled(prepared: Prepared) -> Prepared:
+        assert prepared.text is not None
+        order = np.random.default_rng(3).permutation(len(prepared.text.vectors))
+        return replace(prepared, text=replace(prepared.text, vectors=prepared.text.vectors[order]))
+
+    plain, random = trained([*HASHED, "rounds=1"]), trained([*HASHED, "rounds=1"], shuffled)
+    hits = {
+        name: run.measured.users["pretrain", "main", "sampled"][1]["HR@10"]
+        for name, run in (("plain", plain), ("random", random))
+    }
+    spread = np.sqrt(0.1 * 0.9 / len(hits["plain"]))
+    assert abs(hits["random"].mean() - 0.1) < 4 * spread
+    assert hits["plain"].mean() > 0.1 + 8 * spread
+
+
+def test_a_cold_start_knows_nothing_of_the_target(across: Training) -> None:
+    """Without any training item of the target, cold figures are the same; those with its items are not."""
+
+    def emptied(prepared: Prepared) -> Prepared:
+        target = prepared.splits["target"]
+        bare = replace(target, train=Ragged.empty(len(target.train)))
+        return replace(prepared, splits={**prepared.splits, "target": bare})
+
+    bare = trained(ACROSS, emptied)
+    for stage in (UNLEARNED, "pretrain", "finetune"):
+        users, values = across.measured.users[stage, "target", "sampled"]
+        others, same = bare.measured.users[stage, "target", "sampled"]
+        assert np.array_equal(users, others)
+        assert all(np.array_equal(values[name], same[name]) for name in values)
+    with_items, without = (run.measured.users[CONTEXT, "target", "sampled"][1]["HR@10"] for run in (across, bare))
+    assert not np.array_equal(with_items, without)
+
+
+def test_items_of_the_target_are_a_stage_of_their_own_before_anything_is_trained_on_them(across: Training) -> None:
+    stages = across.measured.table()["target"]
+    assert [name for name in stages if name in ("finetune", CONTEXT, "localtrain")] == [
+        "finetune",
+        CONTEXT,
+        "localtrain",
+    ]
+    assert UNLEARNED_IN_CONTEXT in stages
+    assert CONTEXT not in across.measured.table()["source"]
+    assert stages[CONTEXT] != stages["finetune"]
+    verdicts = summarise_splits(across)["learning"]["target"]
+    assert UNLEARNED_IN_CONTEXT not in verdicts["finetune"]["against"], "it knows what a cold start may not"
+    assert {UNLEARNED, UNLEARNED_IN_CONTEXT} <= verdicts[CONTEXT]["against"].keys()
+
+
+def test_a_share_of_what_rounds_changed_is_kept() -> None:
+    text = torch.from_numpy(np.random.default_rng(0).standard_normal((20, 16)).astype(np.float32))
+    settings = TransFRSettings(adapter=[8, 4], head=[4], keep=0.25)
+    program = TransFR(settings, text, local_epochs=1)
+    first = program.init_shared(3)
+    moved = {name: value + 1.0 for name, value in first.items()}
+    for name, value in program.kept(3, moved).items():
+        torch.testing.assert_close(value, first[name] + 0.25)
+    whole = TransFR(settings.model_copy(update={"keep": 1.0}), text, local_epochs=1).kept(3, moved)
+    assert all(torch.equal(whole[name], value) for name, value in moved.items())
+
+
+def test_blocks_keep_all_that_was_learned() -> None:
+    with pytest.raises(InputError, match=r"model.keep: blocks go on from one another"):
+        load_experiment(overrides=["protocol.name=blocks", "model.keep=0.5"])

@@ -1,0 +1,231 @@
+"""The page of a run: what is on it for every kind of run, what never is, and what hostile words do to it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgefr
+from edgefr.report.web.chart import Axis
+from edgefr.report.web.facts import Facts
+from edgefr.report.web.page import run_page
+from edgefr.report.web.privacy import in_words, watchers
+from edgefr.report.web.write import write_report
+from privacy.errors import InputError
+from tests.cli.conftest import cache, cli, inside, place
+from tests.report.conftest import KINDS
+
+__all__ = ["cache", "cli", "inside", "place"]
+Made = Callable[[str], Path]
+EVERY = {"verdict", "curve", "again"}
+FEDERATED = {*EVERY, "costs", "rounds", "fairness", "privacy"}
+SECTIONS = {
+    "private": {*FEDERATED, "bundles", "measures"},
+    "local": {*FEDERATED, "measures"},
+    "plain": {*FEDERATED, "measures"},
+    "blocks": {*FEDERATED, "blocks"},
+    "sessions": {*FEDERATED, "sessions", "measures"},
+    "central": {*EVERY, "measures"},
+    "async": {*FEDERATED, "measures"},
+    "across": {*FEDERATED, "transfer", "measures"},
+}
+MOST = 3_000_000
+"""Bytes that a page may have."""
+
+
+def sections(page: str) -> list[str]:
+    return re.findall(r'<section id="(\w+)"', page)
+
+
+def words(page: str) -> str:
+    """The page as it is read, without tags, style and script."""
+    kept = re.sub(r"<(style|script)>.*?</\1>", " ", page, flags=re.DOTALL)
+    return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", kept).split()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_ends_with_a_page_of_the_sections_that_apply_to_it(kind: str, made: Made) -> None:
+    page = (made(kind) / "report.html").read_text()
+    found = sections(page)
+    assert set(found) == SECTIONS[kind]
+    assert len(found) == len(set(found))
+    assert len(page.encode()) < MOST
+    assert not re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?:https?:|//|data:)""", page)  # loads nothing
+    for nothing in ("None", "nan", "NaN", "{{", "{%"):
+        assert f"> {nothing} <" not in f"> {words(page)} <"
+        assert not re.search(rf"(?<![\w'@]){re.escape(nothing)}(?!\w)", words(page).split("The whole experiment")[0])
+
+
+def test_what_the_page_says_first_is_what_the_summary_says(made: Made) -> None:
+    run = edgefr.Run.open(made("private"))
+    said = words((run.path / "report.html").read_text())
+    (record,) = run.summary["learning"]["main"].values()
+    best = max(record["against"].values(), key=lambda one: one["value"])
+    assert "Does learning help? No" in said or "Does learning help? Yes" in said
+    assert ("Does learning help? Yes" in said) == record["helped"]
+    assert f"{best['difference']:+.4f} [{best['low']:+.4f}, {best['high']:+.4f}]" in said
+    assert "At this privacy? epsilon 8 per person" in said
+    assert f"{run.summary['fleet']['invited']:,} invitations" in said
+    assert f"{run.summary['fleet']['seconds']['p50']:.3g} s" in said
+
+
+def test_a_page_holds_nobody(made: Made) -> None:
+    run = edgefr.Run.open(made("plain"))
+    said = (run.path / "report.html").read_text()
+    assert not [user for user in run.users["user"].unique() if user in said]
+    assert str(run.path.parent) not in said  # nor where on a machine it was made
+
+
+def test_four_epsilons_stand_apart_and_an_audit_adds_its_own(made: Made, tmp_path: Path) -> None:
+    said = words((made("private") / "report.html").read_text())
+    assert "This run was not audited." in said
+    assert "audited not audited" in said
+    again = write_report([made("private")], tmp_path / "again.html")
+    said = words(again.read_text())
+    bound = json.loads((made("private") / "audit.json").read_text())["eps_lb95"]
+    assert f"audited ≥ {bound:.3g}" in said
+    assert re.search(r"guaranteed 8 What holds.*nominal [\d.]+ What papers print.*hypothetical not measured", said)
+    assert "game whether a person took part" in said
+
+
+def test_privacy_is_said_in_words() -> None:
+    assert "at most 73 % sure" in in_words(1.0, 1e-5, "central")[0]
+    assert "a chance of 1 in 100,000" in in_words(1.0, 1e-5, "central")[1]
+    assert "more than 99.99 %" in in_words(20.0, 0.0, "local")[0]
+    assert "No limit" in in_words(float("inf"), 0.0, "central")[0]
+
+
+@pytest.mark.parametrize(("trust", "server"), [("central", False), ("local", True)])
+def test_the_server_is_named_among_those_who_are_kept_out_only_where_it_is(trust: str, server: bool) -> None:
+    found = {one.who: one.protected for one in watchers(True, {"trust": trust})}
+    assert found["The server that adds up the uploads"] is server
+    assert found["Other devices, and whoever gets the model"]
+    assert not any(one.protected for one in watchers(False, {"trust": trust}))
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{ 7*7 }}{% raw %}&lt;-->"
+
+
+def hostile(value: Any, key: str = "") -> Any:
+    """The same summary, with hostile words wherever words come from outside, in values and in names."""
+    outside = {"label", "notes", "licence", "archive", "protocol", "experiment", "data", "adversary", "class"}
+    if isinstance(value, dict):
+        named = key in ("main", "classes", "versions")
+        return {(HOSTILE + name if named else name): hostile(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [hostile(inner, key) for inner in value]
+    return HOSTILE + value if key in (*outside, "not_covered") and isinstance(value, str) else value
+
+
+@pytest.fixture
+def attacked(made: Made, tmp_path: Path) -> Path:
+    """A run whose folder and whose summary are full of hostile words."""
+    folder = tmp_path / "<b onclick=alert(3)>'run"
+    shutil.copytree(made("plain"), folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["stage"] = HOSTILE + summary["stage"]
+    (folder / "summary.json").write_text(json.dumps(hostile(summary)))
+    return folder
+
+
+def test_hostile_words_are_shown_and_nothing_more(attacked: Path) -> None:
+    page = write_report([attacked]).read_text()
+    assert page.count("<script>") == 1
+    assert "<img" not in page
+    assert "<b onclick" not in page
+    assert "{{ 7*7 }}" in page
+    assert "49" not in re.findall(r"alert\(2\)&gt;(.{0,20})", page)
+    assert html.escape("<script>alert(1)</script>") in page
+
+
+@pytest.mark.parametrize("kinds", [("private", "plain"), ("plain", "central", "blocks"), ("sessions", "across")])
+def test_several_runs_stand_beside_each_other(kinds: tuple[str, ...], made: Made, tmp_path: Path) -> None:
+    out = write_report([made(kind) for kind in kinds], tmp_path / "many.html")
+    page = out.read_text()
+    assert {"overview", "settings", "verdicts", "commands"} <= set(sections(page))
+    assert len(page.encode()) < MOST
+    said = words(page)
+    for kind in kinds:
+        assert f"--experiment {kind}/experiment.yaml" in said
+    assert ("cannot be compared with each other" in said) == (kinds != ("private", "plain"))
+    if kinds == ("private", "plain"):
+        assert re.search(r"privacy\.epsilon 8 –", said)
+        assert "rounds 3" not in said.split("What do they differ in?")[1]
+
+
+def test_curves_of_runs_are_drawn_together(made: Made, tmp_path: Path) -> None:
+    page = write_report([made("private"), made("plain")], tmp_path / "two.html").read_text()
+    assert set(re.findall(r'data-line="([^"]+)"', page)) == {"private", "plain"}
+
+
+def test_the_command_line_makes_it_again(made: Made, cli: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"  # its name stands on the page
+    shutil.copytree(made("plain"), folder)
+    before = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    code, out, err = cli("report", folder)
+    assert (code, err) == (0, "")
+    assert out.strip() == f"wrote {folder / 'report.html'}"
+    assert (folder / "report.html").read_bytes() == before
+
+
+def test_what_is_no_run_is_refused_in_a_line(made: Made, cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code, _, err = cli("report", tmp_path / "empty")
+    assert code == 2
+    assert "is not a run folder" in err
+    old = tmp_path / "old"
+    shutil.copytree(made("plain"), old)
+    summary = json.loads((old / "summary.json").read_text())
+    del summary["fleet"]
+    (old / "summary.json").write_text(json.dumps(summary))
+    code, _, err = cli("report", old)
+    assert code == 2
+    assert "fleet" in err
+    with pytest.raises(InputError, match="24 runs at most"):
+        write_report([made("plain")] * 25)
+
+
+def test_a_run_of_an_earlier_version_has_a_page(made: Made, tmp_path: Path) -> None:
+    """What was added to summaries later may be missing: verdicts, fairness, tests of classes, the table of costs."""
+    old = tmp_path / "old"
+    shutil.copytree(made("plain"), old)
+    summary = json.loads((old / "summary.json").read_text())
+    for name in ("learning", "verdicts", "transfer"):
+        del summary[name]
+    for name in ("fairness", "cost", "total_seconds"):
+        del summary["fleet"][name]
+    for row in summary["fleet"]["classes"].values():
+        del row["metrics"], row["participation"]
+    (old / "summary.json").write_text(json.dumps(summary))
+    (old / "metrics.parquet").unlink()
+    (old / "events.jsonl").unlink()
+    found = sections(write_report([old]).read_text())
+    assert set(found) == {"costs", "privacy", "measures", "again"}
+
+
+def test_a_page_is_cheap(made: Made) -> None:
+    import time
+
+    facts = Facts.read(made("private"))
+    run_page(facts)  # templates are compiled once
+    began = time.process_time()
+    run_page(Facts.read(made("private")))
+    assert time.process_time() - began < 1.0
+
+
+def test_axes_go_over_their_values_in_round_steps() -> None:
+    axis = Axis.over([-0.013, 0.042])
+    assert [label for _, label in axis.ticks] == ["-0.02", "-0.01", "0.00", "0.01", "0.02", "0.03", "0.04", "0.05"]
+    assert axis.origin == pytest.approx(100 * 2 / 7, abs=0.01)
+    assert [label for _, label in Axis.decades([0.3, 40.0], " s").ticks] == ["0.1 s", "1 s", "10 s", "100 s"]
+    assert Axis.over([]).place(0.0) == 0.0
+    tight = Axis.over([0.0, 3.0], whole=True, tight=True)
+    assert [label for _, label in tight.ticks] == ["0", "1", "2", "3"]
