@@ -75,7 +75,8 @@ def called(folder: Path, tests: list[str], log: Path) -> dict[str, Any]:
     os.dup2(out, 2)
     os.chdir(folder)
     os.environ["PYTHONPATH"] = str(folder)
-    sys.path[:] = [str(folder), *(path for path in sys.path if not (Path(path or ".") / "edgefr").is_dir())]
+    sources = [path for path in sys.path if (Path(path or ".") / "edgefr" / "__init__.py").is_file()]
+    sys.path[:] = [str(folder), *(path for path in sys.path if path not in sources)]
     import pytest
 
     watcher = Watcher()
