@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from edgefr.run import Run
     from privacy.errors import InputError
 
+    __version__: str
+
 _HOMES = {
     "Dataset": "edgefr.data.interactions",
     "Experiment": "edgefr.experiment",
@@ -73,6 +75,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that `import edgefr` stays light."""
+    if name == "__version__":  # pyproject.toml says it, and nothing else does
+        from importlib.metadata import version
+
+        return version("edgefr")
     if name not in _HOMES:
         raise AttributeError(f"module 'edgefr' has no attribute '{name}'")
     import importlib

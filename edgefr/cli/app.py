@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import edgefr
 from edgefr.cli.audit import audit
 from edgefr.cli.bundle import bundle
 from edgefr.cli.calibrate import calibrate
@@ -104,9 +105,7 @@ def start(
     Start with: `edgefr simulate --devices devices.yaml`
     """
     if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(f"edgefr {installed('edgefr')}")
+        typer.echo(f"edgefr {edgefr.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
