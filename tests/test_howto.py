@@ -1,10 +1,10 @@
-"""The how-to pages do what they say: their blocks are run in order, in one folder.
+"""The pages of docs/ do what they say: their blocks are run in order, in a folder of the page's own.
 
 ```python            goes on where the last one of the page ended
 ```python name.py    is a file in that folder; so is ```yaml name.yaml
 ```sh                has an `edgefr` or `pytest` command a line
 ```sh refused        has one that ends with one line and exit code 2
-```text              is to be read alone
+```text, ```math     are to be read alone
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ import pytest
 from tests.cli import commands
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["add-data.md", "api.md", *sorted(path.name for path in (ROOT / "docs").glob("howto-*.md"))]
+DOCS = ROOT / "docs"
+READ = ("text", "math")
 COMMANDS = {"edgefr": commands.COMMAND, "pytest": [sys.executable, "-m", "pytest"]}
 METHOD = "howto-method.md"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return the kind and the content of every fenced block of a page."""
-    return re.findall(r"^```([\w .]+)\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```([\w .]+)\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+ALL = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+PAGES = [page for page in ALL if any(kind not in READ for kind, _ in blocks(page))]
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -47,7 +52,6 @@ def commands_of(content: str) -> list[list[str]]:
 def test_a_page_runs(page: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
     found, python = blocks(page), tmp_path / "page.py"
-    assert found
     for (kind, content), following in zip(found, [*(kind for kind, _ in found[1:]), ""], strict=True):
         language, _, name = kind.partition(" ")
         if language in ("python", "yaml") and name:
@@ -62,16 +66,23 @@ def test_a_page_runs(page: str, tmp_path: Path) -> None:
             (command,) = commands_of(content)
             done = run(command, tmp_path)
             commands.refused(done.returncode, done.stdout, done.stderr)
-        elif kind != "text":
+        elif kind not in READ:
             assert kind == "sh", kind
             for command in commands_of(content):
                 done = run(command, tmp_path)
                 assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 
+def test_every_block_says_of_what_kind_it_is() -> None:
+    assert {"index.md", "add-data.md", "api.md", METHOD} < set(PAGES)
+    for page in ALL:
+        fences = len(re.findall(r"^ *```", (DOCS / page).read_text(), re.MULTILINE))
+        assert fences == 2 * len(blocks(page)), page
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("howto-")])
 def test_a_page_says_how_many_lines_its_file_has(page: str) -> None:
     first = next(content for kind, content in blocks(page) if " " in kind)
     lines = len(first.splitlines())
-    assert f"of {lines} lines" in " ".join((ROOT / "docs" / page).read_text().split()), lines
+    assert f"of {lines} lines" in " ".join((DOCS / page).read_text().split()), lines
     assert page != METHOD or lines < 80
