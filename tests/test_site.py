@@ -136,8 +136,8 @@ def test_the_command_line_page_has_every_command(site: Path) -> None:
 def test_a_page_without_a_place_and_a_dead_link_are_refused(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     (tmp_path / "docs" / "lost.md").write_text("# Lost\n\n[none](none.md), [there](api.md#none), [no](/api.md)\n")
-    lines = (ROOT / "mkdocs.yml").read_text().replace("hooks: [docs/", f"hooks: [{ROOT}/docs/")
-    (tmp_path / "mkdocs.yml").write_text(lines.replace("paths: [.]", f"paths: [{ROOT}]"))
+    hooks = ROOT / "docs" / "generate" / "hooks.py"
+    (tmp_path / "mkdocs.yml").write_text(f"INHERIT: {ROOT}/mkdocs.yml\nplugins: []\nhooks: [{hooks}]\n")
     done = built(tmp_path / "mkdocs.yml", tmp_path / "out")
     assert done.returncode == 1
     for said in ('"nav" configuration', "'none.md'", "'#none'", "'/api.md'"):

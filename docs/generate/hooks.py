@@ -12,10 +12,18 @@ from typing import Any
 
 from commands import commands_page
 from mkdocs.structure.files import File, Files
+from python import python_page
+from settings import experiment_page, fleet_page, methods_page
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = {".md", ".png", ".svg"}
-MADE = {"reference/commands.md": commands_page}
+MADE = {
+    "reference/commands.md": commands_page,
+    "reference/experiment.md": experiment_page,
+    "reference/methods.md": methods_page,
+    "reference/fleet.md": fleet_page,
+    "reference/python.md": python_page,
+}
 """Pages that are made from the code, by their place in the site."""
 
 
