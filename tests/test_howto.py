@@ -2,7 +2,7 @@
 
 ```python            goes on where the last one of the page ended
 ```python name.py    is a file in that folder; so is ```yaml name.yaml
-```sh                has an `edgefr` or `pytest` command a line
+```sh                has an `edgefr` or `pytest` command a line, or over lines that end in a backslash
 ```sh refused        has one that ends with one line and exit code 2
 ```text, ```math     are to be read alone
 """
@@ -44,7 +44,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def commands_of(content: str) -> list[list[str]]:
     """Return the commands of a block, one a line."""
-    lines = [shlex.split(line) for line in content.strip().splitlines()]
+    lines = [shlex.split(line) for line in content.strip().replace("\\\n", " ").splitlines()]
     return [[*COMMANDS[first], *arguments] for first, *arguments in lines]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import commands_page
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 from python import python_page
 from settings import experiment_page, fleet_page, methods_page
@@ -25,6 +26,18 @@ MADE = {
     "reference/python.md": python_page,
 }
 """Pages that are made from the code, by their place in the site."""
+
+
+def equation(source: str, *_: Any, **__: Any) -> str:
+    """Return a ```math block as MathML, which browsers show without a script or a font from elsewhere."""
+    return "\n".join(convert(line, display="block") for line in source.strip().split("\n\n"))
+
+
+def on_config(config: Any) -> Any:
+    """Show ```math blocks as equations."""
+    fence = {"name": "math", "class": "math", "format": equation}
+    config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [fence]}
+    return config
 
 
 def elsewhere() -> list[str]:

@@ -123,10 +123,10 @@ def table(model: type[BaseModel], values: BaseModel | None, at: str, names: list
         default = (
             f"`{cell(shown(default))}`" if type(default) is not object else "needed"
         )  # a bare object: there is none
-        rows.append(f"| `{name}` | {kind} | {default} | {said} |")
+        rows.append(f"| `{name}` | {default} | {said}<br>*{kind}* |")
     if not rows:
         return ["Nothing to set.", ""] if names is None and not model.model_fields else []
-    return ["| field | values | default | what |", "|---|---|---|---|", *rows, ""]
+    return ["| field | default | what, and *which values* |", "|---|---|---|", *rows, ""]
 
 
 def kind_of(name: str, info: FieldInfo, model: type[BaseModel]) -> str:
