@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cite import cite_page
 from commands import commands_page
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
@@ -24,8 +25,12 @@ MADE = {
     "reference/methods.md": methods_page,
     "reference/fleet.md": fleet_page,
     "reference/python.md": python_page,
+    "cite.md": cite_page,
 }
 """Pages that are made from the code, by their place in the site."""
+
+OF_THE_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md")
+"""Pages that lie in the root of the repository and are shown in the site."""
 
 
 def equation(source: str, *_: Any, **__: Any) -> str:
@@ -43,7 +48,7 @@ def on_config(config: Any) -> Any:
 def elsewhere() -> list[str]:
     """Return the paths from the root of pages and pictures that lie outside docs/ and are shown in the site."""
     found = [path for folder in ("experiments", "benchmarks") for path in (ROOT / folder).rglob("*")]
-    return sorted(path.relative_to(ROOT).as_posix() for path in found if path.suffix in SHOWN)
+    return [*sorted(path.relative_to(ROOT).as_posix() for path in found if path.suffix in SHOWN), *OF_THE_ROOT]
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -86,6 +91,6 @@ def moved(target: str, here: str) -> str:
     >>> moved("../experiments/README.md", "papers.md"), moved("../papers.md", "methods/fcucr.md")
     ('experiments/README.md', '../papers.md')
     """
-    home = "" if here.startswith(("experiments/", "benchmarks/")) else "docs/"
+    home = "" if here.startswith(("experiments/", "benchmarks/")) or here in OF_THE_ROOT else "docs/"
     place = posixpath.normpath(posixpath.join(posixpath.dirname(home + here), target))
     return posixpath.relpath(place.removeprefix("docs/"), posixpath.dirname(here) or ".")

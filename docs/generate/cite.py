@@ -1,0 +1,45 @@
+"""The page on how to cite is made from CITATION.cff."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
+KINDS = {"software": "software", "article": "article", "conference-paper": "inproceedings"}
+"""Kinds of BibTeX by those of CITATION.cff."""
+
+
+def cite_page() -> str:
+    """Return the page: edgefr, and the paper of every method that it runs."""
+    found = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    out = ["# How to cite", "", f"{found['message']} Both are in `CITATION.cff`, which this page is made from.", ""]
+    for work in (found, *found["references"]):
+        out += [f"## {work['title'].split(':')[0]}", "", "```bibtex", bibtex(work), "```", ""]
+    return "\n".join(out)
+
+
+def bibtex(work: Mapping[str, Any]) -> str:
+    """Return a work as BibTeX."""
+    names = [
+        ", ".join(filter(None, map(who.get, ("family-names", "given-names")))) or who["name"] for who in work["authors"]
+    ]
+    first, year = names[0].split(",")[0].removeprefix("The ").split()[0].lower(), work.get("year", "")
+    journal = work.get("journal") or work.get("collection-title")
+    fields = {
+        "title": f"{{{work['title']}}}",
+        "author": " and ".join(names if "family-names" in work["authors"][0] else [f"{{{names[0]}}}"]),
+        "year": year,
+        "booktitle" if work["type"] == "conference-paper" else "journal": journal,
+        "volume": work.get("volume"),
+        "number": work.get("issue"),
+        "pages": f"{work['start']}--{work['end']}" if "start" in work else None,
+        "doi": work.get("doi"),
+        "note": next((one["value"] for one in work.get("identifiers", ())), None),
+        "url": work.get("url"),
+    }
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
+    return "\n".join([f"@{KINDS[work['type']]}{{{first}{year},", *lines, "}"])
