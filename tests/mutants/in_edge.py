@@ -15,7 +15,53 @@ KEYS = f"{POLICY}::test_each_key_refuses_and_its_line_says_what_would_allow_it"
 NO_REASON = ("AssertionError", "Failed", "AttributeError", "TypeError")
 """A reason was expected, and none is given."""
 
+SUM = "tests/cloud/test_secure_sum.py"
+
 FAULTS = (
+    # --- sums that nobody can open
+    Fault(
+        "masks in pairs do not cancel",
+        "edge/secure_sum.py",
+        "total = total + pair if self.number < other else total - pair",
+        "total = total + pair",
+        f"{SUM}::test_the_sum_is_exact_and_says_whose_it_is",
+        ("InputError", "AssertionError"),
+    ),
+    Fault(
+        "a masked vector has no mask of the device's own",
+        "edge/secure_sum.py",
+        ".view(np.uint32) + stream(self._own, vector.size)",
+        ".view(np.uint32) + 0 * stream(self._own, vector.size)",
+        f"{SUM}::test_the_sum_is_exact_and_says_whose_it_is",
+    ),
+    Fault(
+        "a device reveals both secrets of one neighbour",
+        "edge/secure_sum.py",
+        "if arrived & gone or arrived | gone != self._held.keys():",
+        "if arrived | gone != self._held.keys():",
+        f"{SUM}::test_a_device_reveals_only_what_opens_a_sum_of_many",
+    ),
+    Fault(
+        "a device reveals shares a second time",
+        "edge/secure_sum.py",
+        'self._step("reveal", "nothing")',
+        'self._step("reveal", "reveal")',
+        f"{SUM}::test_a_device_reveals_once_and_never_both_secrets_of_one",
+    ),
+    Fault(
+        "the shares that open a secret are as many as half of the neighbours",
+        "edge/secure_sum.py",
+        "not len(neighbours) < 2 * threshold <= 2 * len(neighbours)",
+        "not len(neighbours) <= 2 * threshold <= 2 * len(neighbours)",
+        f"{SUM}::test_neighbours_that_could_open_both_secrets_or_share_a_key_are_refused",
+    ),
+    Fault(
+        "shares are not bound to who sent them",
+        "edge/secure_sum.py",
+        "return sender.to_bytes(8) + receiver.to_bytes(8)",
+        'return b""',
+        "tests/cloud/test_secure_sum.py::test_shares_that_were_changed_or_were_for_somebody_else_are_refused",
+    ),
     # --- what is made anew, and what is exchanged
     Fault(
         "what a client makes anew is the same in every round",

@@ -6,6 +6,21 @@ AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
 EXACT = "tests/privacy/test_exact.py"
 
 FAULTS = (
+    # --- secrets cut into shares
+    Fault(
+        "a secret is its own first share",
+        "privacy/secret_sharing.py",
+        "*(secrets.randbelow(PRIME) for _ in range(threshold - 1))",
+        "*(0 for _ in range(threshold - 1))",
+        "tests/privacy/test_secret_sharing.py::test_two_secrets_never_have_the_same_shares_by_chance",
+    ),
+    Fault(
+        "one secret serves for masks and for shares",
+        "privacy/masks.py",
+        'info=f"edgefr.secure-sum/1 {use}".encode()',
+        'info=b"edgefr.secure-sum/1"',
+        "tests/privacy/test_masks.py::test_each_use_and_each_session_has_a_secret_of_its_own",
+    ),
     # --- simulated noise
     Fault(
         "simulated noise follows from the seed and not from the secret",

@@ -1,0 +1,131 @@
+"""A device's part in a sum that nobody can open: the server learns the total and no single vector.
+
+Bonawitz et al. (CCS 2017), with the sparse neighbourhoods of Bell et al. (CCS 2020). In four steps a device sends
+
+    keys ─► shares of its two secrets, sealed for each neighbour ─► its vector, masked ─► the shares it is asked for
+
+A masked vector is the vector plus the device's own mask, plus the masks it has with neighbours before it, minus those
+with neighbours after it, modulo 2^32. Of a neighbour whose vector arrived a device reveals its share of that one's own
+mask; of one that went away its share of the key of the masks in pairs: never both of one, and only once. So whoever
+asks different devices for different things gets too few shares of either, unless many devices help it.
+
+What is assumed: a server that may look at all it gets and is believed to hand on everybody's keys (with
+`docs/threat-model.md`'s identities: keys that their devices signed). Owns: the device's secrets and what it refuses.
+Does not own: who are neighbours and how many shares it takes (`cloud.secure_sum`), how messages travel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Set
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from privacy.errors import InputError
+from privacy.masks import KEY, Keys, Revealed, Words, agreed, public_of, stream
+from privacy.secret_sharing import SHARE, cut
+
+NONCE, TAG = 12, 16
+SEALED = NONCE + 2 * SHARE + TAG
+"""Bytes of what one neighbour gets: a share of either secret, encrypted and authenticated by ChaCha20-Poly1305."""
+
+FEWEST = 3
+"""Vectors in a sum, below which a device reveals nothing: of two, each would know the other's."""
+
+
+class Participant:
+    """This is one device in one session; its steps must come in their order, each once.
+
+    `session`: what tells this sum from every other, the same for all; `number`: the device's in it, from 1.
+    """
+
+    def __init__(self, session: bytes, number: int):
+        self.session, self.number = session, number
+        self._mask, self._share, self._own = (os.urandom(KEY) for _ in range(3))
+        self._neighbours: dict[int, Keys] = {}
+        self._threshold = 0
+        self._held: dict[int, tuple[bytes, bytes]] = {}
+        self._next = "share"
+
+    @property
+    def keys(self) -> Keys:
+        """Return the public keys, which are sent first."""
+        return Keys(public_of(self._mask), public_of(self._share))
+
+    def share(self, neighbours: Mapping[int, Keys], threshold: int) -> dict[int, bytes]:
+        """Return what each neighbour is to be sent: shares of both secrets, which it alone can open."""
+        self._step("share", "mask")
+        if self.number in neighbours or not len(neighbours) < 2 * threshold <= 2 * len(neighbours):
+            raise InputError(
+                f"a secure sum with {len(neighbours)} neighbours and a threshold of {threshold} is refused: more than "
+                "half of the neighbours must be needed, so that nobody is asked for both secrets of one"
+            )
+        if len({keys.share for keys in neighbours.values()} | {self.keys.share}) <= len(neighbours):
+            raise InputError("a secure sum is refused: two devices in it have one key")
+        self._neighbours, self._threshold = dict(neighbours), threshold
+        own = cut(self._own, threshold, list(neighbours))
+        pairs = cut(self._mask, threshold, list(neighbours))
+        return {other: self._sealed(other, own[other] + pairs[other]) for other in neighbours}
+
+    def masked(self, vector: npt.NDArray[np.int32], inbox: Mapping[int, bytes]) -> Words:
+        """Return the vector, masked; `inbox` has what each neighbour that is still there sent to this device."""
+        self._step("mask", "reveal")
+        if not inbox.keys() <= self._neighbours.keys() or len(inbox) < self._threshold:
+            raise InputError(
+                f"a secure sum is refused: {len(inbox)} neighbours sent shares, and {self._threshold} are needed"
+            )
+        self._held = {other: self._opened(other, sealed) for other, sealed in inbox.items()}
+        total = vector.astype(np.int32, copy=False).view(np.uint32) + stream(self._own, vector.size)
+        for other in inbox:
+            pair = stream(self._agreed(other, self._mask, self._neighbours[other].mask, "mask"), vector.size)
+            total = total + pair if self.number < other else total - pair
+        return total
+
+    def reveal(self, arrived: Set[int], gone: Set[int]) -> Revealed:
+        """Return the shares that open the sum of whose vector `arrived`, without the neighbours that are `gone`."""
+        self._step("reveal", "nothing")
+        if arrived & gone or arrived | gone != self._held.keys():
+            raise InputError("a secure sum is refused: it does not say of each neighbour whether its vector arrived")
+        if len(arrived) < max(self._threshold, FEWEST - 1):
+            raise InputError(
+                f"a secure sum is refused: the vectors of {len(arrived)} neighbours arrived, and "
+                f"{max(self._threshold, FEWEST - 1)} are needed"
+            )
+        return Revealed({n: self._held[n][0] for n in arrived}, {n: self._held[n][1] for n in gone})
+
+    def _step(self, now: str, then: str) -> None:
+        if self._next != now:
+            raise InputError(f"a secure sum is refused: a device was asked to {now}, and its next step is {self._next}")
+        self._next = then
+
+    def _agreed(self, other: int, secret: bytes, public: bytes, use: Literal["mask", "share"]) -> bytes:
+        try:
+            return agreed(secret, public, self.session, use)
+        except ValueError as error:
+            raise InputError(f"a secure sum is refused: the key of device {other} is none") from error
+
+    def _sealed(self, other: int, shares: bytes) -> bytes:
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+        key, nonce = self._agreed(other, self._share, self._neighbours[other].share, "share"), os.urandom(NONCE)
+        return nonce + ChaCha20Poly1305(key).encrypt(nonce, shares, _between(self.number, other))
+
+    def _opened(self, other: int, sealed: bytes) -> tuple[bytes, bytes]:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+        key = self._agreed(other, self._share, self._neighbours[other].share, "share")
+        try:
+            shares = ChaCha20Poly1305(key).decrypt(sealed[:NONCE], sealed[NONCE:], _between(other, self.number))
+        except (InvalidTag, ValueError) as error:
+            raise InputError(f"a secure sum is refused: device {other} did not send these shares") from error
+        if len(shares) != 2 * SHARE:
+            raise InputError(f"a secure sum is refused: device {other} sent {len(shares)} bytes of shares")
+        return shares[:SHARE], shares[SHARE:]
+
+
+def _between(sender: int, receiver: int) -> bytes:
+    """Return what is authenticated with sealed shares: from whom and to whom."""
+    return sender.to_bytes(8) + receiver.to_bytes(8)

@@ -1,0 +1,296 @@
+"""A secure sum is exact whoever goes away when, and neither a device nor the server can be brought to open a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud.secure_sum import CORRECTNESS, SECURITY, SecureSum, Trust, neighbourhood
+from edge.secure_sum import FEWEST, SEALED, Participant
+from privacy.errors import InputError
+from privacy.masks import Keys
+from privacy.secret_sharing import joined
+
+SESSION = b"lineage 7, round 3"
+LARGEST = 1 << 20
+NOBODY: Set[int] = frozenset()
+Vectors = dict[int, npt.NDArray[np.int32]]
+
+
+def vectors(devices: int, size: int = 5, seed: int = 0) -> Vectors:
+    draws = np.random.default_rng(seed)
+    return {n: draws.integers(-LARGEST, LARGEST, size, dtype=np.int32) for n in range(1, devices + 1)}
+
+
+class World:
+    """Devices and a server that run the steps, with devices that go away after any of them."""
+
+    def __init__(self, own: Vectors, trust: Trust | None = None):
+        self.own = own
+        self.devices = {number: Participant(SESSION, number) for number in own}
+        self.server = SecureSum(SESSION, len(next(iter(own.values()))), LARGEST, trust)
+        self.sent: dict[int, npt.NDArray[np.uint32]] = {}
+
+    def paired(self, gone: Set[int] = NOBODY) -> dict[int, list[int]]:
+        keys = {n: device.keys for n, device in self.devices.items() if n not in gone}
+        near = self.server.pair(keys)
+        self.keys, self.near = keys, near
+        return near
+
+    def shared(self, gone: Set[int] = NOBODY) -> None:
+        for number in self.near.keys() - gone:
+            neighbours = {n: self.keys[n] for n in self.near[number]}
+            self.server.take_shares(number, self.devices[number].share(neighbours, self.server.threshold))
+
+    def masked(self, gone: Set[int] = NOBODY) -> None:
+        for number in self.near.keys() - gone:
+            if inbox := self.server.inbox(number):
+                self.sent[number] = self.devices[number].masked(self.own[number], inbox)
+                self.server.take_masked(number, self.sent[number])
+
+    def revealed(self, gone: Set[int] = NOBODY) -> None:
+        for number in self.sent.keys() - gone:
+            self.server.take_revealed(number, self.devices[number].reveal(*self.server.asked(number)))
+
+
+def test_the_sum_is_exact_and_says_whose_it_is() -> None:
+    world = World(vectors(5))
+    world.paired()
+    world.shared()
+    world.masked()
+    world.revealed()
+    total, whose = world.server.opened()
+    assert whose == [1, 2, 3, 4, 5]
+    assert total.tolist() == sum(v.astype(np.int64) for v in world.own.values()).tolist()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(7, 12), st.integers(0, 3), st.integers(0, 1000))
+def test_whoever_goes_away_when_the_sum_is_of_those_that_sent_a_vector(devices: int, when: int, seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    gone = {int(n) for n in draws.choice(devices, size=int(draws.integers(0, 2)) + 1, replace=False) + 1}
+    world = World(vectors(devices, seed=seed))
+    away = [gone if step >= when else NOBODY for step in range(4)]
+    world.paired(away[0])
+    world.shared(away[1])
+    world.masked(away[2])
+    world.revealed(away[3])
+    total, whose = world.server.opened()
+    expected = sorted(world.own) if when == 3 else sorted(world.own.keys() - gone)
+    assert whose == expected
+    assert total.tolist() == sum(world.own[n].astype(np.int64) for n in expected).tolist()
+
+
+def test_beyond_a_hundred_devices_each_has_a_few_neighbours() -> None:
+    world = World(vectors(150, size=3), Trust(helpers=0.05, gone=0.1))
+    near = world.paired()
+    count, threshold = neighbourhood(150, Trust(0.05, 0.1))
+    assert {len(some) for some in near.values()} == {count}
+    assert threshold <= count < 149
+    assert all(number in near[other] for number, some in near.items() for other in some), "neighbours are mutual"
+    world.shared({5})
+    world.masked({5, 7, 90, 91})
+    world.revealed({11, 12})
+    total, whose = world.server.opened()
+    assert set(range(1, 151)) - set(whose) == {5, 7, 90, 91}
+    assert total.tolist() == sum(world.own[n].astype(np.int64) for n in whose).tolist()
+
+
+def test_too_few_that_are_left_open_nothing() -> None:
+    world = World(vectors(6))
+    world.paired()
+    world.shared()
+    world.masked()
+    world.revealed({1, 2, 3})
+    with pytest.raises(InputError, match="cannot be opened"):
+        world.server.opened()
+
+
+def test_what_the_server_gets_of_a_device_says_nothing_without_its_own_mask() -> None:
+    """Of all 4,096 values under a mask, high and low ones, as many are above the middle as of random numbers."""
+    own = {n: np.full(4096, LARGEST - 1, np.int32) for n in range(1, 5)}
+    world = World(own)
+    world.paired()
+    world.shared()
+    world.masked()
+    for sent in world.sent.values():
+        above = np.count_nonzero(sent >= 1 << 31)
+        assert abs(above - 2048) < 5 * 32  # five standard deviations of a fair coin
+    again = World(own)
+    again.paired()
+    again.shared()
+    again.masked()
+    assert all((again.sent[n] != world.sent[n]).mean() > 0.99 for n in own)
+
+
+def test_a_server_that_tells_devices_different_things_gets_too_few_shares_of_both_secrets() -> None:
+    """It says to some that device 1 sent its vector, and to the others that it went away."""
+    world = World(vectors(9))
+    world.paired()
+    world.shared()
+    world.masked()
+    others = [n for n in world.sent if n != 1]
+    own, pairs = {}, {}
+    for place, number in enumerate(others):
+        arrived, gone = world.server.asked(number)
+        told = (arrived, gone) if place % 2 else (arrived - {1}, gone | {1})
+        shares = world.devices[number].reveal(*told)
+        own |= {number: shares.own[1]} if 1 in shares.own else {}
+        pairs |= {number: shares.pairs[1]} if 1 in shares.pairs else {}
+    assert (len(own), len(pairs)) == (4, 4)
+    assert world.server.threshold == 5
+    secrets = {world.devices[1]._own, world.devices[1]._mask}
+    for shares in (own, pairs):
+        with suppress(ValueError):
+            assert joined(shares) not in secrets
+
+
+def test_a_device_reveals_once_and_never_both_secrets_of_one() -> None:
+    world = World(vectors(5))
+    world.paired()
+    world.shared()
+    world.masked()
+    device, (arrived, gone) = world.devices[1], world.server.asked(1)
+    with pytest.raises(InputError, match="whether its vector arrived"):
+        world.devices[2].reveal(arrived | {1}, {3})
+    device.reveal(arrived, gone)
+    with pytest.raises(InputError, match="its next step is nothing"):
+        device.reveal(arrived - {2}, {2})
+
+
+@pytest.mark.parametrize("told", ["both secrets of one", "somebody left out", "a stranger", "too few"])
+def test_a_device_reveals_only_what_opens_a_sum_of_many(told: str) -> None:
+    world = World(vectors(5))
+    world.paired()
+    world.shared()
+    world.masked()
+    arrived, _ = world.server.asked(1)
+    asked = {
+        "both secrets of one": (arrived, {2}),
+        "somebody left out": (arrived - {2}, set()),
+        "a stranger": (arrived | {77}, set()),
+        "too few": ({2}, arrived - {2}),
+    }[told]
+    with pytest.raises(InputError, match="a secure sum is refused"):
+        world.devices[1].reveal(*asked)
+
+
+def test_a_sum_of_two_is_refused() -> None:
+    """Of two vectors each device would know the other's from the total."""
+    with pytest.raises(InputError, match="cannot hold"):
+        World(vectors(2)).paired()
+    assert FEWEST == 3
+    one, two = Participant(SESSION, 1), Participant(SESSION, 2)
+    keys = {1: one.keys, 2: two.keys}
+    to_two, to_one = one.share({2: keys[2]}, 1), two.share({1: keys[1]}, 1)
+    one.masked(np.zeros(2, np.int32), {2: to_one[1]})
+    two.masked(np.zeros(2, np.int32), {1: to_two[2]})
+    with pytest.raises(InputError, match="2 are needed"):
+        one.reveal({2}, set())
+
+
+def test_shares_that_were_changed_or_were_for_somebody_else_are_refused() -> None:
+    for change in ("a bit", "the sender", "its own, handed back", "the session"):
+        world = World(vectors(4))
+        world.paired()
+        world.shared()
+        inbox = world.server.inbox(1)
+        assert all(len(sealed) == SEALED for sealed in inbox.values())
+        device = world.devices[1]
+        if change == "a bit":
+            inbox = {**inbox, 2: inbox[2][:-1] + bytes([inbox[2][-1] ^ 1])}
+        elif change == "the sender":
+            inbox = {**inbox, 2: inbox[3], 3: inbox[2]}
+        elif change == "its own, handed back":
+            inbox = {**inbox, 2: world.server.inbox(2)[1]}
+        else:
+            device.session = b"lineage 7, round 4"
+        with pytest.raises(InputError, match="did not send these shares"):
+            device.masked(world.own[1], inbox)
+
+
+@pytest.mark.parametrize("key", [bytes(32), (1).to_bytes(32, "little"), bytes(31)])
+def test_a_key_with_which_everybody_agrees_on_the_same_is_refused(key: bytes) -> None:
+    """Points of small order (RFC 7748, section 7) and keys of another length."""
+    devices = [Participant(SESSION, n) for n in (1, 2, 3)]
+    keys = {n: devices[n - 1].keys for n in (2, 3)}
+    keys[2] = Keys(keys[2].mask, key)
+    with pytest.raises(InputError, match="the key of device 2 is none"):
+        devices[0].share(keys, 2)
+
+
+def test_neighbours_that_could_open_both_secrets_or_share_a_key_are_refused() -> None:
+    one, two = Participant(SESSION, 1), Participant(SESSION, 2)
+    keys = {n: Participant(SESSION, n).keys for n in (2, 3, 4, 5)}
+    with pytest.raises(InputError, match="more than half"):
+        one.share(keys, 2)
+    with pytest.raises(InputError, match="more than half"):
+        Participant(SESSION, 1).share(keys, 5)
+    with pytest.raises(InputError, match="two devices in it have one key"):
+        two.share({3: keys[3], 4: keys[3], 5: keys[5]}, 2)
+
+
+def test_the_server_refuses_what_comes_twice_or_too_early() -> None:
+    world = World(vectors(4))
+    with pytest.raises(InputError, match="does not send its neighbours shares"):
+        world.server.take_shares(1, {})
+    world.paired()
+    with pytest.raises(InputError, match="drawn once"):
+        world.paired()
+    with pytest.raises(InputError, match="does not send its vector"):
+        world.server.take_masked(1, np.zeros(5, np.uint32))
+    world.shared()
+    with pytest.raises(InputError, match=r"uint32 \[5\]"):
+        world.server.take_masked(1, np.zeros(4, np.uint32))
+    world.masked()
+    with pytest.raises(InputError, match="does not send its vector"):
+        world.server.take_masked(1, world.sent[1])
+    shares = world.devices[1].reveal(*world.server.asked(1))
+    with pytest.raises(InputError, match="reveals other shares"):
+        world.server.take_revealed(2, shares)
+
+
+def test_a_total_that_would_wrap_around_is_refused() -> None:
+    world = World(vectors(4))
+    world.server.largest = 1 << 29
+    with pytest.raises(InputError, match="does not fit 32 bits"):
+        world.paired()
+
+
+def test_shares_of_another_secret_open_nothing() -> None:
+    world = World(vectors(5))
+    world.paired()
+    world.shared()
+    world.masked({5})
+    for number in (1, 2, 3, 4):
+        found = world.devices[number].reveal(*world.server.asked(number))
+        world.server.take_revealed(number, type(found)(found.own, {5: found.own[1 if number != 1 else 2]}))
+    with pytest.raises(InputError, match="cannot be opened"):
+        world.server.opened()
+
+
+@pytest.mark.parametrize("devices", [101, 200, 1000])
+@pytest.mark.parametrize("trust", [Trust(), Trust(0.05, 0.1)])
+def test_as_many_neighbours_as_the_chances_ask_for(devices: int, trust: Trust) -> None:
+    """The chances again by scipy's hypergeometric law."""
+    from scipy.stats import hypergeom
+
+    count, threshold = neighbourhood(devices, trust)
+    helpers, gone = np.ceil(trust.helpers * devices), np.ceil(trust.gone * devices)
+    worst = 2 * threshold - count - 1  # helpers among the neighbours that the threshold allows for
+    assert devices * hypergeom.sf(worst, devices - 1, helpers, count) <= 2.0**-SECURITY * 1.001
+    assert devices * hypergeom.sf(count - threshold, devices - 1, gone, count) <= 2.0**-CORRECTNESS * 1.001
+    assert devices * (trust.helpers + trust.gone) ** (count / 2) <= 2.0**-SECURITY
+
+
+def test_trust_that_is_too_low_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot hold"):
+        neighbourhood(120, Trust(helpers=0.5, gone=0.4))
+    with pytest.raises(InputError, match="from 0 to below 1"):
+        Trust(helpers=1.0)
