@@ -260,6 +260,28 @@ def test_a_row_without_a_recipe_says_how_to_make_one(kept: Path):
         ASK.cell("ml-100k", "fedavg")
 
 
+def test_data_without_a_search_has_the_recipes_of_ml_100k_for_all_rows_or_for_none(kept: Path):
+    cell = Ask("", [0]).cell("ml-latest-small", "fedmf")
+    experiment = cell.experiment(2)
+    assert (experiment.data, experiment.model["lr"], cell.values["model.lr"]) == ("ml-latest-small", 0.5, 0.5)
+    assert cell.folder(0).startswith("ml-latest-small_fedmf_")
+    own = kept.parent / "ml-latest-small"
+    own.mkdir()
+    (own / "pfedrec-released.yaml").write_text(RECIPE)
+    with pytest.raises(InputError, match="is of data set ml-100k and lies among those of ml-latest-small"):
+        Ask("", [0]).cell("ml-latest-small", "pfedrec-released").experiment(0)
+    assert cell.experiment(2) == experiment, "rows as released are not searched"
+    (own / "fedcar.yaml").write_text(RECIPE)
+    with pytest.raises(InputError, match=r"no recipe .*ml-latest-small/fedmf.yaml yet"):
+        cell.experiment(2)
+
+
+def test_a_page_says_where_nothing_was_searched(kept: Path):
+    ask, nothing = Ask("", [0]), Found({}, {})
+    notes = [comparison.table_2(ask, nothing, [data]).notes for data in ("ml-100k", "ml-latest-small")]
+    assert [any("nothing was searched on it" in note for note in some) for some in notes] == [False, True]
+
+
 def test_central_rows_have_no_rounds():
     ask = Ask("", [0], {"rounds": 1})
     assert {name for name in ROWS if not ask.cell("ml-100k", name).extra} == {"mf-bpr", "mf-bce", "neumf", "ease"}

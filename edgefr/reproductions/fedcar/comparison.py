@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 
 from edgefr.prepare import Progress
 from edgefr.report.layout import Sheet
@@ -11,7 +12,7 @@ from edgefr.report.pages import Page, Record, Spread, number
 from edgefr.reproductions.cells import Found, Pick, Summary
 from edgefr.reproductions.fedcar import published
 from edgefr.reproductions.fedcar.paired import Against, against, best_of, per_user
-from edgefr.reproductions.fedcar.recipes import ROWS, Ask, Cell
+from edgefr.reproductions.fedcar.recipes import ROWS, SOURCE, Ask, Cell, searched
 
 RANKINGS = {"full": "full ranking", "sampled": "1 + 99 candidates"}
 REFERENCES = ("popularity", "chance")
@@ -163,7 +164,15 @@ def _page(
         for ranking in RANKINGS:
             sheets.append(_sheet(compared, name, ranking, printed.get(name, {})))
         records += _records(compared, name, printed.get(name, {}))
-    return Page(*named, sheets, records, [*verdicts, *NOTES])
+    return Page(*named, sheets, records, [*verdicts, *map(_lent, filterfalse(searched, data)), *NOTES])
+
+
+def _lent(data: str) -> str:
+    """Return what is to be said of a data set on which nothing was searched."""
+    return (
+        f"{data}: nothing was searched on it; every row that is compared has the recipe that was found on {SOURCE}, so "
+        "all rows are as far from their best there as that makes them"
+    )
 
 
 def _sheet(compared: Compared, data: str, ranking: str, printed: Mapping[str, published.Row]) -> Sheet:

@@ -23,6 +23,8 @@ from privacy.table import Table
 
 RECIPES = Path("experiments/fedcar/recipes")
 """The folder of the recipes, in the working folder as devices.yaml: `<data>/<row>.yaml`, its trials in `<row>.csv`."""
+SOURCE = "ml-100k"
+"""Rows of a data set on which nothing was searched have the recipes of this one: no row has an advantage there."""
 PROTOCOL = "experiments/fedcar/protocol.yaml"
 
 
@@ -77,11 +79,12 @@ class Cell(cells.Cell):
     @property
     def path(self) -> Path:
         """Return where the row's recipe lies. Raises `InputError` where there is none."""
-        path = RECIPES / self.data / f"{self.row}.yaml"
+        lent = ROWS[self.row].judged and not searched(self.data)
+        path = RECIPES / (SOURCE if lent else self.data) / f"{self.row}.yaml"
         if not path.is_file():
             raise InputError(
                 f"there is no recipe {path} yet: make one by edgefr tune {self.row} --experiment {PROTOCOL} --data "
-                f"{self.data}, or leave the row out by --rows"
+                f"{path.parent.name}, or leave the row out by --rows"
             )
         return path
 
@@ -112,12 +115,18 @@ class Cell(cells.Cell):
 
         So for a recipe of other data, another protocol or other rules of search than the rows it stands beside.
         """
-        _check_data(self.path, self.data)
+        _check_data(self.path, self.path.parent.name)
         if ROWS[self.row].judged:
             _check_protocol(self.path)
             _check_search(self.path, seed)
         changes = [Change(name, value, f"--set {name}={value}") for name, value in self.extra]
-        return load_experiment(self.path, [Change("name", f"fedcar-{self.row}", "name"), *changes], seed=seed)
+        here = [Change("name", f"fedcar-{self.row}", "name"), Change("data", self.data, "data")]
+        return load_experiment(self.path, [*here, *changes], seed=seed)
+
+
+def searched(data: str) -> bool:
+    """Say whether recipes were searched on a data set; then every row that is compared needs one of its own there."""
+    return any((RECIPES / data / f"{name}.yaml").is_file() for name in ROWS if ROWS[name].judged)
 
 
 def _check_data(recipe: Path, data: str) -> None:
