@@ -118,8 +118,8 @@ class Experiment(Section, PublicModel):
             return
         if "backbone" not in own.defaults:
             raise fault(f"{self.method} has its own: drop it, or set method={self.backbone}", "backbone")
-        if own.reads != self.row.reads:
-            rows = [row for row in METHODS.values() if row.reads == own.reads and "backbone" not in row.defaults]
+        if not self.row.lends(own):
+            rows = [row for row in METHODS.values() if row.lends(own)]
             fit = ", ".join(row.name for row in rows if not (row.own_rows or row.central))
             raise fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
 
@@ -156,7 +156,7 @@ class Experiment(Section, PublicModel):
         if reads not in self.protocol.entry.reads:
             mend = " or ".join(name for name, row in PROTOCOLS.items() if reads in row.reads)
             raise fault(f"{self.row.name} learns from {reads}: set protocol.name={mend}", "protocol")
-        if reads == "sessions" and "backbone" not in self.row.defaults:
+        if "encoder" in self.model and "backbone" not in self.row.defaults:
             encoder, what = self.model["encoder"], "method" if self.backbone is None else "backbone"
             if encoder != self.row.name:
                 raise fault(f"{self.row.name} has its own: drop it, or set {what}={encoder}", "model", "encoder")

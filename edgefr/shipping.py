@@ -234,7 +234,7 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
     sessions: dict[str, Any] = {"sender_noise": 0.0 if e.prototypes is None else e.prototypes.nominal}
     batch_size = e.batch_size
     if e.row.reads == "sessions":
-        sessions |= {"gap_s": e.protocol.pause_s, "receiver_noise": e.model["receiver_noise"]}
+        sessions |= {"gap_s": e.protocol.pause_s, "receiver_noise": e.model.get("receiver_noise", 0.0)}
         batch_size = e.model["length"] * (1 + e.negatives)  # a window is one batch
     return LearningSpec(
         optimisers={name: rule.step for name, rule in RULES.items()},

@@ -92,6 +92,14 @@ class Method:
         """Return what the released code does over a protocol, the strongest values first; nothing where none has it."""
         return [values for values in (self.released_over.get(protocol, {}), self.released) if values]
 
+    def lends(self, to: Method) -> bool:
+        """Say whether clients of another method may run this one's program as their backbone.
+
+        What reads sessions lends an encoder, which FCUCR puts in the place of its own, by settings of its own.
+        """
+        fits = self.reads == to.reads and (self.reads == "items" or self.settings is to.settings)
+        return fits and "backbone" not in self.defaults
+
     def fits(self, experiment: Experiment) -> None:
         """Raise, by `edgefr.faults.fault`, what `check` refuses of an experiment."""
         if self.check is not None:

@@ -19,6 +19,7 @@ from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.mf.settings import MFSettings, PMFSettings
+from edgefr.methods.miasrec.settings import MiaSRecSettings
 from edgefr.methods.neumf.settings import NeuMFSettings
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
@@ -261,6 +262,17 @@ METHODS.register(
             },
             "aggregation": {"weights": "uniform"},
         },
+    )
+)
+
+METHODS.register(
+    Method(
+        name="miasrec",
+        paper="Fed-MiaSRec: Multi-intent-aware Session-based Recommendation (SIGIR 2024), as a baseline of FCUCR",
+        settings=MiaSRecSettings,
+        build="edgefr.methods.miasrec.program:build",
+        defaults=SESSIONS,
+        reads="sessions",
     )
 )
 

@@ -123,10 +123,10 @@ class Met(Stage):
         e, s, split, current = self.experiment, self.sessions, self.task, self.current(number)
         catalogue, population = len(self.dataset.catalogue), np.flatnonzero(current >= 0)
         if self.windowed:
-            length = e.model["length"]
-            following = self.current(number + 1) if e.model["query"] == "next" else None
-            drawn = (s.items, s.times, current, split.train, split.pool, catalogue, length, e.negatives, e.seed)
-            return population, SessionSampler(*drawn, once=e.model["negatives_once"], following=following)
+            program = cast(SessionProgram, run.federation.program)
+            following = self.current(number + 1) if program.asks == "next" else None
+            drawn = (s.items, s.times, current, split.train, split.pool, catalogue, program.window, e.negatives, e.seed)
+            return population, SessionSampler(*drawn, once=program.one_draw, following=following)
         rows = s.items.take(np.maximum(current, 0))
         real = current[rows.rows] >= 0
         own = self._distinct(rows.rows[real], rows.values[real])

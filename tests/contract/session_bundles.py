@@ -22,6 +22,7 @@ SHIPPED = (
     "fcucr on tisasrec",
     "fcucr as released on gru4rec",
     "fcucr to the letter, shippable",
+    "miasrec",
 )
 """Every encoder, teacher, order of prototypes, pooling and loss."""
 

@@ -196,7 +196,13 @@ def test_plain_words():
 def test_tables_2_and_3():
     some = found(sasrec=ALONE, fcucr_sasrec=WITH)
     two, three = comparison.table_2(ASK, some, ["xing"]), comparison.table_3(ASK, some, ["xing"])
-    assert [row["model"] for row in two.sheets[0].rows][:4] == ["PFedRec", "FedRAP", "GPFedRec", "Fed-GRU4Rec"]
+    assert [row["model"] for row in two.sheets[0].rows][:5] == [
+        "PFedRec",
+        "FedRAP",
+        "GPFedRec",
+        "Fed-MiaSRec",
+        "Fed-GRU4Rec",
+    ]
     assert (len(two.sheets), len(three.sheets)) == (4, 4)
     assert "FCUCR (SASRec) against Fed-SASRec, xing, HR@10: on all targets +41.2 %" in two.notes[1]
     assert any("Fed-DMI-GNN" in note for note in two.notes)

@@ -8,6 +8,7 @@ import pytest
 
 from edgefr.experiment import load_experiment
 from edgefr.methods import METHODS
+from edgefr.reproductions.fcucr.recipes import SESSION_BASED, Ask
 from edgefr.reproductions.fedcar.comparison import TABLE_2, TABLE_3
 from edgefr.reproductions.fedcar.published import DATA
 from edgefr.reproductions.fedcar.recipes import RECIPES, ROWS, Cell
@@ -15,7 +16,7 @@ from edgefr.tuning.rules import Rules
 from edgefr.tuning.space import Base, Space
 
 FOLDER = Path("experiments/spaces")
-PROTOCOL = Path("experiments/fedcar/protocol.yaml")
+PROTOCOL, SESSIONS = Path("experiments/fedcar/protocol.yaml"), Path("experiments/fcucr/protocol.yaml")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SHARED = {"min_interactions": 6, "few": "drop"}
 
@@ -36,6 +37,19 @@ def test_a_space_makes_experiments_at_both_ends_of_all_its_ranges(name: str) -> 
         assert experiment.evaluation.keep == ("best" if experiment.row.central is None else "last"), (
             "which nobody reads"
         )
+
+
+@pytest.mark.parametrize("name", SESSION_BASED)
+def test_a_space_of_sessions_makes_experiments_that_fcucrs_table_is_made_of(name: str) -> None:
+    space = Space.read(FOLDER / "sessions", name)
+    row = Ask("released", [0]).cell("xing", name).experiment(0)
+    for experiment in Base(SESSIONS, (), Rules().laid, "xing").ends(space):
+        assert (experiment.method, experiment.protocol) == (name, row.protocol)
+        assert (experiment.rounds, experiment.local_epochs, experiment.negatives) == (40, 4, 1)
+        assert experiment.aggregation == row.aggregation
+        assert {f for f, value in experiment.model.items() if value != row.model[f]} == {
+            r.field.removeprefix("model.") for r in space.ranges
+        }
 
 
 def test_every_method_is_searched_over_as_many_fields() -> None:

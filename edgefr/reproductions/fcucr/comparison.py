@@ -50,8 +50,8 @@ def table_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | No
         *verdicts,
         *NOTES,
         P_NOTE,
-        "Fed-DMI-GNN, Fed-HearInt and Fed-MiaSRec of the paper's table are not made again; its values for them on XING "
-        "are .2561/.1584, .1387/.0708 and .1692/.0910",
+        "Fed-DMI-GNN and Fed-HearInt of the paper's table are not made again; its values for them on XING are "
+        ".2561/.1584 and .1387/.0708; Fed-MiaSRec is made by its settings of today, which no search chose",
         "own history + popularity (ours, not in the paper): items that the client has had come first, its validation "
         "session's too, the rest by the model and by how many clients had an item; the weight was chosen on validation "
         "(experiments/fcucr/history.py)",

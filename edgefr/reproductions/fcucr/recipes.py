@@ -16,7 +16,9 @@ from edgefr.reproductions.cells import Values, as_yaml
 from privacy.errors import unknown
 
 BACKBONES = ("gru4rec", "sasrec", "tisasrec")
-BASELINES = ("pfedrec", "fedrap", "gpfedrec")
+SETS = ("pfedrec", "fedrap", "gpfedrec")
+SESSION_BASED = ("miasrec",)
+BASELINES = (*SETS, *SESSION_BASED)
 
 STREAMS = {"released": "cyclic", "paper": "one-pass"}
 """What a fidelity's stream is unless the request says otherwise."""
@@ -28,7 +30,7 @@ ROWS: dict[str, Values] = {
     "pfedrec": {"method": "pfedrec", **_BASELINE},
     "fedrap": {"method": "fedrap", **_BASELINE, "local_epochs": 1},  # by validation of seed 0: four are too many
     "gpfedrec": {"method": "gpfedrec", **_BASELINE, "local_epochs": 1},
-    **{name: {"method": name} for name in BACKBONES},
+    **{name: {"method": name} for name in (*SESSION_BASED, *BACKBONES)},
     **{f"fcucr-{name}": {"method": "fcucr", "backbone": name} for name in BACKBONES},
     "no-tasd": {**_MAIN, "model.teacher": "none"},
     "no-iupr": {**_MAIN, "model.prototypes": "none"},
@@ -37,7 +39,7 @@ ROWS: dict[str, Values] = {
 }
 """What a row asks for, as for `--set`. `no-both` keeps the personal MLP alone; `history` is ours, not the paper's."""
 
-FIRST_SESSION = ("gru4rec", "sasrec", "tisasrec", "fcucr-sasrec")
+FIRST_SESSION = (*SESSION_BASED, "gru4rec", "sasrec", "tisasrec", "fcucr-sasrec")
 """Rows whose first sessions are measured again after every round (Figure 2a)."""
 
 
@@ -120,7 +122,7 @@ def recipe(row: str, fidelity: str) -> Values:
     values = {**ROWS[row], "protocol.stream": STREAMS[fidelity]}
     if row in FIRST_SESSION:
         values["sessions.first_session"] = True
-    elif row in BASELINES and fidelity == "released":
+    elif row in SETS and fidelity == "released":
         values["evaluation.every"] = 4  # rows of a client's own take long to score, and 40 rounds are many
     if fidelity == "paper":
         values["sessions.patience"] = 5

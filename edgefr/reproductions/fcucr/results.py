@@ -18,6 +18,7 @@ LABELS = {
     "pfedrec": "PFedRec",
     "fedrap": "FedRAP",
     "gpfedrec": "GPFedRec",
+    "miasrec": "Fed-MiaSRec",
     "gru4rec": "Fed-GRU4Rec",
     "sasrec": "Fed-SASRec",
     "tisasrec": "Fed-TiSASRec",

@@ -1,0 +1,170 @@
+"""Programs over sessions that encode every prefix of a window on its own, as the originals do with cut sessions.
+
+    item rows → unit vectors → prefixes [T, L] → the method's encoder → K vectors each → scores of items
+
+Where a backbone of FCUCR reads a window once and predicts at every position, a session encoder sees all items of a
+prefix from all others, and how far each is from its end. So a round encodes L prefixes and a recommendation one: the
+same lines, with another number of prefixes. Owns: prefixes, the item table, the loss. Does not own: encoders.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from edgefr import purposes
+from edgefr.methods.fcucr.layers import init_xavier
+from edgefr.methods.fcucr.parts import LOSSES
+from edgefr.methods.losses import init_rows
+from edgefr.methods.prefix_settings import PrefixSettings
+from export.batches import Batch, Window
+from export.program import Phase, SessionProgram, Tensors, TensorSpec
+
+ENCODER = "encoder."
+SMALLEST = 1e-12
+"""Added to a squared length, so that a vector of zeros stays one and has a gradient."""
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """These are T prefixes of a window of L positions: all that it has, or the longest alone.
+
+    `x` [..., 1, L, d]: item vectors of unit length, zeros at padding. `real` [..., 1, L]: 1 where there is an item.
+    `seen` [..., T, L]: 1 where it is in the prefix; a prefix that has none sees its own padding, so that means and
+    softmaxes of nothing stay numbers. `same` [..., 1, L, L]: 1 where two positions have one item. `away` [T, L]: how
+    many items of the prefix came after, 0 for the newest.
+    """
+
+    x: Tensor
+    real: Tensor
+    seen: Tensor
+    same: Tensor
+    away: Tensor
+
+
+def prefixes(rows: Tensor, real: Tensor, every: bool) -> Prefixes:
+    """Make the prefixes of a window whose items have these rows [..., L, d]; the longest alone without `every`.
+
+    A device's graph is told the rows of a window and not its numbers, so two positions have the same item where their
+    rows agree in every value.
+
+    >>> made = prefixes(torch.tensor([[9.0], [4.0], [8.0], [4.0]]), torch.tensor([0.0, 1.0, 1.0, 1.0]), True)
+    >>> made.seen.int().tolist()
+    [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 1, 1]]
+    >>> made.away[2].tolist(), made.same[0, 3].tolist()
+    ([2, 1, 0, 0], [0.0, 1.0, 0.0, 1.0])
+    """
+    length = real.shape[-1]
+    at = torch.arange(length, device=real.device)
+    ends = at if every else at[-1:]
+    rows, real = rows * real.unsqueeze(-1), real.unsqueeze(-2)
+    past = (at <= ends.unsqueeze(-1)).to(rows.dtype)
+    own = (at == ends.unsqueeze(-1)).to(rows.dtype)
+    alike = (rows.unsqueeze(-2) == rows.unsqueeze(-3)).to(rows.dtype).amin(-1)
+    both = real.transpose(-1, -2) * real
+    return Prefixes(
+        x=unit(rows).unsqueeze(-3),
+        real=real,
+        seen=torch.maximum(real * past, own),
+        same=(alike * both).unsqueeze(-3),
+        away=(ends.unsqueeze(-1) - at).clamp_min(0),
+    )
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return vectors [..., d] at unit length; zeros stay zeros."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + SMALLEST)
+
+
+def placed(table: Tensor, away: Tensor) -> Tensor:
+    """Return the rows of a table [..., 1, P, d] by how far positions [T, L] are away: [..., T, L, d]."""
+    return table.index_select(-2, away.flatten()).unflatten(-2, away.shape).squeeze(-4)
+
+
+def mean_of(x: Tensor, seen: Tensor) -> Tensor:
+    """Return the mean of what each prefix sees: x [..., T or 1, L, d], seen [..., T, L] -> [..., T, 1, d]."""
+    return torch.matmul((seen / seen.sum(-1, keepdim=True)).unsqueeze(-2), x)
+
+
+class PrefixProgram(SessionProgram):
+    """A client learns, from each prefix of its session, the item that came next. Item table and encoder are shared.
+
+    An item's vector is read at unit length wherever it is read, and scored so.
+    """
+
+    inner = False
+
+    def __init__(
+        self, settings: PrefixSettings, items: int, local_epochs: int, shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.own, self.errors = settings, LOSSES[settings.loss].load()
+        self.window, self.frozen = settings.length, dict[str, Tensor]()
+        self.shapes = dict(shapes)
+        self.specs = {"item": TensorSpec((items, settings.dim), "shared", "rows")}
+        self.specs |= {ENCODER + name: TensorSpec(shape, "shared") for name, shape in shapes.items()}
+        trained, rates = tuple(self.specs), dict.fromkeys(self.specs, settings.lr)
+        self.phases = (
+            Phase("round", trained, trained, local_epochs, "adam", rates, draws=purposes.ROUND, beta_2=settings.beta_2),
+        )
+
+    @abstractmethod
+    def intents(self, tensors: Tensors, made: Prefixes) -> Tensor:
+        """Return what a prefix is made into: K vectors of some width each, [..., T, K, w].
+
+        `tensors` are the encoder's, by their own names, each with a dimension of 1 for the prefixes before its own.
+        """
+
+    @abstractmethod
+    def match(self, intents: Tensor, vectors: Tensor) -> Tensor:
+        """Return how well items [..., n, d] go with what a prefix was made into [..., K, w]: [..., n]."""
+
+    def beside(self, made: Prefixes, intents: Tensor, targets: Tensor, weight: Tensor) -> Tensor | None:
+        """Return what each client's loss has beside the prediction, [...]; None: nothing.
+
+        `targets` [..., T, d] are what the prefixes are to predict, `weight` [..., T] their shares of the loss.
+        """
+        return None
+
+    def lifted(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return the encoder's tensors by their own names, with a dimension for prefixes."""
+        return {name: tensors[ENCODER + name].unsqueeze(-1 - len(shape)) for name, shape in self.shapes.items()}
+
+    def of_training(self, made: Prefixes) -> Prefixes:
+        """Return the prefixes as training sees them: as they are."""
+        return made
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        item = init_rows(seed, "item", self.specs["item"].shape, self.own.init_scale)
+        return {"item": item} | {ENCODER + name: value for name, value in init_xavier(seed, self.shapes).items()}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return {}
+
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
+        return unit(batch.rows(tensors["item"]))
+
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        """Return what the whole window is made into, [..., K, w]."""
+        window = batch.history
+        assert isinstance(window, Window)
+        made = prefixes(window.rows(tensors["item"]), window.label, every=False)
+        return self.intents(self.lifted(tensors), made).squeeze(-3)
+
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
+        return self.match(user, vectors)
+
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+        assert isinstance(batch, Window)
+        made = self.of_training(prefixes(batch.rows(tensors["item"]), batch.label, every=True))
+        intents = self.intents(self.lifted(tensors), made)
+        numbers = torch.cat([batch.positive.unsqueeze(-1), batch.negative], dim=-1)
+        items = unit(F.embedding(numbers, tensors["item"]))  # [..., T, 1 + n, d]
+        scores = self.match(intents, items) / self.own.temperature
+        own = (self.errors(scores[..., 0], scores[..., 1:]) * batch.weight).sum(-1)
+        more = self.beside(made, intents, items[..., 0, :], batch.weight)
+        return (own if more is None else own + more).sum()
