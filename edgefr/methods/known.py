@@ -18,6 +18,7 @@ from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
+from edgefr.methods.hearint.settings import HearIntSettings
 from edgefr.methods.mf.settings import MFSettings, PMFSettings
 from edgefr.methods.miasrec.settings import MiaSRecSettings
 from edgefr.methods.neumf.settings import NeuMFSettings
@@ -271,6 +272,17 @@ METHODS.register(
         paper="Fed-MiaSRec: Multi-intent-aware Session-based Recommendation (SIGIR 2024), as a baseline of FCUCR",
         settings=MiaSRecSettings,
         build="edgefr.methods.miasrec.program:build",
+        defaults=SESSIONS,
+        reads="sessions",
+    )
+)
+METHODS.register(
+    Method(
+        name="hearint",
+        paper="Fed-HearInt: Spatial-Temporal Perceiving, Deciphering User Hierarchical Intent in Session-Based "
+        "Recommendation (IJCAI 2024), as a baseline of FCUCR",
+        settings=HearIntSettings,
+        build="edgefr.methods.hearint.program:build",
         defaults=SESSIONS,
         reads="sessions",
     )

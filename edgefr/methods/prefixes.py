@@ -113,30 +113,27 @@ class PrefixProgram(SessionProgram):
         )
 
     @abstractmethod
-    def intents(self, tensors: Tensors, made: Prefixes) -> Tensor:
+    def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         """Return what a prefix is made into: K vectors of some width each, [..., T, K, w].
 
         `tensors` are the encoder's, by their own names, each with a dimension of 1 for the prefixes before its own.
+        `training`: it is to be learned from, not to recommend.
         """
 
     @abstractmethod
     def match(self, intents: Tensor, vectors: Tensor) -> Tensor:
         """Return how well items [..., n, d] go with what a prefix was made into [..., K, w]: [..., n]."""
 
-    def beside(self, made: Prefixes, intents: Tensor, targets: Tensor, weight: Tensor) -> Tensor | None:
+    def beside(self, made: Prefixes, intents: Tensor, targets: Tensor, batch: Window) -> Tensor | None:
         """Return what each client's loss has beside the prediction, [...]; None: nothing.
 
-        `targets` [..., T, d] are what the prefixes are to predict, `weight` [..., T] their shares of the loss.
+        `targets` [..., T, d] are the vectors of what the prefixes are to predict.
         """
         return None
 
     def lifted(self, tensors: Tensors) -> dict[str, Tensor]:
         """Return the encoder's tensors by their own names, with a dimension for prefixes."""
         return {name: tensors[ENCODER + name].unsqueeze(-1 - len(shape)) for name, shape in self.shapes.items()}
-
-    def of_training(self, made: Prefixes) -> Prefixes:
-        """Return the prefixes as training sees them: as they are."""
-        return made
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         item = init_rows(seed, "item", self.specs["item"].shape, self.own.init_scale)
@@ -153,18 +150,18 @@ class PrefixProgram(SessionProgram):
         window = batch.history
         assert isinstance(window, Window)
         made = prefixes(window.rows(tensors["item"]), window.label, every=False)
-        return self.intents(self.lifted(tensors), made).squeeze(-3)
+        return self.intents(self.lifted(tensors), made, training=False).squeeze(-3)
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return self.match(user, vectors)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         assert isinstance(batch, Window)
-        made = self.of_training(prefixes(batch.rows(tensors["item"]), batch.label, every=True))
-        intents = self.intents(self.lifted(tensors), made)
+        made = prefixes(batch.rows(tensors["item"]), batch.label, every=True)
+        intents = self.intents(self.lifted(tensors), made, training=True)
         numbers = torch.cat([batch.positive.unsqueeze(-1), batch.negative], dim=-1)
         items = unit(F.embedding(numbers, tensors["item"]))  # [..., T, 1 + n, d]
         scores = self.match(intents, items) / self.own.temperature
         own = (self.errors(scores[..., 0], scores[..., 1:]) * batch.weight).sum(-1)
-        more = self.beside(made, intents, items[..., 0, :], batch.weight)
+        more = self.beside(made, intents, items[..., 0, :], batch)
         return (own if more is None else own + more).sum()

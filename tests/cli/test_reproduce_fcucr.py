@@ -69,8 +69,18 @@ def test_tables_hold_the_numbers_of_the_runs(made):
 
 def test_tables_share_their_runs(made):
     names = {path.name.split("_")[2] for path in (made[1] / "runs").iterdir()}
-    assert names == {"fcucr-sasrec", "no-tasd", "no-iupr", "no-both", "sasrec", "gru4rec", "tisasrec", "miasrec"}
-    assert len(list((made[1] / "runs").iterdir())) == 2 * 8
+    assert names == {
+        "fcucr-sasrec",
+        "no-tasd",
+        "no-iupr",
+        "no-both",
+        "sasrec",
+        "gru4rec",
+        "tisasrec",
+        "miasrec",
+        "hearint",
+    }
+    assert len(list((made[1] / "runs").iterdir())) == 2 * 9
 
 
 def test_first_sessions_have_a_point_per_round(made):

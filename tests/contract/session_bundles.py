@@ -23,6 +23,7 @@ SHIPPED = (
     "fcucr as released on gru4rec",
     "fcucr to the letter, shippable",
     "miasrec",
+    "hearint",
 )
 """Every encoder, teacher, order of prototypes, pooling and loss."""
 

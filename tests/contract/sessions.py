@@ -69,6 +69,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fcucr to the letter, shippable": ("fcucr", {**TO_THE_LETTER, **SHIPPABLE}),
     "fcucr unmasked, mean prototypes": ("fcucr", {**AS_RELEASED, "pooling": "mean"}),
     "miasrec": ("miasrec", {}),
+    "hearint": ("hearint", {}),
     "miasrec, two heads and blocks, bce": ("miasrec", {"heads": 2, "layers": 2, "loss": "bce"}),
 }
 

@@ -43,11 +43,11 @@ def window(session: list[int]) -> Window:
     return Window(items, items, real, share, times=real, positive=ones, negative=ones[:, None] * torch.tensor([0, 2]))
 
 
-def scores(local: PrefixProgram, tensors: dict[str, Tensor], session: list[int]) -> Tensor:
-    """Return every item's score after every prefix of a session [n, items], as training makes them."""
+def scores(local: PrefixProgram, tensors: dict[str, Tensor], session: list[int], training: bool = False) -> Tensor:
+    """Return every item's score after every prefix of a session [n, items]."""
     batch = window(session)
-    made = local.of_training(prefixes(batch.rows(tensors["item"]), batch.label, every=True))
-    intents = local.intents(local.lifted(tensors), made)
+    made = prefixes(batch.rows(tensors["item"]), batch.label, every=True)
+    intents = local.intents(local.lifted(tensors), made, training)
     found = local.match(intents, torch.nn.functional.normalize(tensors["item"], dim=-1))
     assert found.isfinite().all(), "padding too"
     return found[LENGTH - len(session) :]

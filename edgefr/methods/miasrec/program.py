@@ -55,7 +55,7 @@ class MiaSRec(PrefixProgram):
         shapes |= dense_shapes("gate", 2 * d, d) | {"importance": (d, 1)}
         super().__init__(settings, items, local_epochs, shapes)
 
-    def intents(self, tensors: Tensors, made: Prefixes) -> Tensor:
+    def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         """Return unit vectors of the mean and of each item, each with its importance: [..., T, L + 1, d + 1]."""
         plain = torch.cat([mean_of(made.x, made.seen), made.x.expand(*made.seen.shape, -1)], dim=-2)
         seen = F.pad(made.seen, (1, 0), value=1.0)

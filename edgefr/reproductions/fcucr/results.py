@@ -18,6 +18,7 @@ LABELS = {
     "pfedrec": "PFedRec",
     "fedrap": "FedRAP",
     "gpfedrec": "GPFedRec",
+    "hearint": "Fed-HearInt",
     "miasrec": "Fed-MiaSRec",
     "gru4rec": "Fed-GRU4Rec",
     "sasrec": "Fed-SASRec",

@@ -1,0 +1,110 @@
+"""HearInt (Wang et al., IJCAI 2024) joins the short-term intent of a session, read in order, to that of its graph.
+
+    items with places → attention of the newest item → two layers ─┐
+    graph by order and by weight → gate → soft attention ──────────┴ gate → one vector
+
+Intents are told apart while a client trains: in order what points away from the newest item counts less, in the graph
+what points away from the session's mean. Shared: item table and encoder. Private: nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from edgefr.methods.fcucr.layers import MASKED, dense, dense_shapes
+from edgefr.methods.given import Given
+from edgefr.methods.hearint.settings import HearIntSettings
+from edgefr.methods.prefixes import Prefixes, PrefixProgram, mean_of, placed, unit
+from edgefr.methods.session_graph import KINDS, attended, graph, levels, logged, relations
+from export.batches import Window
+from export.program import Tensors
+
+SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772
+"""Of the self-normalising rectifier: unit variance stays unit variance."""
+
+
+class HearInt(PrefixProgram):
+    """HearInt predicts the next item of a session; see `HearIntSettings`.
+
+    >>> HearInt(HearIntSettings(dim=4, length=3), items=10, local_epochs=4).specs["encoder.order"].shape
+    (4, 4)
+    """
+
+    name = "hearint"
+    inner = True
+
+    def __init__(self, settings: HearIntSettings, items: int, local_epochs: int) -> None:
+        self.settings, d = settings, settings.dim
+        shapes: dict[str, tuple[int, ...]] = {
+            "position": (settings.length, d),
+            "order": (KINDS, d),
+            "level": (KINDS, d),
+        }
+        for name in ("query", "inner", "outer", "asked"):
+            shapes |= dense_shapes(name, d, d)
+        shapes |= dense_shapes("mix", 2 * d, d) | {"place.weight": (2 * d, d), "whole.weight": (d, d)}
+        super().__init__(settings, items, local_epochs, shapes | {"share.weight": (d, 1), "blend.weight": (2 * d, d)})
+
+    def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
+        """Return one unit vector of each prefix, [..., T, 1, d]."""
+        newest = made.x.squeeze(-3)[..., -made.seen.shape[-2] :, :].unsqueeze(-2)  # [..., T, 1, d]
+        middle = mean_of(made.x, made.seen)
+        weights = (made.seen * self._near(made, of) if training else made.seen for of in (newest, middle))
+        place = placed(tensors["position"], made.away)
+        short = self._short(tensors, made.x + place, newest + tensors["position"][..., :1, :], next(weights))
+        long = self._long(tensors, made, place, next(weights))
+        gate = torch.sigmoid(torch.matmul(torch.cat([short, long], dim=-1), tensors["blend.weight"]))
+        return unit(gate * short + (1 - gate) * long)
+
+    def match(self, intents: Tensor, vectors: Tensor) -> Tensor:
+        return torch.matmul(vectors, intents.transpose(-1, -2)).squeeze(-1)
+
+    def beside(self, made: Prefixes, intents: Tensor, targets: Tensor, batch: Window) -> Tensor | None:
+        """Return the contrast: a prefix is to lie near its target, far from other prefixes and other targets."""
+        pair = torch.cat([intents.squeeze(-2), targets.detach()], dim=-2)  # [..., 2 T, d]
+        number, weight = (torch.cat([part, part], dim=-1) for part in (batch.positive, batch.weight))
+        own = torch.eye(made.x.shape[-2], dtype=pair.dtype, device=pair.device)
+        none = torch.zeros_like(own)
+        partner = torch.cat([torch.cat([none, own], dim=-1), torch.cat([own, none], dim=-1)])
+        other = (number.unsqueeze(-1) != number.unsqueeze(-2)) & (weight > 0).unsqueeze(-2)
+        cosines = torch.matmul(pair, pair.transpose(-1, -2)) / self.settings.contrast_temperature
+        among = cosines + (1 - torch.maximum(other.to(pair.dtype), partner)) * MASKED
+        each = torch.logsumexp(among, dim=-1) - (cosines * partner).sum(-1)
+        return self.settings.contrast * (each * weight).sum(-1) / 2
+
+    def _near(self, made: Prefixes, of: Tensor) -> Tensor:
+        """Return how much items count [..., T, L] that are told apart by a vector of each prefix [..., T, 1, d]."""
+        along = torch.matmul(of.detach(), made.x.detach().transpose(-1, -2)).squeeze(-2)
+        return torch.where(along > 0, 1.0, 1 - self.settings.apart)
+
+    def _short(self, tensors: Tensors, x: Tensor, newest: Tensor, weight: Tensor) -> Tensor:
+        """Return the newest item's view of the session in order, [..., T, 1, d]."""
+        query = selu(dense(tensors, "query", newest))
+        scores = torch.matmul(query, x.transpose(-1, -2)) * x.shape[-1] ** -0.5 + logged(weight).unsqueeze(-2)
+        found = torch.matmul(torch.softmax(scores, dim=-1), x)
+        return found + dense(tensors, "outer", selu(dense(tensors, "inner", found)))
+
+    def _long(self, tensors: Tensors, made: Prefixes, place: Tensor, weight: Tensor) -> Tensor:
+        """Return what the session's graph comes to, [..., T, 1, d]."""
+        of = graph(made)
+        by_order, by_weight = (
+            attended(made.x, tensors[name], kinds, weight * of.nodes)
+            for name, kinds in (("order", relations(of)), ("level", levels(of)))
+        )
+        gate = torch.sigmoid(dense(tensors, "mix", torch.cat([by_order, by_weight], dim=-1)))
+        nodes = gate * by_order + (1 - gate) * by_weight
+        told = torch.tanh(torch.matmul(torch.cat([place.expand_as(nodes), nodes], dim=-1), tensors["place.weight"]))
+        whole = torch.matmul(mean_of(nodes, weight), tensors["whole.weight"])
+        share = torch.matmul(torch.sigmoid(dense(tensors, "asked", told) + whole), tensors["share.weight"])
+        return torch.matmul((share.squeeze(-1) * weight).unsqueeze(-2), nodes)
+
+
+def selu(x: Tensor) -> Tensor:
+    """Return the self-normalising rectifier of x (Klambauer et al., 2017), in operators that a device has."""
+    return SCALE * torch.where(x > 0, x, ALPHA * (x.clamp_max(0.0).exp() - 1))
+
+
+def build(settings: HearIntSettings, given: Given) -> HearInt:
+    """Build the program by these settings."""
+    return HearInt(settings, given.items, given.local_epochs)
