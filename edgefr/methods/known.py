@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefr.methods import METHODS, Central, Method
 from edgefr.methods.cmf.settings import CMFSettings
+from edgefr.methods.dmi_gnn.settings import DMIGNNSettings
 from edgefr.methods.ease.settings import EaseSettings
 from edgefr.methods.emcdr.settings import EMCDRSettings
 from edgefr.methods.fcf.settings import FCFSettings
@@ -272,6 +273,17 @@ METHODS.register(
         paper="Fed-MiaSRec: Multi-intent-aware Session-based Recommendation (SIGIR 2024), as a baseline of FCUCR",
         settings=MiaSRecSettings,
         build="edgefr.methods.miasrec.program:build",
+        defaults=SESSIONS,
+        reads="sessions",
+    )
+)
+METHODS.register(
+    Method(
+        name="dmi-gnn",
+        paper="Fed-DMI-GNN: Dynamic Multi-Interest Graph Neural Network for Session-Based Recommendation (AAAI 2025), "
+        "as a baseline of FCUCR",
+        settings=DMIGNNSettings,
+        build="edgefr.methods.dmi_gnn.program:build",
         defaults=SESSIONS,
         reads="sessions",
     )

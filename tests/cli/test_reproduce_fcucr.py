@@ -79,8 +79,9 @@ def test_tables_share_their_runs(made):
         "tisasrec",
         "miasrec",
         "hearint",
+        "dmi-gnn",
     }
-    assert len(list((made[1] / "runs").iterdir())) == 2 * 9
+    assert len(list((made[1] / "runs").iterdir())) == 2 * 10
 
 
 def test_first_sessions_have_a_point_per_round(made):

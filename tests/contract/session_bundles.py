@@ -24,6 +24,7 @@ SHIPPED = (
     "fcucr to the letter, shippable",
     "miasrec",
     "hearint",
+    "dmi-gnn",
 )
 """Every encoder, teacher, order of prototypes, pooling and loss."""
 

@@ -70,6 +70,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fcucr unmasked, mean prototypes": ("fcucr", {**AS_RELEASED, "pooling": "mean"}),
     "miasrec": ("miasrec", {}),
     "hearint": ("hearint", {}),
+    "dmi-gnn": ("dmi-gnn", {"long": 2}),
     "miasrec, two heads and blocks, bce": ("miasrec", {"heads": 2, "layers": 2, "loss": "bce"}),
 }
 

@@ -196,10 +196,11 @@ def test_plain_words():
 def test_tables_2_and_3():
     some = found(sasrec=ALONE, fcucr_sasrec=WITH)
     two, three = comparison.table_2(ASK, some, ["xing"]), comparison.table_3(ASK, some, ["xing"])
-    assert [row["model"] for row in two.sheets[0].rows][:6] == [
+    assert [row["model"] for row in two.sheets[0].rows][:7] == [
         "PFedRec",
         "FedRAP",
         "GPFedRec",
+        "Fed-DMI-GNN",
         "Fed-HearInt",
         "Fed-MiaSRec",
         "Fed-GRU4Rec",

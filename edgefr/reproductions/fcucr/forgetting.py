@@ -69,7 +69,7 @@ def figure_2(ask: Ask, found: Found, data: Sequence[str], progress: Progress | N
         "those before it, among itself and 100 sampled items; with a cyclic stream that session comes back, so its "
         "curve shows learning as much as forgetting",
         "probabilities: sigmoid of the scores of test targets and of their 100 sampled items, best round",
-        "DMI-GNN of the paper's figure is not made again; the paper prints no numbers",
+        "the paper prints no numbers for this figure",
     ]
     title = "FCUCR Figure 2: first sessions and probabilities"
     return Page("figure-2", title, sheets, records, notes, _drawn(ask, found, data))

@@ -17,7 +17,7 @@ from privacy.errors import unknown
 
 BACKBONES = ("gru4rec", "sasrec", "tisasrec")
 SETS = ("pfedrec", "fedrap", "gpfedrec")
-SESSION_BASED = ("hearint", "miasrec")
+SESSION_BASED = ("dmi-gnn", "hearint", "miasrec")
 BASELINES = (*SETS, *SESSION_BASED)
 
 STREAMS = {"released": "cyclic", "paper": "one-pass"}

@@ -18,6 +18,7 @@ LABELS = {
     "pfedrec": "PFedRec",
     "fedrap": "FedRAP",
     "gpfedrec": "GPFedRec",
+    "dmi-gnn": "Fed-DMI-GNN",
     "hearint": "Fed-HearInt",
     "miasrec": "Fed-MiaSRec",
     "gru4rec": "Fed-GRU4Rec",
