@@ -276,7 +276,8 @@ def load_experiment(
 ) -> Experiment:
     """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
 
-    An experiment in place of a file is taken as it is, to be changed. Raises `InputError` naming file, line and field.
+    An experiment in place of a file is taken as it is, to be changed; another method starts from its own `model`.
+    Raises `InputError` naming file, line and field.
 
     >>> load_experiment(overrides=["rounds=3", "model.user_encoder=mean"]).rounds
     3
@@ -288,7 +289,10 @@ def load_experiment(
     changes = [Change.parse(change) if isinstance(change, str) else change for change in overrides]
     named = {key: value for key, value in values.items() if value is not None}
     sources = {change.field: change.source for change in changes}
-    _fill_defaults(document, {change.field: change.value for change in changes} | named, sources)
+    asked = {change.field: change.value for change in changes} | named
+    if isinstance(path, Experiment) and asked.get("method", path.method) != path.method:
+        document.values.pop("model", None)
+    _fill_defaults(document, asked, sources)
     for change in changes:
         parts = change.field.split(".")
         if parts[-1] == "name" and len(parts) > 1:  # a section of another kind starts from its own defaults

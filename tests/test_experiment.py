@@ -21,6 +21,15 @@ from privacy.errors import InputError
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def test_another_method_starts_from_its_own_settings_and_keeps_the_rest() -> None:
+    first = load_experiment(overrides=["method=fedmf", "model.dim=4", "rounds=3"])
+    other = load_experiment(first, ["method=pfedrec"])
+    assert (other.rounds, other.model) == (3, load_experiment(overrides=["method=pfedrec"]).model)
+    assert load_experiment(first, ["method=pfedrec", "model.dim=5"]).model["dim"] == 5
+    assert load_experiment(first, method="fedncf").model == load_experiment(overrides=["method=fedncf"]).model
+    assert load_experiment(first, ["method=fedmf", "rounds=4"]).model["dim"] == 4, "it is the same method"
+
+
 def test_strongest_last_defaults_method_file_set_options(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("method: fedmf\nrounds: 7\nseed: 3\nbatch_size: 9\n")

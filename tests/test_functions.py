@@ -68,6 +68,7 @@ def test_sweep(place: Path) -> None:
     frames = [pd.read_csv(place / f"{who}-sweep" / "runs.csv").drop(columns=apart) for who in ("ours", "theirs")]
     pd.testing.assert_frame_equal(*frames)
     assert list(ours.runs["rounds"]) == ["1", "2"]
+    assert [edgefr.Run.open(folder).experiment.rounds for folder in ours.runs["folder"]] == [1, 2]
     assert ours.failures == {}
     assert (place / "ours-sweep" / "sweep.csv").read_text() == (place / "theirs-sweep" / "sweep.csv").read_text()
     assert list(ours.tables["sweep"]["rounds"]) == ["1", "2"]

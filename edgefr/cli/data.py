@@ -11,6 +11,7 @@ from rich.console import Console
 from edgefr.cli.progress import shown
 from edgefr.cli.simulate import check_data, data_names
 from privacy.errors import InputError
+from privacy.files import write_atomic
 
 
 def data(
@@ -25,6 +26,9 @@ def data(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="How it is read, e.g. data_options.columns.user=uid."),
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="New experiment file for the settings to start from.")
+    ] = None,
 ) -> None:
     """Say what a data set or your own file holds, over which protocols it can be run, and settings to start from.
 
@@ -33,17 +37,24 @@ def data(
     Example: `edgefr data demo`
     """
     check_data(name)
-    from edgefr.report.data import print_names, print_survey
+    from edgefr.report.data import print_names, print_survey, settings_of
     from edgefr.survey import survey
 
     console = Console()
     if name is None:
+        if out is not None:
+            raise InputError("--out is for the settings of a data set, and none is named")
         print_names(console)
         return
+    if out is not None and out.exists():
+        raise InputError(f"{out} is there already; choose another --out (nothing was changed)")
     options = _options(set_ or [])
     with shown() as progress:
         found = survey(name, options, data_dir, progress)
     print_survey(found, console)
+    if out is not None:
+        place = write_atomic(out, settings_of(found))
+        console.print(f"wrote {place}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _options(changes: list[str]) -> dict[str, Any]:

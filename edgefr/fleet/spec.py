@@ -355,7 +355,7 @@ def shipped() -> Path:
 
 
 @checked
-def load_fleet(path: str | Path, overrides: dict[str, Any] | None = None) -> FleetFile:
+def load_fleet(path: str | Path = "devices.yaml", overrides: dict[str, Any] | None = None) -> FleetFile:
     """Read and check a devices.yaml.
 
     `overrides` is laid over the file: a nested mapping in the file's own layout, such as

@@ -13,6 +13,14 @@ from edgefr.data import READERS, names
 from edgefr.data.files.formats import ends
 from edgefr.report.layout import Sheet
 from edgefr.survey import Survey
+from privacy.errors import InputError
+
+
+def settings_of(found: Survey) -> str:
+    """Return the settings to start from as an experiment file. Raises `InputError` where no protocol fits."""
+    if found.start is None:
+        raise InputError(f"no protocol fits '{found.dataset.name}', so there are no settings to write: use more data")
+    return yaml.safe_dump(dict(found.start), sort_keys=False)
 
 
 def print_survey(found: Survey, console: Console) -> None:
@@ -27,10 +35,8 @@ def print_survey(found: Survey, console: Console) -> None:
     if found.start is None:
         console.print(Text("No protocol fits: use more data, or lower what is asked for above."))
         return
-    console.print(
-        Text("Settings to start from; save them as FILE, then: edgefr simulate --experiment FILE", style="bold")
-    )
-    console.print(Text(yaml.safe_dump(dict(found.start), sort_keys=False).rstrip()), soft_wrap=True)
+    console.print(Text("Settings to start from; --out FILE writes them, for: edgefr simulate --experiment FILE"))
+    console.print(Text(settings_of(found).rstrip()), soft_wrap=True)
 
 
 def print_names(console: Console) -> None:

@@ -101,6 +101,16 @@ class Report(Brief):
 
         return pd.DataFrame(list(self.records))
 
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Return what each page comes to and how it is read, in sentences, by the page's name."""
+        return {page.name: list(page.notes) for page in self.pages}
+
+    @property
+    def figures(self) -> dict[str, Path]:
+        """Return the picture (PNG) of each page that has one, by the page's name; an SVG lies beside it."""
+        return {path.stem: path for path in self.files if path.suffix == ".png"}
+
     def brief(self) -> list[RenderableType]:
         """Return the first table of the first page, failed runs and the first file."""
         sheets = [page.sheets[0].first(COLUMNS) for page in self.pages[:1] if page.sheets]

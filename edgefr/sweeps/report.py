@@ -40,7 +40,8 @@ def report(sweep: Sweep, entries: Sequence[Entry], metric: str | None = None) ->
         files += page.write(folder, lines)
     files.append(write_sweep(folder, metric=metric))
     failures = {str(entry.path): entry.problem for entry in entries if entry.problem is not None}
-    return Report(pages, files, failures, records=records)
+    opened = [record | {"folder": str(folder / record["folder"])} for record in records]  # from where we are
+    return Report(pages, files, failures, records=opened)
 
 
 def is_private(fields: Iterable[str]) -> bool:

@@ -59,11 +59,17 @@ def test_a_method_that_reads_says_so_before_it_loads(shop: Path, tmp_path: Path)
 
 
 def test_from_a_survey_to_a_device(shop: Path, tmp_path: Path) -> None:
-    looked = commands.edgefr("data", "orders 2022.csv", *told(*READ, *ITEMS), cache=tmp_path, cwd=shop)
+    written = tmp_path / "start.yaml"
+    look = ("data", "orders 2022.csv", *told(*READ, *ITEMS), "--out", written)
+    looked = commands.edgefr(*look, cache=tmp_path, cwd=shop)
     assert looked.returncode == 0, looked.stderr
     for part in ("user: Customer Nr", "40, with ", "90 of 90 items", "20 of 620 rows repeat another", "fits: 40 users"):
         assert part in looked.stdout, looked.stdout
-    experiment = yaml.safe_load(looked.stdout.partition("FILE\n")[2].replace("FILE", ""))
+    assert looked.stdout.endswith(f"wrote {written}\n")
+    assert written.read_text() in looked.stdout, "what is printed is what is written"
+    again = commands.edgefr(*look, cache=tmp_path, cwd=shop)
+    assert "is there already" in commands.refused(again.returncode, again.stdout, again.stderr)
+    experiment = yaml.safe_load(written.read_text())
     assert experiment["method"] == "transfr"
     experiment |= {"method": "fedmf", "rounds": 2, "model": {"dim": 4}}
     experiment["fleet"] = {"share": {"laptop_x86": 0.5, "phone_sd680": 0.5}}

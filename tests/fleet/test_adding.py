@@ -20,6 +20,7 @@ PHONE = Known(memory_mb=3000, gflops=30, battery_wh=12)
 def test_the_fleet_that_ships_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert load_fleet("devices.yaml").devices.keys() == load_fleet(shipped()).devices.keys()
+    assert load_fleet().devices.keys() == load_fleet(shipped()).devices.keys()
     with pytest.raises(InputError, match=r"cannot read other\.yaml"):
         load_fleet("other.yaml")
     (tmp_path / "devices.yaml").write_text("schema: mine\n")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgefr.report.pages import Report
 from edgefr.sweeps.report import answers, table, tradeoff
 from edgefr.sweeps.results import results, validation
 from edgefr.sweeps.tradeoff import curve_of, draw, groups
@@ -49,6 +50,17 @@ def test_a_point_s_row_is_the_mean_over_its_seeds(found):
     assert record["NDCG@10"] == pytest.approx(0.15)
     assert record["NDCG@10 sd"] == pytest.approx(math.sqrt(0.005))
     assert (record["privacy.epsilon"], record["eps_guaranteed"], record["popularity HR@10"]) == ("1", 1.0, 0.5)
+
+
+def test_pages_are_reached_by_their_names(found, tmp_path):
+    pages = [table(found), tradeoff(groups(found))]
+    report = Report(pages, [path for page in pages for path in page.write(tmp_path, [])], {})
+    assert list(report.tables) == list(report.notes) == ["sweep", "tradeoff"]
+    assert report.notes["sweep"] == []
+    front = "privacy.epsilon 8, method a (8, 0.3000); privacy.epsilon inf, method a (inf, 0.4000)"
+    assert f"demo, leave-one-out, front by guaranteed epsilon: {front}" in report.notes["tradeoff"]
+    assert report.figures == {"tradeoff": tmp_path / "figures" / "tradeoff.png"}
+    assert report.figures["tradeoff"].read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_front_is_marked_for_each_kind_of_epsilon(found):
