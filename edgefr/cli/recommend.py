@@ -15,7 +15,7 @@ def recommend(
         str | None,
         typer.Option(help="A user that the bundle carries, where it was exported with users; none: a new device."),
     ] = None,
-    k: Annotated[int, typer.Option(min=1, help="How many items.")] = 10,
+    k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many items.")] = 10,
     exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
     key: Annotated[
         list[Path] | None, typer.Option(help="Public key that must have signed the bundle; may be repeated.")

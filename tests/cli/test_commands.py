@@ -86,7 +86,7 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli,
     shown = re.findall(r"│ +(\d) │ (i\d+) │ .*? │ +(-?[\d.]+) │", out)
     assert [item for _, item, _ in shown] == [model.names.items[i] for i in best.indices.tolist()]
     assert [float(score) for _, _, score in shown] == pytest.approx(best.values.tolist(), rel=5e-4)  # items in f16
-    without = cli("recommend", folder, "--user", user, "--k", "3", "--exclude", shown[0][1])[1]
+    without = cli("recommend", folder, "--user", user, "-k", "3", "--exclude", shown[0][1])[1]
     assert shown[0][1] not in without
     assert shown[1][1] in without
 

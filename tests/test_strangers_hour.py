@@ -1,0 +1,43 @@
+"""The page of a newcomer's first hour says what it did: its commands run again, with fewer rounds and seeds."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_howto import ROOT, blocks, commands_of, run
+
+PAGE = "strangers-hour.md"
+SMALLER = {"rounds=40": "rounds=2", "--seeds 3": "--seeds 2"}
+
+
+def smaller(content: str) -> str:
+    """Return commands that take less. Each of what is made smaller stands on the page, or this says so."""
+    for long, short in SMALLER.items():
+        content = content.replace(long, short)
+    return content
+
+
+def test_the_page_has_what_is_made_smaller() -> None:
+    commands = " ".join(content for kind, content in blocks(PAGE) if kind == "sh")
+    assert [long for long in SMALLER if long not in commands] == []
+
+
+@pytest.mark.slow
+def test_a_newcomer_gets_from_ratings_to_a_comparison_and_a_report(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "devices.yaml", tmp_path)
+    for kind, content in blocks(PAGE):
+        if kind.startswith("python "):
+            (tmp_path / kind.split()[1]).write_text(content)
+            done = run([sys.executable, kind.split()[1]], tmp_path)
+            assert done.returncode == 0, done.stderr
+        elif kind == "sh":
+            for command in commands_of(smaller(content)):
+                done = run(command, tmp_path)
+                assert done.returncode == 0, (command, done.stderr)
+    made = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {"ratings.yaml", "compared/comparison.md", "runs/fedmf/seed-1/summary.json"} <= made
+    assert (tmp_path / "both.html").stat().st_size > 50_000
