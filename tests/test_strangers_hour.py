@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_howto import ROOT, blocks, commands_of, run
+from tests.test_howto import LONG, ROOT, blocks, commands_of, run
 
-PAGE = "strangers-hour.md"
 SMALLER = {"rounds=40": "rounds=2", "--seeds 3": "--seeds 2"}
 
 
@@ -22,14 +21,14 @@ def smaller(content: str) -> str:
 
 
 def test_the_page_has_what_is_made_smaller() -> None:
-    commands = " ".join(content for kind, content in blocks(PAGE) if kind == "sh")
+    commands = " ".join(content for kind, content in blocks(LONG) if kind == "sh")
     assert [long for long in SMALLER if long not in commands] == []
 
 
 @pytest.mark.slow
 def test_a_newcomer_gets_from_ratings_to_a_comparison_and_a_report(tmp_path: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
-    for kind, content in blocks(PAGE):
+    for kind, content in blocks(LONG):
         if kind.startswith("python "):
             (tmp_path / kind.split()[1]).write_text(content)
             done = run([sys.executable, kind.split()[1]], tmp_path)
