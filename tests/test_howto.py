@@ -38,10 +38,10 @@ ALL = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 PAGES = [page for page in ALL if page != LONG and any(kind not in READ for kind, _ in blocks(page))]
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path, seconds: int = 300) -> subprocess.CompletedProcess[str]:
     """Run a command in the folder of a page."""
     surroundings = commands.environment(folder / "cache") | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=seconds)
 
 
 def commands_of(content: str) -> list[list[str]]:
