@@ -1,4 +1,4 @@
-"""The page of a newcomer's first hour says what it did: its commands run again, with fewer rounds, seeds and classes."""
+"""The page of a newcomer's first hour does what it says: its commands run again, with less of everything."""
 
 from __future__ import annotations
 
