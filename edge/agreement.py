@@ -46,6 +46,9 @@ def check_learning(learning: Learning) -> None:
     _check_draws(learning)
     if learning.vectors_data is not None and learning.vectors is None:
         raise ValueError("vectors_data belongs to no graph")
+    for name in learning.prepared:
+        if name in kinds or name == "vectors":
+            raise ValueError(f"it prepares {name}, which it has already")
     if learning.sessions is not None and learning.messages is not None:
         raise ValueError("it has messages of a set beside those of its sessions")
     if learning.exchange is not None:

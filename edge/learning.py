@@ -201,7 +201,10 @@ class Learning(Grown):
     phases: list[PhaseRecord] = Field(min_length=1, max_length=64, description="local work in order")
     score: Inside = Field(description="score graph of the tensors that rounds train (no personal layers)")
     vectors: Inside | None = Field(None, description="graph of item vectors, where the device reads texts itself")
-    vectors_data: Inside | None = Field(None, description="file of that graph's large tensors")
+    vectors_data: Inside | None = Field(None, description="file of the large tensors of that graph and of `prepared`")
+    prepared: dict[Name, Inside] = Field(
+        {}, max_length=16, description="graphs of tables that a device makes of others before its steps, by table"
+    )
     negatives: int = Field(ge=0, lt=1 << 31, description="sampled negatives per positive")
     batch_size: Extent = Field(description="examples per optimiser step")
     seed: int = Field(ge=0, lt=1 << 63, description="keys the draws of examples")
@@ -211,7 +214,7 @@ class Learning(Grown):
     sessions: SessionRecord | None = Field(None, description="null: it learns from a set of items")
     messages: ExchangeRecord | None = Field(None, description="messages beside updates of a set; null: there are none")
 
-    later: ClassVar[frozenset[str]] = frozenset({"messages"})
+    later: ClassVar[frozenset[str]] = frozenset({"messages", "prepared"})
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from edge.bundle import Bundle
 from edge.exchange import named
 from edge.graph import Graph
 from edge.learning import Learning
+from edge.prepared import Prepared
 from edge.scorer import Rows, Scorer, window_feeds
 from edge.sessions import Windows, window_of
 from edge.state import State
@@ -34,6 +35,8 @@ class Model:
         self.bundle, self.folder, self.items = bundle, folder, bundle.manifest.item_count
         self.graphs: dict[str, Graph] = {}
         self._static: dict[str, Rows] = {table.name: open_table(bundle, table).rows for table in bundle.config.tables}
+        if bundle.config.learning is not None:
+            self._static |= self._prepared(bundle.config.learning, dict(self._static))
 
     def graph(self, path: str, data: str | None = None) -> Graph:
         """Return a graph of the bundle; `data` is the file of its large tensors."""
@@ -87,6 +90,14 @@ class Model:
                     f"bundle {self.bundle.root}: learning has rows of {name}, its files none; export again"
                 )
         return {name: np.array(self._static[name](slice(None)), np.float32) for name in trained}
+
+    def _prepared(self, learning: Learning, tables: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Return tables whose rows a graph makes of those of others when they are asked for."""
+
+        def opened(path: str) -> Callable[[], Graph]:
+            return lambda: self.graph(path, learning.vectors_data)
+
+        return {name: Prepared(opened(path), tables, self.items).rows for name, path in learning.prepared.items()}
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
         """Return item vectors by the tensors as the server last sent them; they are read anew after an update."""

@@ -92,6 +92,10 @@ class Batch(Protocol):
         """Return rows of a frozen catalogue table (text vectors, item vectors) for these items: [..., n, width]."""
         ...
 
+    def beside(self, table: Tensor) -> Tensor | None:
+        """Return rows of a prepared table for these items, [..., n, width]; None where nobody has prepared any."""
+        ...
+
     def own(self, tensor: Tensor) -> Tensor:
         """Return a client's own vector beside each of its examples: [..., width] -> [..., 1 or n, width]."""
         ...
@@ -136,6 +140,10 @@ class One:
     def frozen(self, table: Tensor) -> Tensor:
         """Return rows of a frozen catalogue table (text vectors, item vectors) for these items: [..., n, width]."""
         return torch.nn.functional.embedding(self.catalogue, table)
+
+    def beside(self, table: Tensor) -> Tensor | None:
+        """Return nothing: a simulated client's program keeps for itself what it prepares."""
+        return None
 
     def own(self, tensor: Tensor) -> Tensor:
         """Return a client's own vector beside each of its examples:

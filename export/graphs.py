@@ -70,6 +70,10 @@ class Gathered:
         """Return rows of a frozen catalogue table for these items: [n, width]."""
         return gathered(self.tables, table)
 
+    def beside(self, table: Tensor) -> Tensor | None:
+        """Return rows of a prepared table for these items, [n, width]; None where the graph is given none."""
+        return next((rows for whole, rows in self.tables if whole is table), None)
+
     def own(self, tensor: Tensor) -> Tensor:
         """Return the client's own vector beside each item: [width] -> [1, width]."""
         return tensor.unsqueeze(-2)
@@ -187,6 +191,39 @@ def vectors_graph(program: LocalProgram) -> Any:
 
     module, what = _Vectors(program, list(shapes)), f"vectors graph of {program.name}"
     model = hold(trace(what, module, inputs(5), shapes, [VECTORS], optimize=False), constants)
+    gate(what, model, module, shapes, [inputs(n) for n, _ in SIZES])
+    return model
+
+
+class _Prepared(torch.nn.Module):
+    """`program.prepare` of one table as a function of the graph's inputs in order."""
+
+    def __init__(self, program: LocalProgram, name: str, inputs: list[str]) -> None:
+        super().__init__()
+        self._program, self._name, self._inputs = program, name, inputs
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        given = dict(zip(self._inputs, inputs, strict=True))
+        tables = [(key, given[f"items.{name}"]) for name, key in self._program.frozen.items()]
+        return self._program.prepare(self._name, given, Gathered(tables))
+
+
+def prepared_graph(program: LocalProgram, name: str) -> Any:
+    """Return the ONNX graph that makes rows of a prepared table: `items.T` of frozen tables in, rows [n, width] out.
+
+    The output is called as the table is. Raises `InputError` when the graph differs from torch by more than 1e-4.
+    """
+    constants = constants_of(program)
+    shapes: dict[str, Shape] = {f"items.{n}": ("n", int(t.shape[1])) for n, t in program.frozen.items()}
+    shapes |= {n: tuple(constant.shape) for n, constant in constants.items()}
+
+    def inputs(n: int) -> list[Tensor]:
+        sizes = {k: filled(shape, {"n": n}) for k, shape in shapes.items()}
+        rows = {k: example_rows(k, program.frozen.get(k.partition(".")[2]), s) for k, s in sizes.items()}
+        return [constants.get(k, value) for k, value in rows.items()]
+
+    module, what = _Prepared(program, name, list(shapes)), f"graph of {name} of {program.name}"
+    model = hold(trace(what, module, inputs(5), shapes, [name], optimize=False), constants)
     gate(what, model, module, shapes, [inputs(n) for n, _ in SIZES])
     return model
 

@@ -21,7 +21,7 @@ from edge.learning import (
     SessionRecord,
     TensorRecord,
 )
-from export.graphs import score_graph, vectors_graph
+from export.graphs import prepared_graph, score_graph, vectors_graph
 from export.messages import kept_by, message_graph
 from export.parts import SCORE as WHOLE
 from export.program import LocalProgram, Phase, SessionProgram, TensorSpec, read_by
@@ -34,6 +34,7 @@ from export.windows import window_graph
 from privacy.errors import InputError
 
 SCORE, VECTORS, WEIGHTS = "onnx/score.rounds.onnx", "onnx/vectors.onnx", "onnx/step.weights.data"
+PREPARED = "onnx/prepared.{}.onnx"
 TEACH, PUBLISH = "onnx/teach.onnx", "onnx/publish.onnx"
 DRAWN_BY, DRAWN_FOR = (0, 2**63 + 5), (0, 7, 2**62 - 1)  # seeds and clients for which a rule of first values is tried
 
@@ -79,6 +80,8 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
     reads = bool(constants_of(program))
     if reads:
         graphs[VECTORS] = vectors_graph(program)
+    prepared = {name: PREPARED.format(name) for name in program.prepared}
+    graphs |= {path: prepared_graph(program, name) for name, path in prepared.items()}
     small, large = beside_all(list(graphs.values()), PurePosixPath(WEIGHTS).name)
     for path, content in zip(graphs, small, strict=True):
         stage.add(path, "step", content)
@@ -99,6 +102,7 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
         score=SCORE if sessions is None else WHOLE,  # rounds train all that scores are made of
         vectors=VECTORS if reads else None,
         vectors_data=data if reads else None,
+        prepared=prepared,
         negatives=spec.negatives,
         batch_size=spec.batch_size,
         seed=spec.seed,
@@ -228,6 +232,7 @@ def paths(learning: Learning) -> list[str]:
     phases = [path for phase in learning.phases for path in (phase.graph, phase.data)]
     told = [] if learning.exchange is None else [learning.exchange.publish]
     told += [] if learning.sessions is None else [learning.sessions.teach]
+    told += list(learning.prepared.values())
     named = [learning.score, learning.vectors, learning.vectors_data, *told, *phases]
     return list(dict.fromkeys(path for path in named if path is not None))
 

@@ -51,6 +51,7 @@ def write_peft(folder: Path, tensors: Mapping[str, Tensor], alpha: float, base: 
     """
     own = {name: value for name, value in tensors.items() if _OURS.fullmatch(name)}
     rank, targets = _shape(own, "these tensors")
+    layers = sorted({int(name.split(".")[1]) for name in own})
     config = {
         "peft_type": "LORA",
         "task_type": "FEATURE_EXTRACTION",
@@ -58,6 +59,8 @@ def write_peft(folder: Path, tensors: Mapping[str, Tensor], alpha: float, base: 
         "r": rank,
         "lora_alpha": int(alpha) if float(alpha).is_integer() else alpha,
         "target_modules": list(targets),
+        "layers_to_transform": layers,
+        "layers_pattern": "layer",
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": False,
@@ -138,7 +141,7 @@ def _shape(tensors: Mapping[str, Tensor], where: str) -> tuple[int, tuple[str, .
         raise InputError(f"{where}: there are no LoRA matrices; give those of a client that trains them")
     layers = sorted({int(pair.split(".")[1]) for pair in pairs})
     targets = tuple(sorted({pair.split(".")[2] for pair in pairs}))
-    whole = {f"lora.{k}.{module}" for k in range(len(layers)) for module in targets}
+    whole = {f"lora.{k}.{module}" for k in layers for module in targets}
     if whole != set(pairs) or len(tensors) != 2 * len(pairs):
         raise InputError(f"{where}: not every layer has a pair A, B for each of {list(targets)}; give a whole adapter")
     ranks = set()

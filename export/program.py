@@ -132,7 +132,8 @@ class Transformer:
     """The language model a program runs for every example: what its cost follows from.
 
     `tokens` of an example are read by `layers` of width `hidden`; `parameters` are frozen, the tensors of the names
-    `per_token` are applied to every token. `width` values are an item's finished vector.
+    `per_token` are applied to every token. `width` values are an item's finished vector. `below` more layers are under
+    those that steps run: nothing trained is in them, so they read a title once (`LocalProgram.prepared`).
     """
 
     layers: int
@@ -143,6 +144,7 @@ class Transformer:
     parameters: int
     width: int
     per_token: tuple[str, ...] = ()
+    below: int = 0
 
 
 class LocalProgram(ABC):
@@ -152,6 +154,9 @@ class LocalProgram(ABC):
     can read (may be empty), e.g. {"text": [items, 312]}. `pointwise`: no dense layers, so `Flat` batches work.
     `needs_history`: batches carry the client's own past positives. `window`: of these a program that reads their order
     is shown the newest so many, as a `Window`, when it scores (None: all of them, in no order).
+
+    `prepared`: per-item tables that follow from frozen ones alone, which a device makes before its steps (`prepare`): an
+    empty tensor [0, width] by name, whose rows a step's batch has `beside` it.
 
     `explains`: it says of a candidate how much it leans on each item of its window (`explain`).
 
@@ -169,6 +174,7 @@ class LocalProgram(ABC):
     publishes: Literal["received", "trained", "none"] = "none"
     reply: str | None = None
     explains: bool = False
+    prepared: Mapping[str, Tensor] = MappingProxyType({})
 
     @property
     def constants(self) -> Mapping[str, Tensor]:
@@ -225,6 +231,10 @@ class LocalProgram(ABC):
         leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
         found = torch.autograd.grad(self.loss({**tensors, **leaves}, batch, phase), list(leaves.values()))
         return dict(zip(leaves, found, strict=True))
+
+    def prepare(self, name: str, tensors: Tensors, batch: Batch) -> Tensor:
+        """Return rows [..., n, width] of the table `name` of `prepared`, from frozen tables and `constants`."""
+        raise InputError(f"{self.name} prepares no table")
 
     def explain(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         """Return how much each candidate leans on each position of the window, [..., K, L]; where it `explains`.

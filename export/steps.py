@@ -69,6 +69,7 @@ class Layout:
         if tables and program.needs_history and window_of(program) is None:
             raise InputError(f"phase '{phase.name}' of {program.name} trains table '{tables[0]}' through a history")
         used = {name: width for name, width in table_widths(program).items() if name in (*phase.uses, *program.frozen)}
+        used |= {name: int(key.shape[1]) for name, key in program.prepared.items()}
         given = tuple(n for n in specs if n in phase.uses and n not in trained and specs[n].kind == "dense")
         return cls({n: tuple(specs[n].shape) for n in trained if n not in tables}, tables, given, used)
 
@@ -215,8 +216,7 @@ def step_graph(
     >>> rehearsal.error < 1e-5  # doctest: +SKIP
     True
     """
-    keys = {name: torch.empty(0) for name, spec in program.specs.items() if spec.kind == "rows"} | program.frozen
-    step = kind(program, phase, optimisers, Layout.of(program, phase), keys)
+    step = kind(program, phase, optimisers, Layout.of(program, phase), keys_of(program))
     what = f"step graph of phase '{phase.name}' of {program.name}"
     shapes = step.shapes()
     example = list(inputs_of(step, first_values(step), 1, free_sizes(shapes))[1].values())
@@ -225,6 +225,12 @@ def step_graph(
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller, Adam's epsilon among them
     graph = hold(trace(what, traced, example, shapes, step.outputs(), optimize=False), constants_of(program))
     return graph, check_step(what, graph, step)
+
+
+def keys_of(program: LocalProgram) -> dict[str, Tensor]:
+    """Return every per-item table that a step's loss may ask its batch for, by name."""
+    rows = {name: torch.empty(0) for name, spec in program.specs.items() if spec.kind == "rows"}
+    return rows | program.frozen | dict(program.prepared)
 
 
 def free_sizes(shapes: Mapping[str, Shape]) -> Sizes:

@@ -19,6 +19,9 @@ from export.program import LocalProgram, Phase, read_by
 FLOAT, HALF = 4, 2
 """Bytes of a value: tensors travel and train as float32, frozen tables lie on the device as float16."""
 
+PASSES = 2.0
+"""What a step of frozen layers takes, in forward passes: no weight of theirs has a gradient."""
+
 LARGEST_SHARD = 1024
 """Clients per call beyond which nothing is gained: a call's fixed cost is then a few microseconds each."""
 
@@ -58,7 +61,7 @@ def round_work(
         bytes_up=FLOAT * (upload + told[0]),
         message_bytes=FLOAT * told[0],
         optimiser="adam" if phases and RULES[phases[0].optimiser].moments else "sgd",  # what its traffic is like
-        passes=3.0 if program.transformer is None else 2.0,  # nearly all of it is a frozen encoder's
+        passes=3.0 if program.transformer is None else PASSES,  # nearly all of it is a frozen encoder's
         width=max(spec.shape[-1] for spec in program.specs.values()),
     )
 
@@ -105,12 +108,14 @@ def frozen_bytes(program: LocalProgram) -> float:
 def reading_flops(program: LocalProgram, phases: Sequence[Phase]) -> float:
     """Count the operations of reading one example's text, beyond the first token's share of common tensors.
 
-    Nothing where the phases do not train what reads: then each text has been read once, before.
+    Nothing where the phases do not train what reads: then each text has been read once, before. Layers under the
+    trained ones have no backward pass, and count once for every example: more than a device does, which keeps some.
     """
     model = program.transformer
     if model is None or not {name for phase in phases for name in phase.trains} & set(model.per_token):
         return 0.0
-    forward = transformer_forward_flops(model.layers, model.hidden, model.feed_forward, model.tokens)
+    layers = model.layers + model.below / PASSES
+    forward = transformer_forward_flops(1, model.hidden, model.feed_forward, model.tokens) * layers
     return forward + 2.0 * (model.tokens - 1) * sum(program.specs[name].size for name in model.per_token)
 
 

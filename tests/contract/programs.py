@@ -91,6 +91,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         "transfr",
         {
             "client": "lora",
+            "lora_layers": 1,
             "adapter": [8],
             "head": [8],
             "user_encoder": "mean",

@@ -96,6 +96,7 @@ VALUES: dict[str, list[Any]] = {
     "model.mapping_steps": [5],
     "model.adapter": [[14, 6]],
     "model.lora_targets": [["key"]],
+    "model.lora_layers": [1],  # of two
     "privacy.tensors": [["encoder.position"], ["adapter.0.weight"], ["item"]],
     "privacy.mechanism": ["laplace", "gaussian", "paper-laplace", "none"],  # on a grid the discrete laws are the same
     "privacy.clip": [0.001],

@@ -119,7 +119,7 @@ def test_each_client_has_matrices_of_its_own() -> None:
 def test_padding_and_neighbours_change_nothing(more: int, seed: int, pooling: str) -> None:
     """A title's vector is its own: whatever is padded behind it, whichever titles are beside it."""
     reader, rng = berts.reader(ITEMS, pooling), np.random.default_rng(seed)
-    lora = {n: 0.3 * berts.numbers(n, s) for n, s in lora_shapes(2, berts.WIDTH, 2, ["query", "value"]).items()}
+    lora = {n: 0.3 * berts.numbers(n, s) for n, s in lora_shapes(range(2), berts.WIDTH, 2, ["query", "value"]).items()}
     order = torch.from_numpy(rng.permutation(ITEMS)[: rng.integers(1, ITEMS)])
     longer = torch.nn.functional.pad(reader.tokens, (0, more))
     with torch.no_grad():
@@ -172,13 +172,13 @@ def test_training_starts_from_what_mlp_starts_from() -> None:
 
 
 def test_a_is_uniform_within_its_bound_and_b_zero() -> None:
-    found = init_lora(0, lora_shapes(2, 64, 16, ["query"]))
+    found = init_lora(0, lora_shapes(range(2), 64, 16, ["query"]))
     assert all(bool((found[f"lora.{k}.query.b"] == 0).all()) for k in (0, 1))
     a = found["lora.0.query.a"]
     assert a.abs().max() <= 1 / 8
     assert abs(float(a.std()) - 1 / 8 / 3**0.5) < 0.003
     assert not torch.equal(a, found["lora.1.query.a"])
-    assert torch.equal(a, init_lora(0, lora_shapes(1, 64, 16, ["query"]))["lora.0.query.a"])
+    assert torch.equal(a, init_lora(0, lora_shapes(range(1), 64, 16, ["query"]))["lora.0.query.a"])
 
 
 def test_phases_train_lora_in_rounds_and_only_read_it_after() -> None:
@@ -194,13 +194,13 @@ def test_phases_train_lora_in_rounds_and_only_read_it_after() -> None:
 def test_a_catalogue_is_read_once_for_the_same_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     made = program()
     read: list[int] = []
-    encode = Bert.__call__
+    encode = Bert.above
 
-    def counting(self: Bert, tokens: torch.Tensor, *rest: object) -> torch.Tensor:
-        read.append(tokens.shape[:-1].numel())
-        return encode(self, tokens, *rest)  # type: ignore[arg-type]
+    def counting(self: Bert, layer: int, states: torch.Tensor, *rest: object) -> torch.Tensor:
+        read.append(states.shape[:-2].numel())
+        return encode(self, layer, states, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Bert, "__call__", counting)
+    monkeypatch.setattr(Bert, "above", counting)
     shared = made.init_shared(0)
     first = made.vectors(shared, batch(torch.arange(3)))
     with torch.inference_mode():
@@ -211,6 +211,36 @@ def test_a_catalogue_is_read_once_for_the_same_matrices(monkeypatch: pytest.Monk
     assert sum(read) == 2 * ITEMS
     after = made.read(shared, batch(torch.arange(3)))
     (after * shared["lora.0.value.b"].sum().requires_grad_()).sum().backward()  # may be saved for a backward pass
+
+
+@pytest.mark.parametrize("room", [2**29, 0])
+def test_what_lies_under_the_trained_layers_is_read_once(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Layer 0 reads every title once however many steps there are; vectors and gradients are those of all layers."""
+    monkeypatch.setattr("edgefr.methods.transfr.lora.KEPT", room)
+    made, read = program(lora_layers=1), []
+    assert made.lora == ("lora.1.query.a", "lora.1.query.b", "lora.1.value.a", "lora.1.value.b")
+    whole, layer = made.bert, Bert._layer
+
+    def counting(self: Bert, k: int, x: torch.Tensor, *rest: object) -> torch.Tensor:
+        read.extend([k] * x.shape[:-2].numel())
+        return layer(self, k, x, *rest)  # type: ignore[arg-type]
+
+    lora = {n: (0.3 * berts.numbers(n, made.specs[n].shape)).requires_grad_() for n in made.lora}
+    items, aim = torch.arange(ITEMS), berts.numbers("aim", (ITEMS, berts.WIDTH))
+    expected = torch.autograd.grad((whole(made.frozen["tokens"], lora, made.scale) * aim).sum(), list(lora.values()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Bert, "_layer", counting)
+        found = [torch.autograd.grad((made.read(lora, batch(items)) * aim).sum(), list(lora.values())) for _ in "ab"]
+    assert read.count(0) == (ITEMS if room else 2 * ITEMS)
+    assert read.count(1) == 2 * ITEMS
+    for ours, again, other in zip(*found, expected, strict=True):
+        assert_same(ours, other)
+        assert torch.equal(ours, again)
+
+
+def test_layers_beyond_the_encoder_are_all_its_layers() -> None:
+    assert program(lora_layers=7).lora == program(lora_layers=2).lora
+    assert not program(lora_layers=7).prepared
 
 
 def test_titles_are_read_as_the_catalogue_is_encoded() -> None:

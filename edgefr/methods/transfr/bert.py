@@ -107,15 +107,30 @@ class Bert:
         `lora` holds `lora.<layer>.<module>.a` [..., hidden, r] and `.b` [..., r, hidden]: x W + scale x A B. Leading
         dimensions of `lora` and `tokens` broadcast. Where a layer has no pair, it is the frozen layer alone.
         """
+        return self.above(0, self.below(0, tokens), tokens, lora, scale)
+
+    def below(self, layer: int, tokens: Tensor) -> Tensor:
+        """Return what layer number `layer` reads of texts: `tokens` [..., n, L] -> states [..., n, L, hidden]."""
         w = self.weights
-        real = (tokens != self.pad).to(w["embeddings.LayerNorm.weight"].dtype)
         places = w["embeddings.position_embeddings.weight"][: tokens.shape[-1]]
         x = F.embedding(tokens, w["embeddings.word_embeddings.weight"]) + places
         x = self._norm("embeddings.LayerNorm", x + w["embeddings.token_type_embeddings.weight"][0])
+        return self._through(range(layer), x, self._real(tokens, x), {}, 0.0)
+
+    def above(self, layer: int, states: Tensor, tokens: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
+        """Return vectors of texts [..., n, hidden] by what layer number `layer` reads of them (`below`)."""
+        real = self._real(tokens, states)
+        return POOLINGS[self.pooling].pool(self._through(range(layer, self.layers), states, real, lora, scale), real)
+
+    def _real(self, tokens: Tensor, like: Tensor) -> Tensor:
+        """Return 1 for tokens, 0 for padding, [..., n, L]."""
+        return (tokens != self.pad).to(like.dtype)
+
+    def _through(self, layers: range, x: Tensor, real: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
         bias = ((1.0 - real) * MASKED)[..., None, None, :]  # [..., n, heads, L, L]
-        for k in range(self.layers):
+        for k in layers:
             x = self._layer(k, x, bias, lora, scale)
-        return POOLINGS[self.pooling].pool(x, real)
+        return x
 
     def _layer(self, k: int, x: Tensor, bias: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
         at = f"encoder.layer.{k}"

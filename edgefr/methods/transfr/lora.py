@@ -1,7 +1,8 @@
 """TransFR has the language model on the device: LoRA inside the encoder's attention instead of frozen text vectors.
 
 Low-rank changes of the query and value projections (Hu et al., 2022) travel with the adapter; the encoder's weights
-stay frozen. Scoring is TransFR's own: adapter, head and user vector on top of the text's vector.
+stay frozen. Scoring is TransFR's own: adapter, head and user vector on top of the text's vector. Nothing below the
+lowest layer that has matrices ever changes, so what that layer reads of a title is made once, and no step makes it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ CONSTANT = "encoder."
 BLOCK = 128
 """Titles encoded at once where no gradient is kept."""
 
+STATES = "states"
+"""The table of what the lowest layer with matrices reads, [items, L x hidden]."""
+
+KEPT = 2**29
+"""Bytes of that table up to which a simulation keeps it whole; a larger catalogue is read anew in every step."""
+
 
 class LoRATransFR(TransFR):
     """This TransFR computes q_i = head_u(adapter(encoder_lora(title_i))), score = <p_u, q_i>; LoRA and adapter travel.
@@ -35,7 +42,7 @@ class LoRATransFR(TransFR):
     `adapter_init: pca` starts (empty where a program is only scored).
 
     >>> program = LoRATransFR(TransFRSettings(client="lora"), reader, text, local_epochs=2)  # doctest: +SKIP
-    >>> program.specs["lora.0.query.a"].shape  # doctest: +SKIP
+    >>> program.specs["lora.3.query.a"].shape  # doctest: +SKIP
     (312, 8)
     """
 
@@ -51,7 +58,9 @@ class LoRATransFR(TransFR):
         super().__init__(settings, torch.zeros(0, bert.hidden) if text is None else text, local_epochs, source)
         self.bert, self.frozen = bert, {"tokens": reader.tokens}
         self.scale = settings.lora_alpha / settings.lora_rank
-        shapes = lora_shapes(bert.layers, bert.hidden, settings.lora_rank, settings.lora_targets)
+        self.lowest = max(bert.layers - settings.lora_layers, 0)
+        layers = range(self.lowest, bert.layers)
+        shapes = lora_shapes(layers, bert.hidden, settings.lora_rank, settings.lora_targets)
         self.lora = tuple(shapes)
         self.specs = {name: TensorSpec(shape, "shared") for name, shape in shapes.items()} | self.specs
         rates = dict.fromkeys(self.lora, settings.lora_lr)
@@ -64,6 +73,9 @@ class LoRATransFR(TransFR):
             )
             for phase in self.phases
         )
+        wide = reader.tokens.shape[1] * bert.hidden
+        self.prepared: dict[str, Tensor] = {STATES: torch.empty(0, wide)} if self.lowest else {}
+        self._states: Tensor | None = None
         self._catalogue: tuple[dict[str, Tensor], Tensor] | None = None
 
     @property
@@ -71,7 +83,8 @@ class LoRATransFR(TransFR):
         """Return what the language model costs per example."""
         tokens = self.frozen["tokens"].shape[1]
         b = self.bert
-        return Transformer(b.layers, b.hidden, b.heads, b.feed_forward, tokens, b.parameters, self.dim, self.lora)
+        size = (b.hidden, b.heads, b.feed_forward, tokens, b.parameters, self.dim)
+        return Transformer(b.layers - self.lowest, *size, self.lora, below=self.lowest)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return init_lora(seed, {name: self.specs[name].shape for name in self.lora}) | super().init_shared(seed)
@@ -81,10 +94,38 @@ class LoRATransFR(TransFR):
         same = not any(matrix.requires_grad or matrix.ndim > 2 for matrix in lora.values())
         if same and isinstance(batch, One):  # one encoder for all of the clients: each title is read once
             return batch.frozen(self._all(lora))
+        tokens, bert = batch.frozen(self.frozen["tokens"]), self._weights(tensors)
+        return bert.above(self.lowest, self._below(bert, batch, tokens), tokens, lora, self.scale)
+
+    def prepare(self, name: str, tensors: Tensors, batch: Batch) -> Tensor:
+        tokens = batch.frozen(self.frozen["tokens"])
+        return self._weights(tensors).below(self.lowest, tokens).flatten(-2)
+
+    def _weights(self, tensors: Tensors) -> Bert:
+        """Return the encoder: with weights among `tensors` where a graph takes the frozen ones as inputs."""
         bert = self._encoder()
-        if self.constants.keys() <= tensors.keys():  # a graph takes the frozen weights as inputs
-            bert = replace(bert, weights={name: tensors[CONSTANT + name] for name in bert.weights})
-        return bert(batch.frozen(self.frozen["tokens"]), lora, self.scale)
+        if not self.constants.keys() <= tensors.keys():
+            return bert
+        return replace(bert, weights={name: tensors[CONSTANT + name] for name in bert.weights})
+
+    def _below(self, bert: Bert, batch: Batch, tokens: Tensor) -> Tensor:
+        """Return what the lowest layer with matrices reads, [..., n, L, hidden]: made before, or else here."""
+        made = batch.beside(self.prepared[STATES]) if self.prepared else None
+        if made is None and isinstance(batch, One):
+            whole = self._read_before()
+            made = None if whole is None else batch.frozen(whole)
+        return bert.below(self.lowest, tokens) if made is None else made.unflatten(-1, (-1, bert.hidden))
+
+    def _read_before(self) -> Tensor | None:
+        """Return that of the whole catalogue [items, L x hidden]; None where there is nothing to save, or too much."""
+        tokens = self.frozen["tokens"]
+        if not self.prepared or 4 * len(tokens) * self.prepared[STATES].shape[1] > KEPT:
+            return None
+        if self._states is None or self._states.device != tokens.device:
+            with torch.inference_mode(False), torch.no_grad():
+                bert = self._encoder()
+                self._states = torch.cat([bert.below(self.lowest, some).flatten(-2) for some in tokens.split(BLOCK)])
+        return self._states
 
     @property
     def constants(self) -> dict[str, Tensor]:
@@ -103,20 +144,28 @@ class LoRATransFR(TransFR):
         if self._catalogue is None or not all(torch.equal(self._catalogue[0][n], lora[n]) for n in self.lora):
             with torch.inference_mode(False), torch.no_grad():
                 mine = {name: matrix.detach().clone() for name, matrix in lora.items()}
-                blocks = [self._encoder()(part, mine, self.scale) for part in self.frozen["tokens"].split(BLOCK)]
-                self._catalogue = mine, torch.cat(blocks)
+                self._catalogue = mine, torch.cat([self._vectors(at, mine) for at in self._places().split(BLOCK)])
         return self._catalogue[1]
 
+    def _places(self) -> Tensor:
+        tokens = self.frozen["tokens"]
+        return torch.arange(len(tokens), device=tokens.device)
 
-def lora_shapes(layers: int, hidden: int, rank: int, targets: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    def _vectors(self, items: Tensor, lora: Mapping[str, Tensor]) -> Tensor:
+        bert, tokens, whole = self._encoder(), self.frozen["tokens"][items], self._read_before()
+        states = bert.below(self.lowest, tokens) if whole is None else whole[items].unflatten(-1, (-1, bert.hidden))
+        return bert.above(self.lowest, states, tokens, lora, self.scale)
+
+
+def lora_shapes(layers: range, hidden: int, rank: int, targets: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Return the names and shapes of the matrices: `a` [in, r] and `b` [r, out] of each layer's `targets`, in order.
 
-    >>> lora_shapes(1, 312, 8, ["value"])
+    >>> lora_shapes(range(1), 312, 8, ["value"])
     {'lora.0.value.a': (312, 8), 'lora.0.value.b': (8, 312)}
     """
     return {
         f"lora.{k}.{module}.{half}": shape
-        for k in range(layers)
+        for k in layers
         for module in targets
         for half, shape in (("a", (hidden, rank)), ("b", (rank, hidden)))
     }

@@ -35,7 +35,14 @@ class TransFRSettings(ObjectiveSettings):
         16.0, gt=0, description="lora: their product is scaled by lora_alpha / lora_rank"
     )
     lora_targets: Annotated[list[Literal["query", "key", "value"]], LORA] = Field(
-        ["query", "value"], min_length=1, description="lora: projections of every layer that get a pair of matrices"
+        ["query", "value"], min_length=1, description="lora: projections of these layers that get a pair of matrices"
+    )
+    lora_layers: Annotated[int, LORA] = Field(
+        2,
+        ge=1,
+        le=256,
+        description="lora: so many of the encoder's last layers get matrices, at most all; what is below them is read "
+        "once of every title and not in every step",
     )
     lora_lr: Annotated[float, LORA] = Field(1e-3, gt=0, description="lora: learning rate of the matrices")
     adapter: list[Width] = Field(
