@@ -155,8 +155,8 @@ class LocalProgram(ABC):
     `needs_history`: batches carry the client's own past positives. `window`: of these a program that reads their order
     is shown the newest so many, as a `Window`, when it scores (None: all of them, in no order).
 
-    `prepared`: per-item tables that follow from frozen ones alone, which a device makes before its steps (`prepare`): an
-    empty tensor [0, width] by name, whose rows a step's batch has `beside` it.
+    `prepared`: per-item tables that follow from frozen ones alone, which a device makes before its steps (`prepare`):
+    an empty tensor [0, width] by name, whose rows a step's batch has `beside` it.
 
     `explains`: it says of a candidate how much it leans on each item of its window (`explain`).
 

@@ -1,6 +1,8 @@
 """More than one method uses these losses and initial values."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +11,9 @@ from torch import Tensor
 
 from edge.anew import Normal
 from edgefr import purposes
-from edgefr.methods.objectives import ObjectiveSettings, RoundedSettings
+from edgefr.methods.objectives import LOG_SCALE, OFFSET, ObjectiveSettings, RoundedSettings
 from export.batches import Batch
-from export.program import LocalProgram, Tensors
+from export.program import LocalProgram, Tensors, TensorSpec
 from privacy import keyed
 
 
@@ -46,12 +48,38 @@ def scores_of(program: LocalProgram, tensors: Tensors, batch: Batch) -> Tensor:
     return program.score(tensors, batch, vectors, program.user(tensors, batch, history, vectors))
 
 
-def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings) -> Tensor:
+def learning(program: LocalProgram, settings: ObjectiveSettings) -> None:
+    """Give a program what its objective learns itself: phases of rounds that train what is shared train that too."""
+    own = settings.objective.learns
+    if not own:
+        return
+    shared = {name for name, spec in program.specs.items() if spec.place == "shared"}
+    program.specs = {**program.specs, **{name: TensorSpec((1,), "shared") for name in own}}
+    program.phases = tuple(
+        replace(
+            phase,
+            uses=(*phase.uses, *own),
+            trains=(*phase.trains, *(own if phase.when == "round" and shared & set(phase.trains) else ())),
+            lr={**phase.lr, **dict.fromkeys(own, settings.loss_lr)},
+        )
+        for phase in program.phases
+    )
+
+
+def first_of(settings: ObjectiveSettings) -> dict[str, Tensor]:
+    """Return the first values of what an objective learns itself."""
+    return {name: torch.zeros(1) for name in settings.objective.learns}
+
+
+def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings, tensors: Tensors) -> Tensor:
     """Return what scores [..., n] of a batch cost by the objective, the mean over a client's examples or positives.
 
     TransFR Eq. 6 and F3CRec's recommendation loss sum over the examples; the mean differs by the factor |D_u|, which
     would otherwise let a client's learning rate grow with its activity.
     """
+    if settings.objective.learns:
+        scale, offset = (batch.own(tensors[name]).squeeze(-1) for name in (LOG_SCALE, OFFSET))
+        scores = scores * scale.exp() + offset
     if settings.objective.compared is None:
         return bce(scores, batch, settings.bce_of if isinstance(settings, RoundedSettings) else "scores")
     assert batch.pairs is not None
@@ -63,7 +91,8 @@ def compared(positive: Tensor, negative: Tensor, batch: Batch, settings: Objecti
     assert batch.pairs is not None
     assert settings.objective.compared is not None
     over = settings.temperature
-    return batch.pairs.mean(settings.objective.compared(positive / over, negative / over))
+    stands = math.log(settings.negative_weight)
+    return batch.pairs.mean(settings.objective.compared(positive / over, negative / over + stands))
 
 
 def sampled_bce(positive: Tensor, negative: Tensor) -> Tensor:

@@ -32,12 +32,13 @@ Compared = Callable[["Tensor", "Tensor"], "Tensor"]
 class Objective:
     """An objective has a name. `compared`: each positive's loss; None: examples are judged one by one, by their labels.
 
-    `citation` says whose it is.
+    `citation` says whose it is. `learns`: shared numbers of its own, 0 at first, which rounds train.
     """
 
     name: str
     citation: str
     compared: Compared | None = None
+    learns: tuple[str, ...] = ()
 
     @property
     def which(self) -> Selection:
@@ -57,11 +58,19 @@ def _softmax(positive: Tensor, negative: Tensor) -> Tensor:
     return sampled_softmax(positive, negative)
 
 
+LOG_SCALE, OFFSET = "loss.log_scale", "loss.offset"
+"""What `bce-scaled` learns: a score counts as exp(log_scale) x score + offset, in which order is the same."""
+
 OBJECTIVES: Table[Objective] = Table("loss", Objective)
 """Every objective by its name."""
 
 for _objective in (
     Objective("bce", "binary cross-entropy of every example against its label; TransFR Eq. 6"),
+    Objective(
+        "bce-scaled",
+        "binary cross-entropy of scores with a scale and an offset; Platt, Advances in Large Margin Classifiers 1999",
+        learns=(LOG_SCALE, OFFSET),
+    ),
     Objective("bpr", "Rendle et al., UAI 2009: how likely a positive is above each of its negatives", _bpr),
     Objective("softmax", "a positive among its own negatives; Jean et al., ACL 2015", _softmax),
 ):
@@ -75,12 +84,21 @@ class ObjectiveSettings(Settings):
 
     loss: Annotated[str, named_in(OBJECTIVES)] = Field(
         "bce",
-        description="bce: every example by itself, as the papers have it; bpr or softmax: a positive is compared with "
-        "the negatives drawn for it. These are drawn uniformly, so that a correction for how often an item is drawn "
-        "is the same for all of them and cancels",
+        description="bce: every example by itself, as the papers have it; bce-scaled: of exp(s) x score + o, whose s "
+        "and o all learn together; bpr or softmax: a positive is compared with the negatives drawn for it. These are "
+        "drawn uniformly, so that a correction for how often an item is drawn is the same for all of them and cancels",
+    )
+    loss_lr: Annotated[float, ReadWith("loss", "bce-scaled")] = Field(
+        0.1, gt=0, description="learning rate of the scale and the offset"
     )
     temperature: Annotated[float, ReadWith("loss", "softmax")] = Field(
         1.0, gt=0, description="what scores are divided by before the softmax"
+    )
+    negative_weight: Annotated[float, ReadWith("loss", "softmax")] = Field(
+        1.0,
+        gt=0,
+        description="as how many items a negative counts in the softmax; the catalogue's size over the negatives makes "
+        "them stand for all of it (Bengio & Senecal, 2003)",
     )
 
     @property
@@ -100,7 +118,15 @@ class RoundedSettings(ObjectiveSettings):
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.faults.fault`, losses that compare where there is nothing to compare with."""
+    """Refuse, by `edgefr.faults.fault`, losses that compare where there is nothing to compare with.
+
+    And losses that learn numbers of their own where what is replayed, or noised, knows nothing of these.
+    """
+    if OBJECTIVES[experiment.model["loss"]].learns:
+        if experiment.privacy.examples is not None:
+            raise fault("privacy.examples is for losses of one example that learn nothing themselves", "model", "loss")
+        if strategy(experiment.strategy).remembers != "nothing":
+            raise fault(f"what {experiment.strategy} replays is labelled by plain scores: use bce", "model", "loss")
     if OBJECTIVES[experiment.model["loss"]].compared is None:
         return
     if experiment.negatives < 1:

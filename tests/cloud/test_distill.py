@@ -254,3 +254,16 @@ def test_the_packaged_teacher_teaches(tmp_path: Path) -> None:
     assert student.report["teacher_parameters"] == 22_713_216
     assert np.isfinite(list(student.report["loss"].values())).all()
     assert student.report["neighbours_overlap_10"] is None or student.report["neighbours_overlap_10"] > 0.8
+
+
+def test_a_teacher_of_twelve_layers_is_followed_at_every_third(texts: list[str], tmp_path: Path) -> None:
+    """TransFR's own map, p(z) = 3z: no layer_map is given, the teacher is a folder that `pretrain` wrote."""
+    from cloud.pretrain import pretrain
+    from cloud.settings import PretrainSettings
+
+    small = PretrainSettings(layers=12, hidden=24, heads=2, vocabulary=100, steps=2, batch_size=8, max_tokens=16)
+    teacher = pretrain(texts, small, tmp_path / "bert")
+    settings = DistillSettings(teacher=str(teacher), hidden=12, steps=3, batch_size=8, warmup=0, max_tokens=16)
+    student = distill(texts, settings, tmp_path)
+    assert student.report["layer_map"] == [0, 3, 6, 9, 12]
+    assert np.isfinite(list(student.report["loss"].values())).all()

@@ -122,9 +122,18 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     ),
     "fedrap by bpr": ("fedrap", {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "loss": "bpr"}),
     "fedrecon by softmax": ("fedrecon", {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, **COOL}),
+    "fedmf by bce-scaled": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "loss": "bce-scaled"}),
+    "pfedrec by bce-scaled": (
+        "pfedrec",
+        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1, "loss": "bce-scaled"},
+    ),
+    "transfr mean by bce-scaled": (  # moves by Adam, which losses that compare cannot
+        "transfr",
+        {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "lr": 0.01, "loss": "bce-scaled"},
+    ),
     "transfr vector by softmax": (
         "transfr",
-        {"adapter": [18, 8], "head": [6, 8], "optimiser": "sgd", "lr": 0.05, **COOL},
+        {"adapter": [18, 8], "head": [6, 8], "optimiser": "sgd", "lr": 0.05, "negative_weight": 5.0, **COOL},
     ),
     "transfr mean by softmax": (  # as the default run has it
         "transfr",

@@ -18,9 +18,9 @@ class Doubling:
     """Stands for a graph: a row is the item's first token, twice and thrice; what it made is counted."""
 
     path = "onnx/prepared.states.onnx"
-    inputs = {"items.tokens": ["n", 2]}
 
     def __init__(self, spoil: float = 0.0) -> None:
+        self.inputs = {"items.tokens": ["n", 2]}
         self.made: list[int] = []
         self.spoil = spoil
 

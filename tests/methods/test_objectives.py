@@ -51,6 +51,39 @@ def test_softmax_is_over_a_positive_and_its_own_negatives_at_a_temperature() -> 
     assert found.item() == pytest.approx((first + second) / 2, abs=1e-6)
 
 
+def test_negatives_may_count_for_more_items_than_they_are() -> None:
+    """Two negatives that count for three items each: exp of the temperature's scores, times three."""
+    found, _, _ = fedmf(loss="softmax", temperature=0.5, negative_weight=3.0)
+    first = -4.0 + math.log(math.exp(4.0) + 3 * math.exp(1.0) + 3 * math.exp(-2.0))
+    second = -2.0 + math.log(math.exp(2.0) + 6 * math.exp(-2.0))
+    assert found.item() == pytest.approx((first + second) / 2, abs=1e-6)
+
+
+def test_a_scale_and_an_offset_stand_between_scores_and_labels() -> None:
+    found, tensors, _ = fedmf(loss="bce")
+    row = METHODS["fedmf"]
+    scaled = row.program(row.settings.model_validate({"dim": 1, "loss": "bce-scaled"}), Given(4, 1))
+    own = {"loss.log_scale": torch.zeros(1), "loss.offset": torch.zeros(1)}
+    assert scaled.init_shared(0).keys() == {"item", *own}
+    assert torch.equal(scaled.loss({**tensors, **own}, batch(), scaled.phases[0]), found), "as bce at first"
+    own = {"loss.log_scale": torch.tensor([math.log(2.0)]), "loss.offset": torch.tensor([-1.0])}
+    soft = [math.log1p(math.exp(x)) for x in (-(4.0 - 1), -(2.0 - 1), 1.0 - 1, -2.0 - 1)]
+    expected = (soft[0] + soft[1] + soft[2] + 3 * soft[3]) / 6
+    assert scaled.loss({**tensors, **own}, batch(), scaled.phases[0]).item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_what_a_loss_learns_travels_and_rounds_alone_train_it(name: str) -> None:
+    row, text = METHODS[name], torch.ones(8, 16)
+    own = {"loss": "bce-scaled", "loss_lr": 0.3} | ({"adapter_init": "random"} if row.needs_text else {})
+    program, learns = row.program(row.settings.model_validate(own), Given(8, 1, text)), OBJECTIVES["bce-scaled"].learns
+    assert all(program.specs[tensor].place == "shared" for tensor in learns)
+    assert all(set(learns) <= set(phase.uses) for phase in program.phases)
+    [trained] = [phase for phase in program.phases if set(learns) & set(phase.trains)]
+    assert trained.when == "round"
+    assert {trained.lr[tensor] for tensor in learns} == {0.3}
+
+
 def test_bce_is_what_it_was() -> None:
     found, _, _ = fedmf(loss="bce")
     soft = [math.log1p(math.exp(x)) for x in (-2.0, -1.0, 0.5, -1.0)]
@@ -93,6 +126,7 @@ def test_seven_methods_take_every_loss() -> None:
     assert set(TAKING) - {"f3crec"} == {"fedmf", "fedncf", "pfedrec", "gpfedrec", "fedrap", "fedrecon", "transfr"}
     assert {name: one.which for name, one in OBJECTIVES.items()} == {
         "bce": EVERYTHING,
+        "bce-scaled": EVERYTHING,
         **dict.fromkeys(COMPARING, Selection(pairs=True)),
     }
     assert set(COMPARING) == {"bpr", "softmax"}
@@ -107,6 +141,10 @@ def test_seven_methods_take_every_loss() -> None:
         (["model.loss=bpr", "model.temperature=0.5"], "belongs to loss softmax"),
         (["method=pfedrec", "model.loss=bpr", "model.bce_of=probabilities"], "belongs to loss bce"),
         (["model.loss=brp"], "bpr"),
+        (["model.loss=bce-scaled", "privacy.examples.epsilon=8"], "privacy.examples"),
+        (["method=f3crec", "backbone=fedmf", "strategy=kd", "model.loss=bce-scaled"], "labelled by plain scores"),
+        (["model.loss=bpr", "model.loss_lr=0.5"], "belongs to loss bce-scaled"),
+        (["model.negative_weight=9"], "belongs to loss softmax"),
     ],
 )
 def test_a_comparison_without_anything_to_compare_is_refused(values: list[str], words: str) -> None:

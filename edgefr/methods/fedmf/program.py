@@ -7,7 +7,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, init_vectors, scores_of, worth
+from edgefr.methods.losses import first_of, init_rows, init_vectors, learning, scores_of, worth
 from export.batches import Batch, inner
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
@@ -36,9 +36,12 @@ class FedMF(LocalProgram):
         lr = {"item": item_lr, "user": settings.lr}
         which = settings.objective.which
         self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),)
+        learning(self, settings)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(
+            self.settings
+        )
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return {"user": init_vectors(seed, purposes.INIT_USER, clients, self.settings.dim, self.settings.init_scale)}
@@ -53,7 +56,7 @@ class FedMF(LocalProgram):
         return inner(user, vectors)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return worth(scores_of(self, tensors, batch), batch, self.settings)
+        return worth(scores_of(self, tensors, batch), batch, self.settings, tensors)
 
 
 def build(settings: FedMFSettings, given: Given) -> FedMF:

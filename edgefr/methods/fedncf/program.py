@@ -8,7 +8,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, init_vectors, scores_of, worth
+from edgefr.methods.losses import first_of, init_rows, init_vectors, learning, scores_of, worth
 from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -51,9 +51,12 @@ class FedNCF(LocalProgram):
         self.phases = (
             Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),
         )
+        learning(self, settings)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(
+            self.settings
+        )
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         ids = {"own": clients, "same": torch.zeros_like(clients)}[self.settings.user_start]
@@ -73,7 +76,7 @@ class FedNCF(LocalProgram):
         return linear_scores(batch, user, vectors, constant)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return worth(scores_of(self, tensors, batch), batch, self.settings)
+        return worth(scores_of(self, tensors, batch), batch, self.settings, tensors)
 
 
 def build(settings: FedNCFSettings, given: Given) -> FedNCF:

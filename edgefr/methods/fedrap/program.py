@@ -9,7 +9,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, scores_of, worth
+from edgefr.methods.losses import first_of, init_rows, learning, scores_of, worth
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -51,9 +51,12 @@ class FedRAP(LocalProgram):
         self.phases = (
             Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),
         )
+        learning(self, settings)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(
+            self.settings
+        )
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return init_scorer(seed, self.settings.dim, len(clients))
@@ -73,7 +76,7 @@ class FedRAP(LocalProgram):
         apart = batch.mean((own - shared).square().mean(-1))  # Eq. 4: -lambda(t) ||D - C||²
         sparse = batch.mean(shared.abs().mean(-1))  # Eq. 5: mu(t) ||C||_1
         regularised = grown * (self.settings.sparse * sparse - self.settings.apart * apart)
-        return worth(scores_of(self, tensors, batch), batch, self.settings) + regularised
+        return worth(scores_of(self, tensors, batch), batch, self.settings, tensors) + regularised
 
     def grown(self, number: int) -> float:
         """Return the share of both weights that counts in a round: 0 at the start, 1 in the end."""

@@ -10,6 +10,7 @@ from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.methods.given import Given
+from edgefr.methods.objectives import ObjectiveSettings
 from export.program import TensorSpec
 
 
@@ -28,7 +29,8 @@ class FedRecon(FedMF):
     def __init__(self, settings: FedReconSettings, items: int, local_epochs: int):
         s, item_lr = settings, float(items) if settings.item_lr is None else settings.item_lr
         rates = {"init_scale": s.init_scale, "lr": s.rebuild_lr, "item_lr": item_lr}
-        factors = FedMFSettings(dim=s.dim, loss=s.loss, temperature=s.temperature, **rates)
+        worth = {name: getattr(s, name) for name in ObjectiveSettings.model_fields}
+        factors = FedMFSettings(dim=s.dim, **worth, **rates)
         super().__init__(factors, items, local_epochs)
         self.name, first = "fedrecon", Normal(purposes.INIT_USER, s.init_scale)
         self.specs = {**self.specs, "user": TensorSpec((s.dim,), "private", reset="round", first=first)}
@@ -37,7 +39,7 @@ class FedRecon(FedMF):
         alone = replace(both, trains=("user",), epochs=s.rebuild_epochs)
         self.phases = (
             replace(alone, name="reconstruction", draws=purposes.RECONSTRUCTION, which=support),
-            replace(both, name="update", trains=("item",), which=query),
+            replace(both, name="update", trains=("item", *s.objective.learns), which=query),
             replace(alone, name="recommendation", draws=purposes.RECOMMENDATION, when="final"),
         )
 

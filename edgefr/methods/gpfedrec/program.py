@@ -10,7 +10,7 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.methods.losses import init_rows, init_vectors, worth
+from edgefr.methods.losses import first_of, init_rows, init_vectors, learning, worth
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_linear, init_scorer, linear_scores
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Pull, Tensors, TensorSpec
@@ -62,6 +62,7 @@ class GPFedRec(LocalProgram):
                 pulls=pulls,
             ),
         )
+        learning(self, settings)
 
     def scorer_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return names and shapes of the private scorer's tensors."""
@@ -72,7 +73,7 @@ class GPFedRec(LocalProgram):
         return {}
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {ITEM: init_rows(seed, ITEM, self.specs[ITEM].shape, self.settings.init_scale)}
+        return {ITEM: init_rows(seed, ITEM, self.specs[ITEM].shape, self.settings.init_scale)} | first_of(self.settings)
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return init_scorer(seed, self.settings.dim, len(clients))
@@ -96,7 +97,7 @@ class GPFedRec(LocalProgram):
         scores = self.scores(tensors, batch, rows, self.user(tensors, batch, None, rows))
         apart = torch.nn.functional.mse_loss(rows, made, reduction="none").sum(-1)
         pulled = batch.over_items(apart) / (self.items * self.settings.dim)
-        return worth(scores, batch, self.settings) + self.settings.pull * pulled
+        return worth(scores, batch, self.settings, tensors) + self.settings.pull * pulled
 
 
 class WithLayers(GPFedRec):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from edgefr import purposes
 from edgefr.methods.given import Given
-from edgefr.methods.losses import init_rows, scores_of, worth
+from edgefr.methods.losses import first_of, init_rows, learning, scores_of, worth
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.scorer import init_scorer, linear_scores
 from export.batches import Batch
@@ -65,9 +65,12 @@ class PFedRec(LocalProgram):
                 alternates=alternates,
             ),
         )
+        learning(self, settings)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)}
+        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(
+            self.settings
+        )
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         return init_scorer(seed, self.settings.dim, len(clients))
@@ -82,7 +85,7 @@ class PFedRec(LocalProgram):
         return linear_scores(batch, user, vectors, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
-        return worth(scores_of(self, tensors, batch), batch, self.settings)
+        return worth(scores_of(self, tensors, batch), batch, self.settings, tensors)
 
 
 def build(settings: PFedRecSettings, given: Given) -> PFedRec:

@@ -7,7 +7,17 @@ from torch import Tensor
 
 from edgefr import purposes
 from edgefr.methods.given import Given
-from edgefr.methods.losses import compared, init_mlp, init_vectors, mlp, mlp_shapes, scores_of, worth
+from edgefr.methods.losses import (
+    compared,
+    first_of,
+    init_mlp,
+    init_vectors,
+    learning,
+    mlp,
+    mlp_shapes,
+    scores_of,
+    worth,
+)
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import Batch, inner, rows_at
@@ -49,6 +59,7 @@ class TransFR(LocalProgram):
         if user:
             self.specs["user"] = TensorSpec((self.dim,), "private")
         self.phases: tuple[Phase, ...] = self._phases(tuple(adapter), tuple(head), user, local_epochs)
+        learning(self, settings)
 
     def _phases(
         self, adapter: tuple[str, ...], head: tuple[str, ...], user: tuple[str, ...], epochs: int
@@ -87,7 +98,7 @@ class TransFR(LocalProgram):
         adapter = init_mlp(seed, "adapter", self.adapter_widths)
         text = self.text if self.source is None else self.text[self.source]
         ADAPTER_INITS[self.settings.adapter_init].start(adapter, text, self.adapter_widths, self.settings)
-        return adapter
+        return adapter | first_of(self.settings)
 
     def kept(self, seed: int, shared: Tensors) -> dict[str, Tensor]:
         keep = self.settings.keep
@@ -140,7 +151,7 @@ class TransFR(LocalProgram):
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         if batch.pairs is None or batch.history is None:
-            return worth(scores_of(self, tensors, batch), batch, self.settings)
+            return worth(scores_of(self, tensors, batch), batch, self.settings, tensors)
         scores = self._without_its_own(tensors, batch)
         return compared(scores[..., 0], scores[..., 1:], batch, self.settings)
 
