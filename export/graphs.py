@@ -196,7 +196,7 @@ def vectors_graph(program: LocalProgram) -> Any:
 
 
 class _Prepared(torch.nn.Module):
-    """`program.prepare` of one table as a function of the graph's inputs in order."""
+    """This is `program.prepare` of one table, as a function of the graph's inputs in order."""
 
     def __init__(self, program: LocalProgram, name: str, inputs: list[str]) -> None:
         super().__init__()
