@@ -3,6 +3,7 @@
 ```python            goes on where the last one of the page ended
 ```python name.py    is a file in that folder; so is ```yaml name.yaml
 ```sh                has an `edgefr` or `pytest` command a line, or over lines that end in a backslash
+```sh slow           has such that take long, so the page runs among the slow tests
 ```sh refused        has one that ends with one line and exit code 2
 ```text, ```math     are to be read alone
 """
@@ -36,6 +37,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 ALL = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 PAGES = [page for page in ALL if page != LONG and any(kind not in READ for kind, _ in blocks(page))]
+SLOW = {page for page in PAGES if any(kind == "sh slow" for kind, _ in blocks(page))}
 
 
 def run(command: list[str], folder: Path, seconds: int = 300) -> subprocess.CompletedProcess[str]:
@@ -50,7 +52,7 @@ def commands_of(content: str) -> list[list[str]]:
     return [[*COMMANDS[first], *arguments] for first, *arguments in lines]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW)) for p in PAGES])
 def test_a_page_runs(page: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
     found, python = blocks(page), tmp_path / "page.py"
@@ -69,7 +71,7 @@ def test_a_page_runs(page: str, tmp_path: Path) -> None:
             done = run(command, tmp_path)
             commands.refused(done.returncode, done.stdout, done.stderr)
         elif kind not in READ:
-            assert kind == "sh", kind
+            assert kind in ("sh", "sh slow"), kind
             for command in commands_of(content):
                 done = run(command, tmp_path)
                 assert done.returncode == 0, (command, done.stdout, done.stderr)

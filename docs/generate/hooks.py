@@ -14,6 +14,7 @@ from cite import cite_page
 from commands import commands_page
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
+from notebooks import notebook_pages
 from python import python_page
 from settings import experiment_page, fleet_page, methods_page
 
@@ -55,8 +56,9 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that lie elsewhere, a list of them, and those that are made from the code."""
     for path in elsewhere():
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
-    for path, page in {**MADE, "experiments/tables.md": tables_page}.items():
-        files.append(File.generated(config, path, content=page()))
+    made = {path: page() for path, page in {**MADE, "experiments/tables.md": tables_page}.items()}
+    for path, content in {**made, **notebook_pages()}.items():
+        files.append(File.generated(config, path, content=content))
     return files
 
 
@@ -91,6 +93,6 @@ def moved(target: str, here: str) -> str:
     >>> moved("../experiments/README.md", "papers.md"), moved("../papers.md", "methods/fcucr.md")
     ('experiments/README.md', '../papers.md')
     """
-    home = "" if here.startswith(("experiments/", "benchmarks/")) or here in OF_THE_ROOT else "docs/"
+    home = "" if here.startswith(("experiments/", "benchmarks/", "notebooks/")) or here in OF_THE_ROOT else "docs/"
     place = posixpath.normpath(posixpath.join(posixpath.dirname(home + here), target))
     return posixpath.relpath(place.removeprefix("docs/"), posixpath.dirname(here) or ".")
