@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import os
 import re
 import shutil
@@ -12,12 +13,14 @@ import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
+from edgefr.experiment import Experiment
 from tests.report.conftest import browser
 
 __all__ = ["browser"]
@@ -45,12 +48,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Page(HTMLParser):
     """The ids of a page, what it links to, and what a browser that opens it loads."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.ids: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
-        self.feed(html)
+        self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attributes}
@@ -115,7 +118,7 @@ def test_pages_ask_nobody_else_and_fit_a_screen(width: int, site: Path, address:
     browser.execute_cdp_cmd("Network.emulateNetworkConditions", online)
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    for place in ("", "reference/commands/", "experiments/"):
+    for place in ("", "reference/commands/", "methods/fedcar/", "experiments/"):
         browser.get(urljoin(address, place))
         loaded = browser.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
         assert loaded
@@ -131,6 +134,45 @@ def test_the_command_line_page_has_every_command(site: Path) -> None:
     names = [command.name or command.callback.__name__ for command in app.registered_commands]
     assert len(names) > 15
     assert [name for name in names if f"edgefr-{name}" not in ids] == []
+
+
+@pytest.mark.parametrize("package", ["edgefr", "edge", "edgefr.testing"])
+def test_the_python_page_has_every_public_name(package: str, site: Path) -> None:
+    ids = pages(site)[site / "reference" / "python" / "index.html"].ids
+    names = import_module(package).__all__
+    assert len(names) >= 4
+    assert [name for name in names if f"{package}.{name}" not in ids and name[0] != "_"] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "row"),
+    [
+        ("experiment", ["rounds", "10", "federated rounds (T)", "whole number ≥ 0 ≤ 1000000"]),
+        ("experiment", ["trust", "central", "noises its own upload", "local"]),
+        ("experiment", ["beta", "0.9", "weight of a row's value before", "number > 0 < 1"]),
+        ("experiment", ["steps", "150", "optimiser steps", "whole number ≥ 1"]),
+        ("methods", ["lora_rank", "8", "rank r of the matrices", "client: lora"]),
+        ("methods", ["margin", "1.0", "delta of Eq. 20"]),
+        ("fleet", ["battery_wh", "null", "battery, Wh", "a figure or none"]),
+    ],
+)
+def test_a_field_is_on_the_page_with_its_default_and_what_it_is(page: str, row: list[str], site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / "reference" / page / "index.html").read_text().replace("</tr>", "\0"))
+    rows = [" ".join(html.unescape(line).split()) for line in text.split("\0")]
+    assert [line for line in rows if line.startswith(f"{row[0]} {row[1]} ") and all(part in line for part in row)], row
+
+
+def test_every_field_of_an_experiment_has_a_row(site: Path) -> None:
+    text = (site / "reference" / "experiment" / "index.html").read_text()
+    shown = set(re.findall(r"<tr>\s*<td><code>(\w+)</code>", text)) | set(re.findall(r'<h3 id="(\w+)"', text))
+    assert [name for name in Experiment.model_fields if name not in shown] == []
+    assert {"clip", "sigma", "server_lr", "full_ranking_users", "hidden"} <= shown
+
+
+def test_equations_are_mathml(site: Path) -> None:
+    text = (site / "methods" / "fedcar" / "index.html").read_text()
+    assert text.count("<math ") == 3
+    assert "<msqrt><mi>d</mi></msqrt>" in text
 
 
 def test_a_page_without_a_place_and_a_dead_link_are_refused(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from pydantic.fields import FieldInfo
 from edgefr.data import READERS
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
+from edgefr.fleet.calibration import Calibration
+from edgefr.fleet.spec import Figure
 from edgefr.methods import METHODS
 from edgefr.methods.f3crec.strategies import STRATEGIES
 from privacy.belongs import EntryName, ReadWith, ReadWithout, default_of
@@ -25,6 +27,9 @@ NAMES: Mapping[str, Table[Any]] = {"method": METHODS, "backbone": METHODS, "stra
 
 ELSEWHERE = {"model": "methods.md#methods", "data_options": "methods.md#data-sets", "fleet": "fleet.md"}
 """Fields of an experiment whose own fields are on another page."""
+
+NAMED = {Figure: "[a figure](#a-figure)", Calibration: "what `edgefr calibrate` writes"}
+"""Models that many fields are of, or that nobody writes by hand; they are told of once, or not at all."""
 
 SIGNS = {Ge: "≥ {}", Gt: "> {}", Le: "≤ {}", Lt: "< {}"}
 
@@ -45,8 +50,7 @@ of other sections that the method begins with; a file or `--set` goes before the
 
 FLEET = """# The fleet file
 
-`devices.yaml` is one. A figure is `{v, lo, hi, evidence}` and says how well it is known; in a table of names, `<name>`
-stands for any.
+`devices.yaml` is one. `<name>` stands for a name of your own.
 
 """
 
@@ -75,12 +79,13 @@ def methods_page() -> str:
 
 def fleet_page() -> str:
     """Return the page of a fleet file's fields."""
-    return FLEET + "\n".join(section(FleetFile, None, "", "", 2))
+    figure = ["## A figure", "", "A bare number counts as an estimate.", "", *table(Figure, None, "")]
+    return FLEET + "\n".join([*section(FleetFile, None, "", "", 2), *figure])
 
 
 def section(model: type[BaseModel], values: BaseModel | None, at: str, said: str, level: int) -> Iterator[str]:
     """Return the lines of a section and of those within it; `values` has the defaults where its owner sets others."""
-    yield from (f"{'#' * level} {at or 'The whole'}", "", f"{said[:1].upper()}{said[1:]}." if said else "", "")
+    yield from (f"{'#' * level} {cell(at) or 'The whole'}", "", f"{said[:1].upper()}{said[1:]}." if said else "", "")
     base = choice_of(model)
     yield from table(base or model, values, at)
     if base is not None:
@@ -168,7 +173,7 @@ def plain(annotation: Any) -> str:
         return f"{len(parts)} values" if Ellipsis not in parts else f"list of {plain(parts[0])}"
     if origin is dict or annotation is dict:
         return "mapping"
-    words = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}
+    words: dict[Any, str] = {**NAMED, int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}
     return words.get(annotation, "mapping" if isinstance(annotation, type) else "any")
 
 
@@ -181,7 +186,7 @@ def models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
     """Return the models that a field's type is made of, and how one comes to them in a mapping: by `<name>`."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation, ""
+        yield from [(annotation, "")] * (annotation not in NAMED)
     elif origin is dict:
         yield from ((model, ".".join(filter(None, ("<name>", through)))) for model, through in models_in(parts[1]))
     elif origin in (Annotated, Union, types.UnionType):
