@@ -172,7 +172,7 @@ def test_every_field_of_an_experiment_has_a_row(site: Path) -> None:
 def test_equations_are_mathml(site: Path) -> None:
     text = (site / "methods" / "fedcar" / "index.html").read_text()
     assert text.count("<math ") == 3
-    assert "<msqrt><mi>d</mi></msqrt>" in text
+    assert re.search(r"<msqrt>(<mrow>)?<mi>d</mi>", text)
 
 
 def test_a_page_without_a_place_and_a_dead_link_are_refused(tmp_path: Path) -> None:
