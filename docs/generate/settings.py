@@ -128,7 +128,7 @@ def table(model: type[BaseModel], values: BaseModel | None, at: str, names: list
         default = (
             f"`{cell(shown(default))}`" if type(default) is not object else "needed"
         )  # a bare object: there is none
-        rows.append(f"| `{name}` | {default} | {said}<br>*{kind}* |")
+        rows.append(f"| `{info.alias or name}` | {default} | {said}<br>*{kind}* |")
     if not rows:
         return ["Nothing to set.", ""] if names is None and not model.model_fields else []
     return ["| field | default | what, and *which values* |", "|---|---|---|", *rows, ""]
