@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-OF_A_RUN = ("runs", "bundles", "private", "figures", "checkpoint", "encoder", "adapters")
+OF_A_RUN = ("runs", "bundles", "private", "figures", "checkpoint", "encoder", "adapters", "compared")
 
 
 def test_the_architecture_is_read_in_one_sitting():

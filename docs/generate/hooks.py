@@ -12,9 +12,9 @@ from typing import Any
 
 from cite import cite_page
 from commands import commands_page
+from ipynb import notebook_pages
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
-from notebooks import notebook_pages
 from python import python_page
 from settings import experiment_page, fleet_page, methods_page
 

@@ -25,4 +25,5 @@ def notebook_page(path: Path) -> str:
     """Return a notebook as Markdown."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     parts = [("".join(cell["source"]), cell["cell_type"]) for cell in cells]
-    return "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for text, kind in parts) + "\n"
+    page = "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for text, kind in parts)
+    return page.replace(".ipynb)", ".md)") + "\n"
