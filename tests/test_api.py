@@ -23,6 +23,7 @@ PUBLIC = [
     "calibrate",
     "compare",
     "cost_of",
+    "expected_utility",
     "explain",
     "export",
     "load_data",
