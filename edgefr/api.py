@@ -361,6 +361,7 @@ def reproduce(
     """
     from edgefr.reproductions.cells import Chosen
     from edgefr.reproductions.exhibits import reproduce as run
+    from edgefr.reproductions.page import command
     from edgefr.reproductions.papers import FIDELITIES, PAPERS
     from edgefr.reproductions.runs import ideal_fleet
 
@@ -376,7 +377,10 @@ def reproduce(
     chosen = {name: entry.exhibits[name] for name in exhibits}
     fleet = load_fleet(devices, ideal_fleet())
     place = Path(out or Path("runs") / paper)
-    return run(ask, chosen, list(dict.fromkeys(data)) if data else None, fleet, place, workers, progress, warn)
+    named = list(dict.fromkeys(data)) if data else None
+    options = {"data": named, "seeds": seeds, "fidelity": fidelity, "stream": stream}
+    told = command(paper, exhibits, options | {"rows": rows, "backbones": backbones, "set": overrides})
+    return run(ask, chosen, named, fleet, place, workers, progress, warn, (entry.title, told))
 
 
 def _named(what: str, names: Sequence[str], known: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from edgefr.prepare import Progress
 from edgefr.report.pages import Page, Record, Report
 from edgefr.report.summary import versions
 from edgefr.reproductions.cells import Ask, Cell, Chosen, Found
+from edgefr.reproductions.page import Reproduction, write_reproduction
 from edgefr.reproductions.runs import Job, Setting, run_all
 from edgefr.run import Run
 from privacy.errors import InputError
@@ -65,12 +66,13 @@ def reproduce(
     workers: int = 1,
     progress: Progress | None = None,
     warn: Callable[[str], None] = print,
+    head: tuple[str, str] = ("", ""),
 ) -> Report:
     """Run what `exhibits` ("table-2": ...) need and is not there yet; write their pages into `out`.
 
     `data`: the data sets; None: those of the paper's table or figure. Finished runs are kept in `out/runs`, base blocks
     in `out/bases`: the same call goes on. `warn` is told of data sets whose archive is not there; `InputError` when
-    there is none at all.
+    there is none at all. `head`: the paper's title and the command, for the web page of all exhibits together.
     """
     named = list(dict.fromkeys(name for key in exhibits for name in (data or exhibits[key].data)))
     there, missing = available(named, ask.data_dir)
@@ -84,15 +86,18 @@ def reproduce(
     chosen = {key: [c for c in dict.fromkeys(cells) if ask.chosen.has(c.part)] for key, cells in every.items()}
     cells = list(dict.fromkeys(c for own in chosen.values() for c in own))
     found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, workers, progress)
-    pages, files = [], []
+    pages, files, told = [], [], list[list[str]]()
     for key, names in wanted.items():
         if names:
             left = {c.part[:2] for c in every[key]} - {c.part[:2] for c in chosen[key]}
             page = exhibits[key].page(ask, found, names, progress).without(left)
             pages.append(page)
-            files += page.write(out, about(ask, found, chosen[key]))
+            told.append(about(ask, found, chosen[key]))
+            files += page.write(out, told[-1])
     warnings = _unfinished(ask, found, cells)
-    return Report(pages, files, failures, warnings, _records(found))
+    records, asked = _records(found), len(cells) * len(ask.seeds)
+    files.append(write_reproduction(Reproduction(*head, pages, told, failures, len(records), asked), out))
+    return Report(pages, files, failures, warnings, records)
 
 
 def check_chosen(ask: Asked, exhibits: Mapping[str, Exhibit[Asked]], wanted: Mapping[str, Sequence[str]]) -> None:

@@ -62,7 +62,8 @@ def page(title: str, head: Mapping[str, Any], sections: Sequence[Section]) -> st
     """Return a whole page: its head, and its sections in their order."""
     environment = _environment()
     style, script = (_own(name) for name in ("style.css", "page.js"))
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'"
+    own = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:"
+    policy = f"default-src 'none'; {own}; base-uri 'none'"
     values = {"title": title, "head": head, "sections": sections, "made_by": f"edgefr {version('edgefr')}"}
     return environment.get_template("page.html").render(style=style, script=script, policy=policy, **values)
 
