@@ -37,6 +37,7 @@ from edgefr.model import Model
 from edgefr.participation import Log, Participants, Participation
 from edgefr.prepare import Prepared
 from edgefr.stages import Position, Stage, Task, schedule_of
+from edgefr.watching import heard
 from export.model import Names, TrainedModel
 from export.program import LocalProgram, read_by
 from privacy.noise_key import NoiseKey
@@ -134,8 +135,9 @@ class Training:
     def train(self, callbacks: Iterable[Callback] = (), progress: Progress | None = None) -> None:
         """Go through all stages from where the run is; `callbacks` hear of every round after the learning curve."""
         told = [measure, *([] if progress is None else [shown(progress)]), *callbacks]
-        while self.position.stage < len(self.schedule):
-            self.train_stage(told, progress)
+        with heard(progress):
+            while self.position.stage < len(self.schedule):
+                self.train_stage(told, progress)
 
     def _before_any_round(self) -> None:
         """Test the model that rounds start from, and make it round 0 of the learning curve."""
