@@ -70,13 +70,9 @@ def seeds_screen(summaries: Sequence[Summary], place: Path, width: int = COLUMNS
     first, whole = summaries[0], [one[0] for one in map(verdicts, summaries) if one]
     worst = min((one.worth for one in whole), default=Worth.UNKNOWN)
     line = f"{_method(first)} on {first['data']}, {count(len(summaries), 'seed')}: {over_seeds(whole)}"
-    return [
-        *(Text(part, style=STYLES.get(worst, WARNING)) for part in _wrapped(line, width)),
-        Text(),
-        *_seeds_table(whole, LINES - PARAGRAPH - 3),
-        *_protocol(first, width),
-        Text(f"runs: {place}"),
-    ]
+    foot = [*_protocol(first, width), *_federated_seeds(summaries, width), *_places(place, "runs")]
+    head = [*(Text(part, style=STYLES.get(worst, WARNING)) for part in _wrapped(line, width)), Text()]
+    return [*head, *_seeds_table(whole, max(LINES - len(head) - len(foot) - 2, 1)), *foot]
 
 
 def brief(run: Run) -> list[RenderableType]:
@@ -180,6 +176,34 @@ def _federated(summary: Summary, width: int) -> list[Text]:
     ]
 
 
+def _federated_seeds(summaries: Sequence[Summary], width: int) -> list[Text]:
+    """Say what a round costs in the runs of all seeds, and what the privacy of the least protected of them is worth."""
+    if "central" in summaries[0]:
+        return _federated(summaries[0], width)
+    fleets = [one["fleet"] for one in summaries]
+    typical = [
+        f"{_ends([f[name]['p50'] for f in fleets if (f.get(name) or {}).get('p50') is not None])} {unit}"
+        for name, unit in (("seconds", "s"), ("energy_j", "J"))
+        if any((f.get(name) or {}).get("p50") is not None for f in fleets)
+    ]
+    sizes = [size["p50"] for f in fleets if (size := megabytes(f)) and size.get("p50") is not None]
+    typical += [f"{_ends(sizes)} MB"] if sizes else []
+    slowest = Counter(max(f["classes"].items(), key=lambda one: _median(one[1]))[0] for f in fleets)
+    invited, came = (sum(f[name] for f in fleets) for name in ("invited", "contributed"))
+    lines = [f"{', '.join(typical)} of a typical client in a round; slowest: {', '.join(slowest)}"] if typical else []
+    lines += [f"{invited - came:,} of {invited:,} invitations came to nothing"] if came < invited else []
+    worst = max((one["privacy"] for one in summaries), key=lambda report: float(report["eps_guaranteed"] or "inf"))
+    return [
+        *_said("cost", "; ".join(lines) or "no client did a round", width),
+        *_said("privacy", f"{sentence(worst)}.", width),
+    ]
+
+
+def _ends(values: Sequence[float]) -> str:
+    """Write the smallest and the largest, once where they look the same."""
+    return " to ".join(dict.fromkeys(short(value) for value in (min(values), max(values))))
+
+
 def _costs(fleet: Summary) -> list[Text]:
     """Show what a round costs a client: the typical one, and one of the class that takes longest."""
     slowest = max(fleet["classes"].items(), key=lambda one: _median(one[1]), default=None)
@@ -276,10 +300,10 @@ def _warned(summary: Summary, width: int) -> list[Text]:
     return [line for words in said for line in _said("warning", words, width, most=2, style=WARNING)]
 
 
-def _places(path: Path) -> list[Text]:
+def _places(path: Path, what: str = "run") -> list[Text]:
     """Name the report, where there is one, and the run; lines with a path are never broken."""
     page = path / "report.html"
-    return [*([Text(f"report: {page}")] if page.is_file() else []), Text(f"run: {path}")]
+    return [*([Text(f"report: {page}")] if page.is_file() else []), Text(f"{what}: {path}")]
 
 
 def _said(label: str, words: str, width: int, most: int = PARAGRAPH, style: str = "bold") -> list[Text]:

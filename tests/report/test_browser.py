@@ -43,6 +43,10 @@ while (walk.nextNode()) {
 return [seen, poor];
 """
 OPEN = "for (const one of document.querySelectorAll('details')) one.open = true;"
+BEYOND = """
+return [...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth + 1
+  && !one.querySelector(".heat")).map((one) => one.getAttribute("aria-label"));
+"""
 OUTSIDE = """
 return [...document.querySelectorAll("section[id]")].filter((one) => one.getBoundingClientRect().height < 40
   || !one.querySelector("h2") || one.innerText.split("\\n").length < 2).map((one) => one.id);
@@ -82,6 +86,37 @@ def test_nothing_is_cut_off_at_any_width(width: int, made: Made, page: Path, bro
         found.execute_script(OPEN)
         wide = "return document.documentElement.scrollWidth"
         assert found.execute_script(wide) <= width
+
+
+def test_tables_that_are_too_wide_for_a_phone_are_stacked(made: Made, page: Path, browser: Any, tmp_path: Path) -> None:
+    many = write_report([made("private"), made("plain"), made("blocks")], tmp_path / "many.html")
+    for path in (page, many, made("blocks") / "report.html"):
+        found = looked_at(browser, path, 390)
+        found.execute_script(OPEN)
+        found.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+        assert found.execute_script(BEYOND) == []
+        assert found.execute_script("return document.querySelectorAll('.stacked').length") > 2
+    named = (
+        "return [...document.querySelectorAll('#costs .stacked tbody tr:first-child td')].map((c) => c.dataset.name)"
+    )
+    looked_at(browser, page, 390)
+    assert found.execute_script(named)[:4] == ["clients", "took part", "seconds", "seconds, drawn"]
+    assert looked_at(browser, page, 1280).execute_script("return document.querySelectorAll('.stacked').length") == 0
+
+
+def test_a_round_has_a_time_line_of_every_class(page: Path, browser: Any) -> None:
+    found = looked_at(browser, page)
+    rows = found.execute_script(
+        "return [...document.querySelectorAll('#rounds tr[data-class]')].map((row) => [row.dataset.class, "
+        "row.innerText.split(/\\s+/).slice(-3).map(Number), [...row.querySelectorAll('.span')].map((one) => "
+        "[one.x.baseVal.valueInSpecifiedUnits, one.width.baseVal.valueInSpecifiedUnits])])"
+    )
+    assert {name for name, *_ in rows} <= {"laptop_x86", "phone_sd680", "speaker_512"}
+    assert len(rows) >= 2
+    for _, seconds, spans in rows:
+        assert seconds == sorted(seconds)
+        assert len(spans) == 3
+        assert all(b[0] >= a[0] + a[1] - 0.5 for a, b in pairwise(spans))  # one begins where the last ended
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -148,7 +183,7 @@ def test_a_device_class_is_chosen_by_keys(page: Path, browser: Any) -> None:
     (name,) = found.execute_script(shown)
     assert name == select.get_attribute("value") != "all"
     rows = "return [...document.querySelectorAll('tr.chosen')].map((one) => one.dataset.class)"
-    assert found.execute_script(rows) == [name, name]  # in costs and in fairness
+    assert found.execute_script(rows) == [name, name, name]  # in costs, in the time line and in fairness
 
 
 def test_the_whole_page_is_reached_by_the_tab_key(page: Path, browser: Any) -> None:

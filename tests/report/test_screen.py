@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +196,7 @@ def test_seeds_are_counted_and_averaged() -> None:
     assert "learning helped in 2 (mean NDCG@10 0.5000 learned, 0.4583 by popularity)" in first
     assert any(line.startswith("popularity") and "0.4583 ± 0.1443  +0.0417 ± 0.1443" in line for line in lines)
     assert lines[-1] == "runs: runs/demo"
+    assert len(lines) <= LINES
+    cost, private = (next(line for line in lines if line.startswith(name)) for name in ("cost", "privacy"))
+    assert re.search(r" s, .* J, .* MB of a typical client in a round; slowest: \w+", cost)
+    assert "guaranteed" in private

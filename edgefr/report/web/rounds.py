@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from edgefr.report.tables import count
@@ -11,6 +14,28 @@ from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 
 STAGES = {"downloaded": "had downloaded", "trained": "had trained", "uploaded": "had uploaded", "lost": "were lost"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """This is one stage of a class's round, from and to in percent; `color` numbers a colour of the page."""
+
+    low: float
+    high: float
+    color: int
+    said: str
+
+
+@dataclass(frozen=True)
+class ClassRound:
+    """This is the round of one device class: its devices, how many uploaded, and the median time of each stage."""
+
+    name: str
+    label: str
+    devices: int
+    uploaded: int
+    times: tuple[str, ...]
+    spans: tuple[Span, ...]
 
 
 def section(facts: Facts) -> Section | None:
@@ -32,7 +57,39 @@ def section(facts: Facts) -> Section | None:
     )
     across = f"seconds since the start of the round{', in factors of ten' if x.log else ''}"
     chart = Chart(about, across, "devices", x, y, tuple(lines))
-    return Section("rounds", "What happens in a round?", {"chart": chart, "facts": _facts(first, outcomes, end)})
+    classes = {name: row["label"] for name, row in facts.summary["fleet"]["classes"].items()}
+    values = {"chart": chart, "facts": _facts(first, outcomes, end), "axis": x, "shown": list(STAGES.values())[:3]}
+    return Section("rounds", "What happens in a round?", {**values, "rows": _by_class(happened, classes, start, x)})
+
+
+def _by_class(
+    happened: Sequence[Mapping[str, Any]], classes: Mapping[str, str], start: float, x: Axis
+) -> list[ClassRound]:
+    """Return the round of every class of which a device started; none where events do not name classes."""
+    found: dict[str, dict[str, list[float]]] = {}
+    devices: dict[str, set[int]] = {}
+    for event in (event for event in happened if "class" in event):
+        stages = found.setdefault(event["class"], {})
+        stages.setdefault(event["kind"], []).append(float(event["time"]) - start)
+        devices.setdefault(event["class"], set()).add(event["client"])
+    return [
+        _class_round(name, label, len(devices[name]), found[name], x)
+        for name, label in classes.items()
+        if name in found
+    ]
+
+
+def _class_round(name: str, label: str, devices: int, stages: Mapping[str, list[float]], x: Axis) -> ClassRound:
+    kinds = list(STAGES)[:3]
+    ends = [median(stages[kind]) if kind in stages else None for kind in kinds]
+    spans, last = [], 0.0
+    for color, (kind, end) in enumerate(zip(kinds, ends, strict=True)):
+        if end is not None:
+            said = f"{label}: half of those that {STAGES[kind]} had done so after {short(end)} s"
+            spans.append(Span(x.place(last), x.place(max(end, last)), color, said))
+            last = max(end, last)
+    times = tuple("–" if end is None else short(end) for end in ends)
+    return ClassRound(name, label, devices, len(stages.get("uploaded", ())), times, tuple(spans))
 
 
 def _clock(times: dict[str, list[float]], end: float) -> Axis:
