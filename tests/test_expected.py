@@ -43,8 +43,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple
     """Three data sets, of which one has a second size."""
     own = {'"a, large"': (1.4, 1.2, 0.8), '"a, small"': (1.4, 1.2, 0.8), "b": (1.5, 1.1, 0.6), "c": (1.3, 1.0, 0.7)}
     found = curves(table(tmp_path / "measured.csv", own))
-    for module in (expecting, show):
-        monkeypatch.setattr(module, "curves", lambda: found)
+    monkeypatch.setattr(expecting, "curves", lambda: found)
     return found
 
 
@@ -79,7 +78,7 @@ def test_between_points_the_logarithm_of_the_noise_counts(measured: dict[str, tu
 
 
 def test_data_sets_count_once_each_and_are_held_out_whole(measured: dict[str, tuple[Curve, ...]]) -> None:
-    found = held_out("fedmf")
+    found = held_out(measured["fedmf"])
     errors = [
         *[1.4 - 1.4, 1.2 - 1.05, 0.8 - 0.65] * 2,
         1.5 - 1.35,
@@ -92,14 +91,14 @@ def test_data_sets_count_once_each_and_are_held_out_whole(measured: dict[str, tu
     assert sorted(found.errors) == pytest.approx(sorted(errors))
     sd = 0.02 / math.sqrt(2)
     assert found.inside == 4  # a without noise, twice, b at epsilon 8 and c at epsilon 2
-    assert found.outside == pytest.approx(0.1 - sd)
+    assert found.outside(0.2) == pytest.approx(0.1 - sd)  # a at epsilon 8, above the highest of b and c
 
 
 def test_an_interval_spans_the_curves_and_what_held_out_ones_missed(measured: dict[str, tuple[Curve, ...]]) -> None:
     setting = Setting("fedmf", 900, 800, 16, 6400)
     [one] = expect(setting, [math.inf])
     assert one.share is not None
-    sd, outside = 0.02 / math.sqrt(2), held_out("fedmf").outside
+    sd, outside = 0.02 / math.sqrt(2), held_out(measured["fedmf"]).outside(0.0)
     assert one.share.mean == pytest.approx(1.4)
     assert (one.share.low, one.share.high) == pytest.approx((1.3 - sd - outside, 1.5 + sd + outside))
     assert one.kept == Range(1.0, 1.0, 1.0)
@@ -123,6 +122,13 @@ def test_nothing_is_said_beyond_what_was_measured(
     assert (one.share, one.kept, one.verdict) == (None, None, "not measured")
     assert one.why == why
     assert [point.data for point in one.near] == ["a, large", "a, small", "b", "c"]
+
+
+def test_other_numbers_of_rounds_are_another_matter() -> None:
+    few = expected_utility("fedmf", 943, 1682, 6)  # five rounds were measured on one data set alone
+    assert {one.verdict for one in few.expected} == {"not measured"}
+    assert "about 6 rounds were measured on fewer than two data sets" in few.notes[0]
+    json.dumps(few.record(), allow_nan=False)
 
 
 def test_more_noise_than_two_data_sets_had_is_not_measured(measured: dict[str, tuple[Curve, ...]]) -> None:
@@ -149,7 +155,8 @@ def test_the_table_that_ships_can_be_planned_by() -> None:
     for method, own in curves().items():
         assert len({curve.source for curve in own}) >= 2, method
         assert all(curve.points[0].epsilon == math.inf for curve in own)
-        assert len(held_out(method).errors) >= 5
+        assert max(point.share.number for curve in own for point in curve.points) >= 2
+        assert len(held_out(own).errors) >= 5
     with open(Path(show.__file__).parent / "measured.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len({(r["method"], r["data"], r["seed"], r["epsilon"], r["rate"]) for r in rows}) == len(rows)

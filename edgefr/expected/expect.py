@@ -2,7 +2,7 @@
 
 A run is placed by the noise-to-signal of what it releases. What curves of other data sets say there is an interval:
 from the lowest to the highest of them, their deviation over seeds to both sides, and as much again as data sets that
-were held out fell outside. Nothing is said beyond what was measured.
+were held out fell outside at such noise. Nothing is said beyond what was measured.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from privacy.settings import PrivacySettings
 
 EPSILONS = (1.0, 4.0, 8.0, math.inf)
 """Levels that a plan speaks of where none is named."""
-COVER = 0.9
-"""The share of held-out points for which an interval is made wide enough."""
+NEAR = 6
+"""So many held-out points, the nearest in noise, say how much wider an interval is made."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,23 @@ class Expected:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """This is how far off expectations were for data sets that took no part in them: errors of `share`."""
+    """This is how far off expectations were for data sets that took no part in them.
+
+    `errors` of each point, measured less expected; `misses`: its noise, and how far beyond the others' span it lay.
+    """
 
     errors: tuple[float, ...]
-    inside: int
-    outside: float
+    misses: tuple[tuple[float, float], ...]
+
+    @property
+    def inside(self) -> int:
+        """Count the points within the plain span of the other data sets."""
+        return sum(miss == 0 for _, miss in self.misses)
+
+    def outside(self, noise: float) -> float:
+        """Return how far beyond that span the points nearest in noise lay at most."""
+        nearest = sorted(self.misses, key=lambda one: _apart(one[0], noise))[:NEAR]
+        return max((miss for _, miss in nearest), default=math.inf)
 
     @property
     def typical(self) -> float:
@@ -127,8 +139,16 @@ def expect(setting: Setting, epsilons: Sequence[float] = EPSILONS) -> list[Expec
     >>> expect(Setting.of("fedmf", cohort=943, items=10**8, rounds=20), [8.0])[0].verdict
     'not measured'
     """
-    known = _known(setting.method)
-    return [_expected(setting, epsilon, known) for epsilon in epsilons]
+    _known(setting.method)
+    return [_expected(setting, epsilon) for epsilon in epsilons]
+
+
+def alike(method: str, rounds: int) -> tuple[Curve, ...]:
+    """Return the curves of a method with about as many rounds: half to twice as many.
+
+    Rounds cancel out of the noise-to-signal only where updates keep their direction, as FedMF's first ones do not.
+    """
+    return tuple(c for c in _known(method) if 0.5 <= c.points[0].rounds / max(rounds, 1) <= 2)
 
 
 def _known(method: str) -> tuple[Curve, ...]:
@@ -138,15 +158,16 @@ def _known(method: str) -> tuple[Curve, ...]:
     return found[method]
 
 
-def _expected(setting: Setting, epsilon: float, known: Sequence[Curve]) -> Expected:
+def _expected(setting: Setting, epsilon: float) -> Expected:
     if not epsilon > 0:
         raise InputError(f"epsilon must be above 0, got {epsilon:g}")
-    noise = setting.noise(epsilon)
-    near = tuple(min(curve.points, key=lambda point: _apart(point.noise, noise)) for curve in known)
-    why = _beyond(setting, noise, known)
+    noise, every = setting.noise(epsilon), _known(setting.method)
+    known = alike(setting.method, setting.rounds)
+    near = tuple(min(curve.points, key=lambda point: _apart(point.noise, noise)) for curve in known or every)
+    why = _beyond(setting, noise, every, known)
     if why:
         return Expected(epsilon, noise, None, None, near, why)
-    share, kept = (_range(known, noise, what, held_out(setting.method, what).outside) for what in ("share", "kept"))
+    share, kept = (_range(known, noise, what, held_out(known, what).outside(noise)) for what in ("share", "kept"))
     return Expected(epsilon, noise, share, kept, near)
 
 
@@ -154,9 +175,9 @@ def _apart(one: float, other: float) -> float:
     return abs(math.log1p(1000 * one) - math.log1p(1000 * other))
 
 
-def _beyond(setting: Setting, noise: float, known: Sequence[Curve]) -> str:
-    """Say what of a setting was not measured; nothing where all of it was."""
-    points = [point for curve in known for point in curve.points]
+def _beyond(setting: Setting, noise: float, every: Sequence[Curve], known: Sequence[Curve]) -> str:
+    """Say what of a setting was not measured; nothing where all of it was. `known`: curves of about as many rounds."""
+    points = [point for curve in every for point in curve.points]
     out = []
     for words, asked, there in (
         ("clients in a round", setting.cohort, [p.cohort for p in points]),
@@ -166,11 +187,12 @@ def _beyond(setting: Setting, noise: float, known: Sequence[Curve]) -> str:
     ):
         if not min(there) <= asked <= max(there):
             out.append(f"{asked:,} {words}, measured: {min(there):,} to {max(there):,}")
-    if len({curve.source for curve in known if curve.covers(noise)}) < 2:
-        most = sorted(
-            {c.source: max(o.points[-1].noise for o in known if o.source == c.source) for c in known}.values()
-        )
-        out.append(f"noise of {noise:.3g} times the signal, measured on two data sets: 0 to {most[-2]:.3g}")
+    sources = {curve.source for curve in known}
+    reach = sorted(max(c.points[-1].noise for c in known if c.source == source) for source in sources)
+    if len(reach) < 2:
+        out.append(f"about {setting.rounds:,} rounds were measured on fewer than two data sets")
+    elif noise > reach[-2]:
+        out.append(f"noise of {noise:.3g} times the signal, measured on two data sets: 0 to {reach[-2]:.3g}")
     return "; ".join(out)
 
 
@@ -193,12 +215,8 @@ def _hull(known: Sequence[Curve], noise: float, what: str) -> tuple[float, float
     return min(low for low, _ in ends), float(np.mean(means)), max(high for _, high in ends)
 
 
-def held_out(method: str, what: str = "share") -> HeldOut:
-    """Expect every data set's points from the other data sets alone, and say how far off that was.
-
-    `inside`: points within the plain span of the others; `outside`: how far beyond it nine in ten points lie at most.
-    """
-    known = _known(method)
+def held_out(known: Sequence[Curve], what: str = "share") -> HeldOut:
+    """Expect every data set's points from the other data sets alone, and say how far off that was."""
     errors, misses = [], []
     for source in sorted({curve.source for curve in known}):
         others = [curve for curve in known if curve.source != source]
@@ -208,6 +226,5 @@ def held_out(method: str, what: str = "share") -> HeldOut:
             low, mean, high = _hull(others, point.noise, what)
             found = getattr(point, what).mean
             errors.append(found - mean)
-            misses.append(max(low - found, found - high, 0.0))
-    outside = float(np.quantile(misses, COVER, method="higher")) if misses else math.inf
-    return HeldOut(tuple(errors), sum(miss == 0 for miss in misses), outside)
+            misses.append((point.noise, max(low - found, found - high, 0.0)))
+    return HeldOut(tuple(errors), tuple(misses))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgefr.expected.expect import EPSILONS, Expected, Range, Setting, expect, held_out, per_item
-from edgefr.expected.points import DELTA, METRIC, curves
+from edgefr.expected.expect import EPSILONS, NEAR, Expected, Range, Setting, alike, expect, held_out, per_item
+from edgefr.expected.points import DELTA, METRIC, Curve
 from edgefr.report.brief import Brief
 from edgefr.report.layout import Sheet
 
@@ -28,6 +28,11 @@ class Plan(Brief):
 
     setting: Setting
     expected: Sequence[Expected]
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """Return the curves that it goes by, those of about as many rounds."""
+        return alike(self.setting.method, self.setting.rounds)
 
     @property
     def verdict(self) -> str:
@@ -80,20 +85,22 @@ class Plan(Brief):
     @property
     def trusted(self) -> str:
         """Say how far off plans were for data sets that they knew nothing of."""
-        found = held_out(self.setting.method)
+        found = held_out(self.curves)
         if not found.errors:
-            return "one data set alone was measured, so nothing says how far off this is for others"
+            return "nothing was measured on two data sets, so nothing says how far off this would be"
         return (
             f"each data set expected from the others: off by {found.typical:.2f} of the best without learning on "
             f"average, {max(map(abs, found.errors)):.2f} at most; {found.inside} of {len(found.errors)} points lay "
-            f"within the others' span, which is widened by {found.outside:.2f} to hold nine in ten"
+            f"within the others' span, so each interval is wider by what the {NEAR} nearest of them missed at most"
         )
 
     @property
     def recipes(self) -> list[str]:
         """Say what the measured runs have in common."""
-        seeds = max(p.share.number for curve in curves()[self.setting.method] for p in curve.points)
-        width = per_item([p for curve in curves()[self.setting.method] for p in curve.points])
+        if not self.curves:
+            return []
+        seeds = max(p.share.number for curve in self.curves for p in curve.points)
+        width = per_item([p for curve in self.curves for p in curve.points])
         size = f"{self.setting.values:,} values in all" if width is None else f"{width:g} values per item"
         return [
             f"measured with Gaussian noise at delta {DELTA:g}, clip 1, everybody in every round, {size}, up to {seeds} "
@@ -102,7 +109,7 @@ class Plan(Brief):
 
     def record(self) -> dict[str, Any]:
         """Return it as plain values for JSON; infinity is "inf"."""
-        found = held_out(self.setting.method)
+        found = held_out(self.curves)
         rows = [
             {
                 "epsilon": "inf" if math.isinf(one.epsilon) else one.epsilon,
@@ -115,7 +122,7 @@ class Plan(Brief):
             }
             for one in self.expected
         ]
-        error = {"mean": found.typical, "points": len(found.errors), "inside": found.inside, "widened": found.outside}
+        error = {"mean": found.typical if found.errors else None, "points": len(found.errors), "inside": found.inside}
         return {**asdict(self.setting), "metric": METRIC, "expected": rows, "held_out": error, "verdict": self.verdict}
 
     def brief(self) -> list[RenderableType]:

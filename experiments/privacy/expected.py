@@ -47,7 +47,7 @@ TEXT = [
 METHODS: dict[str, tuple[list[str], tuple[float, ...], tuple[float, ...]]] = {
     "fedmf": (TABLE, (160.0, 40.0), (40.0, 10.0)),
     "pfedrec": (TABLE, (10.0,), (10.0,)),
-    "transfr": (TEXT, (16.0,), (4.0,)),
+    "transfr": (TEXT, (16.0, 4.0), (16.0, 4.0)),
 }
 """By method: its settings, and server rates with little noise and with much; of several, one is chosen on validation
 items of the first seed."""
