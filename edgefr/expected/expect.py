@@ -1,4 +1,4 @@
-"""What utility can be expected of a run that was not made, from points that were measured, and how sure that is.
+"""This says what utility can be expected of a run that was not made, from measured points, and how sure that is.
 
 A run is placed by the noise-to-signal of what it releases. What curves of other data sets say there is an interval:
 from the lowest to the highest of them, their deviation over seeds to both sides, and as much again as data sets that

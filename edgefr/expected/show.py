@@ -1,4 +1,4 @@
-"""A plan in words and tables: what utility can be expected, from which points, how far off such a plan has been."""
+"""A plan is shown in words and tables: what utility can be expected, from which points, and how far off it has been."""
 
 from __future__ import annotations
 
