@@ -5,6 +5,7 @@ Only plain data is read (safe tags), of a bounded size and depth, without aliase
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,6 +142,6 @@ def _text(path: Path) -> str:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); check the path") from error
-    if any(ord(c) < 32 and c not in "\t\n\r" for c in text):
+    if re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", text):
         raise InputError(f"{path}: not a text file (it holds control characters); check the path")
     return text

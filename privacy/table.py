@@ -10,9 +10,11 @@ Owns: names, look-ups, and which key belongs to which entry. Does not own: what 
 """
 
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, distributions
 from inspect import isabstract
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -110,8 +112,9 @@ class Table(Mapping[str, Entry], Generic[Entry]):
             self._ready = True
             if self._home is not None:
                 importlib.import_module(self._home)
-            for point in () if self.group is None else entry_points(group=self.group):
-                self._add(point)
+            for point in () if self.group is None else _installed(tuple(sys.path)):
+                if point.group == self.group:
+                    self._add(point)
         return self._entries
 
     def _add(self, point: EntryPoint) -> None:
@@ -123,6 +126,12 @@ class Table(Mapping[str, Entry], Generic[Entry]):
                 self.register(entry)
         except Exception as error:
             raise InputError(f"{whose} adds no {self.what}: {error}; mend or uninstall it") from error
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Return our entry points in all packages on this search path: one reading of their files serves every table."""
+    return tuple(p for found in distributions() for p in found.entry_points if p.group.startswith("edgefr."))
 
 
 class Choice(BaseModel):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import io
 import os
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Annotated, Any, TextIO, cast
 
@@ -16,80 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 
 import edgefr
-from edgefr.cli.audit import audit
-from edgefr.cli.bundle import bundle
-from edgefr.cli.calibrate import calibrate
-from edgefr.cli.compare import compare
-from edgefr.cli.cost import cost
-from edgefr.cli.data import data
-from edgefr.cli.device import device
-from edgefr.cli.devices import devices, show
-from edgefr.cli.encoder import distill, pretrain
-from edgefr.cli.explain import explain
-from edgefr.cli.export import export
-from edgefr.cli.helped import Group
-from edgefr.cli.join import join
-from edgefr.cli.privacy import privacy
-from edgefr.cli.recommend import recommend
-from edgefr.cli.report import report
-from edgefr.cli.reproduce import reproduce
-from edgefr.cli.serve import serve
-from edgefr.cli.simulate import simulate
-from edgefr.cli.sweep import sweep
-from edgefr.cli.tune import tune
+from edgefr.cli.commands import Commands
 from privacy.errors import InputError
 
-app = typer.Typer(name="edgefr", cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-
-
-def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the command with one more option, `--plugin`: its modules are imported before anything is read."""
-
-    @functools.wraps(command)
-    def run(*arguments: Any, plugin: list[str] | None = None, **options: Any) -> Any:
-        from edgefr.plugins import load
-
-        for name in plugin or []:
-            load(name)
-        return command(*arguments, **options)
-
-    option = typer.Option(metavar="MODULE", help="A module or .py file of your own, with methods, metrics, rules, ...")
-    signature = inspect.signature(command, eval_str=True)
-    own = inspect.Parameter(
-        "plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, option]
-    )
-    shown = signature.replace(parameters=[*signature.parameters.values(), own])
-    run.__signature__ = shown  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in shown.parameters.items()}
-    return run
-
-
-RUNS = (
-    simulate,
-    data,
-    export,
-    recommend,
-    explain,
-    distill,
-    pretrain,
-    serve,
-    calibrate,
-    privacy,
-    report,
-    sweep,
-    tune,
-    audit,
-    compare,
-    cost,
-)
-for command in RUNS:
-    app.command()(with_plugins(command))
-devices.callback(invoke_without_command=True)(with_plugins(show))
-app.add_typer(devices)
-app.add_typer(reproduce)
-app.add_typer(bundle)
-device.command()(join)
-app.add_typer(device)
+app = typer.Typer(name="edgefr", cls=Commands, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 # Typer brings its own click or depends on it, by version; its base error is reached without naming either.
 CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
@@ -124,6 +51,7 @@ class _Listened(io.FileIO):
 
 def main() -> None:
     """Run the command line; never shows a traceback for what a user can mend."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them reads every installed package
     with redirect_stdout(_listened(sys.stdout)), redirect_stderr(_listened(sys.stderr)):
         try:
             code = _run()
@@ -134,13 +62,17 @@ def main() -> None:
 
 
 def _listened(stream: TextIO | None) -> TextIO:
-    """Return the stream, or where it is no terminal one to the same place that nobody has to read."""
+    """Return the stream, or where it is no terminal one to the same place that nobody has to read.
+
+    A character that its encoding lacks (Windows' of pipes has no epsilon) is written as '?'.
+    """
     if stream is None:  # closed before we were started
         return io.StringIO()
     if stream.isatty():
         return stream
     raw = _Listened(stream.fileno(), "w", closefd=False)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=True)
+    errors = "replace" if stream.errors == "strict" else stream.errors
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=stream.encoding, errors=errors, line_buffering=True)
 
 
 def _run() -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from edgefr.cli.commands import with_plugins
 from edgefr.cli.helped import Group
 from privacy.errors import InputError
 
@@ -18,6 +19,8 @@ Given = Annotated[Path, typer.Option(help="Fleet file; where there is no devices
 devices = typer.Typer(name="devices", cls=Group, rich_markup_mode="markdown")
 
 
+@devices.callback(invoke_without_command=True)
+@with_plugins
 def show(context: typer.Context, devices: Given = FILE) -> None:
     """List the device classes of a fleet file: memory, speed, power, networks, and how well each figure is known.
 

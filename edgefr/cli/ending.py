@@ -44,7 +44,7 @@ class Ending(StrEnum):
         if self is Ending.quiet:
             typer.echo(str(place))
         elif self is Ending.json:
-            typer.echo((place / "summary.json").read_text())
+            typer.echo((place / "summary.json").read_text(encoding="utf-8"))
         elif self is Ending.full:
             _tables(runs, place)
         else:

@@ -8,10 +8,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from edgefr.cli.device import BundleFolder, PolicyFile, Renew, StateFolder, TrustedKeys, adopt, read_interactions
+from edgefr.cli.device import (
+    BundleFolder,
+    PolicyFile,
+    Renew,
+    StateFolder,
+    TrustedKeys,
+    adopt,
+    device,
+    read_interactions,
+)
 from edgefr.cli.progress import shown
 
 
+@device.command()
 def join(
     bundle: BundleFolder,
     state: StateFolder,

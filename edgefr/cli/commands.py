@@ -1,0 +1,67 @@
+"""The commands of `edgefr` by name; the module of one is imported when it is asked for: most serve one command."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command, get_group
+
+from edgefr.cli.helped import Group
+
+HOMES = {name: name for name in ("simulate", "data", "export", "recommend", "explain")}
+HOMES |= dict.fromkeys(("distill", "pretrain"), "encoder")
+HOMES |= {name: name for name in ("serve", "calibrate", "privacy", "report", "sweep", "tune", "audit", "compare")}
+HOMES |= {name: name for name in ("cost", "devices", "reproduce", "bundle")} | {"device": "join"}
+"""The module in `edgefr.cli` that has a command, in the order of the help: an object of the command's name."""
+
+
+class Commands(Group):
+    """This is the group of all commands, each made at the first look at it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(HOMES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None for a name that is none, once all are made, since like ones are looked for."""
+        for name in (cmd_name,) if cmd_name in HOMES else HOMES:
+            if name not in self.commands:
+                self.commands[name] = made(name)
+        return super().get_command(ctx, cmd_name)
+
+
+def made(name: str) -> Any:
+    """Make a command of what its module has: a function, or a group of commands."""
+    found = getattr(import_module(f"edgefr.cli.{HOMES[name]}"), name)
+    if isinstance(found, typer.Typer):
+        return get_group(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    alone.command(name)(with_plugins(found))
+    return get_command(alone)
+
+
+def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with one more option, `--plugin`: its modules are imported before anything is read."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, plugin: list[str] | None = None, **options: Any) -> Any:
+        from edgefr.plugins import load
+
+        for name in plugin or []:
+            load(name)
+        return command(*arguments, **options)
+
+    option = typer.Option(metavar="MODULE", help="A module or .py file of your own, with methods, metrics, rules, ...")
+    signature = inspect.signature(command, eval_str=True)
+    own = inspect.Parameter(
+        "plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, option]
+    )
+    shown = signature.replace(parameters=[*signature.parameters.values(), own])
+    run.__signature__ = shown  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in shown.parameters.items()}
+    return run
