@@ -76,6 +76,7 @@ class Checkout:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
             cwd=tree,
             env=environment,
         )

@@ -53,7 +53,9 @@ def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     with tempfile.TemporaryDirectory() as folder:
         for path in write(Path(folder), rows):
-            done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, "-c", READ, path], capture_output=True, text=True, encoding="utf-8", check=True
+            )
             print(f"{path.name} ({path.stat().st_size / 2**20:.0f} MB): {done.stdout.strip()}")
 
 

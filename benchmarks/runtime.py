@@ -174,7 +174,7 @@ def measured(work: str, folder: Path, repeat: int) -> dict[str, float]:
     for _ in range(repeat):
         asked = {"work": work, "folder": str(folder), "started": time.monotonic()}
         command = [sys.executable, __file__, "--child", json.dumps(asked)]
-        done = subprocess.run(command, capture_output=True, text=True, env=one_thread(), check=True)
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=one_thread(), check=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
     return {name: min(f[name] for f in found) for name in ("cold s", "CPU s", "peak MB", "ms")}
 

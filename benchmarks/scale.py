@@ -28,10 +28,11 @@ from edgefr import data
 from edgefr.engine.footprint import round_work
 from edgefr.experiment import Experiment
 from edgefr.metrics import evaluate
-from edgefr.pipeline import peak_rss_mb, sized
+from edgefr.pipeline import sized
 from edgefr.prepare import Prepared
 from edgefr.training import Training
 from privacy import keyed
+from privacy.machine import peak_mb
 
 DEVICES = Path(__file__).parent.parent / "devices.yaml"
 COHORTS = {"1 %": 0.01, "1,000": 1000.0}
@@ -62,27 +63,27 @@ def experiment_of(users: int, items: int, interactions: float, rounds: int) -> E
 def measure(users: int, items: int, interactions: float, rounds: int) -> dict[str, Any]:
     """All figures of one size."""
     experiment = experiment_of(users, items, interactions, rounds)
-    started = peak_rss_mb()
+    started = peak_mb()
     dataset, generate = clocked(lambda: data.load(experiment.data, None, SEED, experiment.data_options, None))
-    say(f"  {len(dataset.item):,} interactions of {users:,} users in {generate:.1f} s, {peak_rss_mb():,.0f} MB")
+    say(f"  {len(dataset.item):,} interactions of {users:,} users in {generate:.1f} s, {peak_mb():,.0f} MB")
     splits, split = clocked(lambda: experiment.protocol.apply(dataset, SEED))
-    say(f"  split in {split:.1f} s, {peak_rss_mb():,.0f} MB")
+    say(f"  split in {split:.1f} s, {peak_mb():,.0f} MB")
     protocol = experiment.protocol.describe(dataset)
     prepared = Prepared(dataset, {part.name: part for part in splits}, protocol, None)
     experiment = sized(experiment, prepared)
     out = {"users": users, "interactions": len(dataset.item), "generate": generate, "split": split}
-    out |= {"started_mb": started, "data_mb": peak_rss_mb(), "cohorts": {}}
+    out |= {"started_mb": started, "data_mb": peak_mb(), "cohorts": {}}
     for name, size in COHORTS.items():
         one = experiment.model_copy(update={"clients_per_round": size})
         fleet = edgefr.load_fleet(DEVICES)
         simulation, begin = clocked(lambda one=one, fleet=fleet: begun(one, prepared, fleet))
         out["begin"] = begin
         out["cohorts"][name] = rounds_of(simulation, rounds)
-        say(f"  cohort of {name}: {out['cohorts'][name]}, {peak_rss_mb():,.0f} MB")
-    out |= {"parts": parts(simulation), "trained_mb": peak_rss_mb()}
+        say(f"  cohort of {name}: {out['cohorts'][name]}, {peak_mb():,.0f} MB")
+    out |= {"parts": parts(simulation), "trained_mb": peak_mb()}
     out["evaluate"] = evaluation(simulation)
     say(f"  evaluation: {out['evaluate']}")
-    return out | {"peak_mb": peak_rss_mb()}
+    return out | {"peak_mb": peak_mb()}
 
 
 def begun(experiment: Experiment, prepared: Prepared, fleet: Any) -> Training:

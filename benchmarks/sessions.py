@@ -24,11 +24,12 @@ from edgefr.engine.work import Updates
 from edgefr.experiment import load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.measure import Asked
-from edgefr.pipeline import peak_rss_mb, sized
+from edgefr.pipeline import sized
 from edgefr.prepare import prepare
 from edgefr.reproductions.runs import ideal_fleet
 from edgefr.stages.sessions import Met
 from edgefr.training import Training
+from privacy.machine import peak_mb
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def main() -> None:
     print(
         f"{asked.encoder}, {asked.fidelity}: {1e3 * update:.2f} ms per client update of {clients:.0f}, "
         f"round with both evaluations {np.median(rounds[1:]):.2f} s, full ranking {np.median(full[1:]):.2f} s more, "
-        f"peak {peak_rss_mb():.0f} MB"
+        f"peak {peak_mb():.0f} MB"
     )
 
 

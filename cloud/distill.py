@@ -120,7 +120,7 @@ def _place(cache_dir: Path, teacher: Path, settings: DistillSettings, corpus_dig
 
 def _kept(folder: Path) -> Student:
     try:
-        record = json.loads((folder / "report.json").read_text())
+        record = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         intact = record["digest"] == digest(folder)
     except (OSError, ValueError, KeyError):
         intact = False

@@ -78,7 +78,7 @@ def _state(out: Path, identity: str) -> str:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return "new"
     try:
-        record = json.loads((out / "pretrain.json").read_text())
+        record = json.loads((out / "pretrain.json").read_text(encoding="utf-8"))
         mine, done = record["identity"] == identity, bool(record["done"])
     except (OSError, ValueError, KeyError, TypeError):
         mine, done = False, False

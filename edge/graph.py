@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from edge.external import check_external
 from edge.graph_check import check_graph
-from edge.limits import memory_bytes
 from edge.watch import LONGEST_S, WATCH, Stop, Stopped
 from privacy.errors import InputError
+from privacy.machine import memory_bytes
 
 THREADS = 1
 MEMORY = 2 << 30

@@ -26,6 +26,7 @@ from edge.admission import reason
 from edge.tensors import parse
 from privacy.errors import InputError
 from privacy.files import packed, write_atomic
+from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.state/2"] = "edgefr.state/2"
 STATE, PREVIOUS, LEDGER, LOCK = "state.safetensors", "previous.safetensors", "ledger.safetensors", "lock"
@@ -129,11 +130,13 @@ class Store:
         """Keep other processes from changing this state while inside; `InputError` when one is at it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            handle = hold(self.folder / LOCK)
+        except BlockingIOError as error:
+            what = f"{self.folder} is in use by another process"
+            raise InputError(f"{what}; wait for it, or give another --state") from error
         except OSError as error:
             raise InputError(f"cannot use {self.folder} for state: {error.strerror or error}") from error
         try:
-            _lock(handle, self.folder)
             for left in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
                 left.unlink(missing_ok=True)
             yield
@@ -146,15 +149,3 @@ def _packed(state: State) -> bytes:
     """Return a state as a file, with its digest."""
     header = {"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()}
     return packed(state.tensors, {"state": json.dumps(header)})
-
-
-def _lock(handle: int, folder: Path) -> None:
-    """Lock an open file; where the system has no such locks, nothing is locked."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise InputError(f"{folder} is in use by another process; wait for it, or give another --state") from error

@@ -24,6 +24,7 @@ from safetensors.numpy import load
 
 from privacy.errors import InputError
 from privacy.files import packed
+from privacy.machine import flush_folder
 
 ARRAYS, STATE, KEPT = "arrays.safetensors", "state.json", 2
 _ARRAY = "$array"
@@ -76,10 +77,10 @@ def _place(beside: Path, final: Path, files: dict[str, bytes]) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-    _flush_folder(beside)
+    flush_folder(beside)
     shutil.rmtree(final, ignore_errors=True)
     os.rename(beside, final)
-    _flush_folder(final.parent)
+    flush_folder(final.parent)
 
 
 def newest(folder: Path, belongs_to: str, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -163,11 +164,3 @@ def _unpack(node: Any, arrays: dict[str, np.ndarray]) -> Any:
             return arrays[node[_ARRAY]]
         return {key: _unpack(value, arrays) for key, value in node.items()}
     return [_unpack(value, arrays) for value in node] if isinstance(node, list) else node
-
-
-def _flush_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -48,7 +48,7 @@ def events(path: Path) -> DataFrame:
     import pandas as pd
 
     try:
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
         frame = pd.DataFrame(rows, columns=[*EVENT, *dict.fromkeys(k for row in rows for k in row if k not in EVENT)])
     except (OSError, ValueError, TypeError, AttributeError) as error:

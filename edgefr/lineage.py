@@ -32,9 +32,11 @@ from privacy.errors import InputError
 from privacy.files import sha256_of, write_json
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
+from privacy.machine import flush_folder, hold
 from privacy.trust import Adjacency
 
 FOLDER, ROUNDS, SHARED, WITNESS = "lineage", "rounds.jsonl", "shared.safetensors", "private/lineage.json"
+LOCK = "private/serving.lock"
 CHAIN = len(f',"chain":"{"0" * 64}"}}')
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -252,7 +254,8 @@ class Journal:
                 while left:
                     left = left[file.write(left) :]
                 os.fsync(file.fileno())
-            flushed(self.path.parent)
+            with suppress(OSError):  # not every file system can
+                flush_folder(self.path.parent)
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
         self.lineage.add(line)
@@ -265,16 +268,6 @@ class Journal:
 def digest_of(path: Path) -> str | None:
     """Return the sha256 of a file; None where there is none."""
     return sha256_of(path) if path.exists() else None
-
-
-def flushed(folder: Path) -> None:
-    """Flush to the disk which files a folder has, where the system can."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _witnesses(run: Path) -> list[str]:
@@ -300,17 +293,15 @@ def _numbers(clients: Sequence[int]) -> np.ndarray:
 
 @contextmanager
 def _alone(run: Path) -> Iterator[None]:
-    """Hold a run's folder; where the system has no such locks, nothing is locked."""
+    """Hold a run against other processes while the block does."""
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(run, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        (run / LOCK).parent.mkdir(mode=0o700, exist_ok=True)
+        handle = hold(run / LOCK)
     except BlockingIOError as error:
         raise InputError(f"{run} is being served by another process; wait for it (nothing was changed)") from error
+    except OSError as error:
+        raise InputError(f"cannot write {run / LOCK}: {error.strerror or error}") from error
+    try:
+        yield
     finally:
         os.close(handle)

@@ -18,7 +18,7 @@ from edgefr.data.task import Task
 from edgefr.documents import Document
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.machine import peak_rss_mb, torch_device
+from edgefr.machine import torch_device
 from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
@@ -28,6 +28,7 @@ from edgefr.tracking.tracker import tracked, trackers_of
 from edgefr.watching import watched
 from privacy.errors import InputError
 from privacy.files import write_json
+from privacy.machine import peak_mb
 from privacy.noise_key import NoiseKey
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def finish_run(
     if training.federation.plan.guarantees:
         run.write_norms(norms_of(training))
     shipped, why = _ship(run, progress) if bundles else ([], None)
-    summary = summarise(training, time.perf_counter() - began, peak_rss_mb(), shipped)
+    summary = summarise(training, time.perf_counter() - began, peak_mb() or 0.0, shipped)
     if why is not None:
         summary["no_bundles"] = why
     if figures:
@@ -349,7 +350,7 @@ def resume_seeds(path: str | Path, *, progress: Progress | None = None, **option
 
 def _number_of_seeds(parent: Run) -> int:
     try:
-        return int(json.loads((parent.path / SEEDS).read_text())["number"])
+        return int(json.loads((parent.path / SEEDS).read_text(encoding="utf-8"))["number"])
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise InputError(f"cannot read {parent.path / SEEDS}: {error}; run it again with another --out") from None
 

@@ -198,7 +198,7 @@ class Run(Brief):
     def summary(self) -> dict[str, Any]:
         """Return the content of summary.json."""
         try:
-            return json.loads((self.path / "summary.json").read_text())
+            return json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"cannot read {self.path / 'summary.json'}: {error}; run the experiment again") from None
 

@@ -172,7 +172,7 @@ def _judged(tensors: Mapping[str, torch.Tensor]) -> HeldOut | None:
 def _names(run: Run) -> dict[str, Any]:
     """`users`, `items`, `titles` and when the run was `created`. Raises `InputError` for a run that is not whole."""
     try:
-        names: dict[str, Any] = json.loads((run.path / "checkpoint" / "names.json").read_text())
+        names: dict[str, Any] = json.loads((run.path / "checkpoint" / "names.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
     return names

@@ -77,7 +77,7 @@ class Footprints:
     def _read(self) -> dict[str, dict[str, float]]:
         """Read what was saved; a file that is damaged counts as empty."""
         try:
-            kept = json.loads(self._path.read_text())
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
             return {key: asdict(Footprint(float(v["bare_mb"]), float(v["grown_mb"]))) for key, v in kept.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}

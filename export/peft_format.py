@@ -112,7 +112,7 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > 2**20:
             raise InputError(f"{path} is larger than 1 MB: that is no {CONFIG}; give the right folder")
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"cannot read {path}: {error}; save the adapter again with save_pretrained") from None
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":

@@ -1,19 +1,19 @@
 """A process that uses one bundle as a device would, and prints its peak memory: `python -P export/probe.py BUNDLE`.
 
-Imports nothing but what the device runs, and that in order: numpy and onnxruntime alone are the bare runtime. The peak
-is read from /proc (VmHWM), since `getrusage` would tell the peak of the process that started this one.
+Imports nothing but what the device runs, and that in order: numpy and onnxruntime alone are the bare runtime.
 """
 
 import json
 import sys
-from pathlib import Path
+
+from privacy.machine import peak_mb
 
 
-def peak_mb() -> float:
-    """Largest memory this process has had resident, MB (10^6 bytes)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    peak = next(line for line in lines if line.startswith("VmHWM:"))
-    return int(peak.split()[1]) * 1024 / 1e6
+def told(megabytes: float | None) -> float:
+    """Return the figure; `OSError` where this system does not tell it."""
+    if megabytes is None:
+        raise OSError("this system does not tell how much memory a process has")
+    return megabytes
 
 
 def use(bundle: str) -> dict[str, float]:
@@ -21,14 +21,14 @@ def use(bundle: str) -> dict[str, float]:
     import numpy  # noqa: F401
     import onnxruntime  # noqa: F401
 
-    bare = peak_mb()
+    bare = told(peak_mb())
     from edge.recommender import Recommender
 
     recommender = Recommender(bundle)
     recommender.recommend(10)
     if recommender.bundle.config.encoder is not None:
         recommender.encode([max(recommender.catalogue.titles, key=len)])
-    return {"bare_mb": bare, "grown_mb": peak_mb() - bare}
+    return {"bare_mb": bare, "grown_mb": told(peak_mb()) - bare}
 
 
 if __name__ == "__main__":

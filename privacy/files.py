@@ -36,7 +36,7 @@ def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], o
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as d:
-    ...     write_atomic(pathlib.Path(d) / "a" / "note.txt", "hello").read_text()
+    ...     write_atomic(pathlib.Path(d) / "a" / "note.txt", "hello").read_text(encoding="utf-8")
     'hello'
     """
     path = Path(path)

@@ -27,7 +27,7 @@ def read_bound(folder: Path) -> float | None:
     if not path.exists():
         return None
     try:
-        report = json.loads(path.read_text())
+        report = json.loads(path.read_text(encoding="utf-8"))
         if report["schema"] != SCHEMA:
             raise ValueError(f"it is {report['schema']}")
         value = report["eps_lb95"]
@@ -43,7 +43,7 @@ def read_bound(folder: Path) -> float | None:
 def read_attacks(folder: Path) -> list[dict[str, Any]]:
     """Return what audits of a run have found so far, a row an attack; nothing where the file is missing or damaged."""
     try:
-        report = json.loads((folder / FILE).read_text())
+        report = json.loads((folder / FILE).read_text(encoding="utf-8"))
         rows = [row for row in report["attacks"] if report["schema"] == SCHEMA]
         return rows if all(set(row) >= ROW for row in rows) else []
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from edgefr.fleet.calibration import (
 )
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
+from privacy.machine import cores
 
 Progress = Callable[[str, int, int, str], None] | None
 SECONDS = 0.4  # of calls behind each figure
@@ -105,7 +105,7 @@ def this_host(known: Host | None, limits: Limits) -> Host:
     """Return this machine; its rates are measured unless `known` has them."""
     facts: dict[str, Any] = {
         "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": cores(),
         "python": platform.python_version(),
         "numpy": version("numpy"),
         "onnxruntime": version("onnxruntime"),
@@ -121,7 +121,7 @@ def this_host(known: Host | None, limits: Limits) -> Host:
 def cpu_name() -> str:
     """The processor's name, as the system tells it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from privacy.machine import limit_memory, peak_mb
 
 if TYPE_CHECKING:
     from edge.bundle import Bundle
@@ -36,24 +37,10 @@ def confine(data_mb: float | None, core: int | None) -> None:
     if core is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
     if data_mb is not None:
-        limit = int(data_mb * 1e6)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        from privacy.errors import InputError
 
-
-def peak_mb() -> float:
-    """Return the peak resident memory of this process, MB.
-
-    Where there is one, the kernel's count of this program is taken: `ru_maxrss` starts from the memory of the process
-    that launched it.
-    """
-    try:
-        with open("/proc/self/status") as file:
-            kilobytes = next(line.split()[1] for line in file if line.startswith("VmHWM:"))
-        return int(kilobytes) * 1024 / 1e6
-    except (OSError, StopIteration):
-        pass
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+        if not limit_memory(data_mb):
+            raise InputError("this system cannot limit the memory of a process, so nothing is measured under a limit")
 
 
 def repeated(call: Callable[[int], float], seconds: float, least: int = LEAST) -> list[float]:

@@ -28,7 +28,9 @@ OUT_OF_MEMORY_SIGNS = (  # what numpy, onnxruntime, OpenBLAS, the tokenizer and 
     "memory smaller than requested",
     "Unable to allocate",
 )
-KILLED = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT}
+BY_KERNEL = 9
+"""The signal (SIGKILL) by which a kernel takes its memory back."""
+KILLED = {getattr(signal, name, BY_KERNEL) for name in ("SIGKILL", "SIGSEGV", "SIGBUS", "SIGABRT")}
 """Signals that end a process without memory: by the kernel, by an allocation that nobody checked, by a library."""
 
 
@@ -68,7 +70,13 @@ def run(activity: str, limits: Limits, seconds: float, bundle: Path | None = Non
     command = [sys.executable, "-m", "edgefr.calibrations.probe", json.dumps(asked)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=limits.seconds, env=one_thread()
+            command,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=limits.seconds,
+            env=one_thread(),
         )
     except subprocess.TimeoutExpired:
         return Result(TOO_SLOW)
@@ -93,7 +101,7 @@ def result_of(status: int, out: str, err: str, memory_mb: float | None) -> Resul
     if any(sign in text for text in (said, err) for sign in OUT_OF_MEMORY_SIGNS):
         return Result(NO_MEMORY)
     killer = next((known for known in KILLED if -status == known), None)
-    if killer is not None and (memory_mb is not None or killer == signal.SIGKILL):
+    if killer is not None and (memory_mb is not None or killer == BY_KERNEL):
         return Result(NO_MEMORY)
     lines = [line for line in said.splitlines() if line.strip()]
     why = lines[0] if figures.get("error") and lines else lines[-1] if lines else f"exit status {status}"

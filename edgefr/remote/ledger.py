@@ -17,6 +17,7 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +29,14 @@ import torch
 
 from edgefr.engine.federation import Federation
 from edgefr.engine.work import Clients
-from edgefr.lineage import FOLDER, SHARED, Begun, Closed, Journal, Opened, Terms, digest_of, flushed
+from edgefr.lineage import FOLDER, SHARED, Begun, Closed, Journal, Opened, Terms, digest_of
 from edgefr.participation import ledger_for
 from edgefr.run import LEDGER, Run
 from privacy.errors import InputError
 from privacy.files import packed, sha256_of, write_atomic
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
+from privacy.machine import flush_folder
 from privacy.plan import Plan
 from privacy.report import ledger_report
 from privacy.settings import NoiseSettings, PrivacySettings
@@ -132,7 +134,8 @@ class ServingLedger:
         facts = {"schema": "edgefr.lineage/1", "round": number, "head": self.journal.lineage.head}
         facts[KEPT] = counts
         write_atomic(self.path, packed(arrays, {"lineage": json.dumps(facts)}))
-        flushed(self.path.parent)
+        with suppress(OSError):  # not every file system can
+            flush_folder(self.path.parent)
 
     def close(self, started: Iterable[int]) -> None:
         """The round is over: charge those who took up its work. What is on the disk are the tensors after it."""

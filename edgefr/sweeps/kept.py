@@ -37,10 +37,10 @@ class Kept:
         if not (folder / RUNS).is_file():
             raise InputError(f"the sweep in {folder} did not end (no {RUNS}); go on with it by --resume {folder}")
         try:
-            record = json.loads((folder / RECORD).read_text())
+            record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             if record["schema"] != SCHEMA:
                 raise ValueError(f"{RECORD} is of schema {record['schema']}")
-            with open(folder / RUNS, newline="") as file:
+            with open(folder / RUNS, newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
             found = [(_entry(folder, record, row), row.get("best", "True") == "True") for row in rows]
         except InputError:

@@ -191,7 +191,7 @@ def recognise(plan: Plan, folder: Path) -> None:
     if not path.is_file():
         raise InputError(f"{folder} holds no sweep to go on with (no {RECORD}); start it with --out {folder}")
     try:
-        kept = json.loads(path.read_text())
+        kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["schema"] != SCHEMA:
             raise ValueError(f"it is of schema {kept['schema']}")
     except (OSError, ValueError, LookupError, TypeError) as error:

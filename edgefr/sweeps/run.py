@@ -5,9 +5,9 @@ DIR/sweep.json    DIR/search.journal    DIR/runs/<point>/seed-<s>/    DIR/runs/<
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +26,7 @@ from edgefr.sweeps.plan import RECORD, Plan
 from edgefr.sweeps.results import Entry, validation
 from edgefr.sweeps.search import Study, Told, Trial, available, opened
 from privacy.errors import InputError
+from privacy.machine import hold
 from privacy.noise_key import NoiseKey
 
 CHECKPOINT = "checkpoint"
@@ -218,10 +219,12 @@ class Sweep:
 @contextmanager
 def alone(record: Path) -> Iterator[None]:
     """Nobody else works in the folder of this record while the block does: two would remove each other's runs."""
-    with open(record, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            what = f"another process is at work on the {record.stem} in {record.parent}"
-            raise InputError(f"{what}; wait for it or stop it") from None
+    try:
+        handle = hold(record)
+    except BlockingIOError:
+        what = f"another process is at work on the {record.stem} in {record.parent}"
+        raise InputError(f"{what}; wait for it or stop it") from None
+    try:
         yield
+    finally:
+        os.close(handle)

@@ -101,7 +101,7 @@ def _budget(found: Found) -> Record:
 
 def _kept(path: Path) -> Record:
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}; remove it and tune that method again") from None
 

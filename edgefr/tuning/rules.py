@@ -128,7 +128,7 @@ def begin(folder: Path, rules: Rules, common: Mapping[str, Any]) -> None:
 def read(path: Path) -> dict[str, Any]:
     """Return what a record says. Raises `InputError` for a damaged one."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
             raise ValueError(f"it is of schema {found['schema']}")
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -94,7 +94,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
             raise ValueError(f"it is of schema {found['schema']}")
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -69,7 +69,7 @@ class Facts:
     def audit(self) -> dict[str, Any] | None:
         """Return what attacks on the run found, if it was audited in today's form."""
         try:
-            found = json.loads((self.path / AUDIT).read_text())
+            found = json.loads((self.path / AUDIT).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -79,7 +79,7 @@ class Facts:
     @cached_property
     def experiment(self) -> str:
         """Return the resolved experiment, as it was written."""
-        return (self.path / "experiment.yaml").read_text()
+        return (self.path / "experiment.yaml").read_text(encoding="utf-8")
 
     def digests(self) -> list[tuple[str, str]]:
         """Return (file, sha256) of the files that decide or hold the results."""

@@ -74,7 +74,7 @@ def epsilons(found: Found, cell: Cell) -> Mapping[str, float | None]:
     for kind in EPSILONS:
         values = [epsilon_of(summary, kind) for summary in summaries]
         out[kind] = max(values) if values and all(value == value for value in values) else None
-    bounds = [json.loads(path.read_text()).get("eps_lb95") for path in _audits(found, cell)]
+    bounds = [json.loads(path.read_text(encoding="utf-8")).get("eps_lb95") for path in _audits(found, cell)]
     return out | {"audited": max((float(bound) for bound in bounds if bound is not None), default=None)}
 
 

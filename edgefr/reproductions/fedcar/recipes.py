@@ -107,7 +107,7 @@ class Cell(cells.Cell):
 
     def folder(self, seed: int) -> str:
         """Return the name of the run's folder. A digest of the recipe keeps runs of another one apart."""
-        digest = sha256(f"{self.path.read_text()}{self.extra}".encode()).hexdigest()[:8]
+        digest = sha256(f"{self.path.read_text(encoding='utf-8')}{self.extra}".encode()).hexdigest()[:8]
         return f"{self.label}_{digest}_seed-{seed}"
 
     def experiment(self, seed: int) -> Experiment:
@@ -167,7 +167,7 @@ def _rules(recipe: Path) -> Mapping[str, str]:
     mend = f"copy {path.name}, which edgefr tune wrote beside the recipe"
     if not path.is_file():
         raise InputError(f"{path} is not there, so nobody knows how {recipe} was chosen; {mend}")
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     if not lines or not {*COLUMNS} <= lines[0].keys():
         raise InputError(f"{path} does not say by which rules {recipe} was chosen; {mend}")

@@ -1,0 +1,114 @@
+"""What systems answer in ways of their own is asked here: memory, locks, folders on the disk.
+
+Nothing is imported at the top that Windows or macOS lacks. Where a system does not tell, None says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+PROCESS = Path("/proc/self")
+"""Where Linux tells of this process."""
+BEYOND = 1 << 30
+"""The byte that is locked on Windows, where nobody may read a locked one: files that are held are shorter."""
+
+
+def resident_mb() -> float | None:
+    """Return the resident memory of this process, MB (10^6 bytes); its peak where the present one is not told.
+
+    >>> 1 < resident_mb() < 1e6
+    True
+    """
+    try:
+        pages = int((PROCESS / "statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except (AttributeError, OSError, ValueError):
+        return peak_mb()
+
+
+def peak_mb() -> float | None:
+    """Return the peak resident memory of this process, MB (10^6 bytes).
+
+    Where there is one, the kernel's count of this program is taken: `ru_maxrss` starts from the memory of the process
+    that launched it.
+    """
+    try:
+        lines = (PROCESS / "status").read_text(encoding="utf-8").splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) * 1024 / 1e6
+    except (OSError, StopIteration):
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def limit_memory(megabytes: float) -> bool:
+    """Limit the private writable memory of this process, MB (10^6 bytes); False where the system has no such limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
+    resource.setrlimit(resource.RLIMIT_DATA, (int(megabytes * 1e6),) * 2)
+    return True
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine, bytes; 4 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 4 << 30
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def hold(path: Path) -> int:
+    """Open a file, made where there is none, and hold it until it is closed, by `os.close`, or this process ends.
+
+    Raises `BlockingIOError` where another process holds it, `OSError` where it cannot be opened. Where the system has
+    no locks, nothing is locked.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock(handle)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file without waiting. Raises `BlockingIOError` where another process has."""
+    with suppress(ImportError):
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    with suppress(ImportError):
+        import msvcrt
+
+        os.lseek(handle, BEYOND, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        except OSError as error:
+            raise BlockingIOError(error.errno, "another process holds it") from error
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush to the disk which files a folder has; Windows opens no folders, and keeps such a list by itself."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
