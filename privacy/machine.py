@@ -1,4 +1,4 @@
-"""What systems answer in ways of their own is asked here: memory, locks, folders on the disk.
+"""Systems answer in ways of their own, and are asked here: for memory, locks and folders on the disk.
 
 Nothing is imported at the top that Windows or macOS lacks. Where a system does not tell, None says so.
 """
