@@ -154,6 +154,12 @@ def test_help_and_the_fleet_load_no_arrays_either(arguments: list[str], cache: P
     assert not loaded & (HEAVY | {"numpy"})
 
 
+def test_a_command_loads_no_other(cache: Path) -> None:
+    loaded = modules_after("from edgefr.cli.app import app; app(['devices'], standalone_mode=False)", cache)
+    assert "edgefr.cli.devices" in loaded
+    assert not loaded & {"edgefr.cli.simulate", "edgefr.cli.sweep", "edgefr.cli.device", "edgefr.cli.reproduce"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
