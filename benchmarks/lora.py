@@ -87,7 +87,7 @@ def on_device(made: LoRATransFR, folder: Path, steps: int) -> dict[str, str]:
     wanted = {i.name for i in graph.graph.input}
     np.savez(folder / "feeds.npz", **{n: v.numpy() for n, v in inputs.items() if n in wanted})
     command = [sys.executable, "-c", ON_DEVICE, str(folder), str(steps)]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout)
     row = {"step ms": f"{found['step']:.1f}", "reading ms": f"{found.get('reading', 0.0):.1f}"}
     row |= {"peak MB": f"{found['peak']:.0f}", "MB up": f"{4 * step.layout.values / 2**20:.2f}"}
     return row | {"nodes": f"{len(graph.graph.node):,}", "error": f"{check.error:.1e}"}
