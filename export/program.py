@@ -82,6 +82,28 @@ class Pull:
         return torch.pow(torch.tensor(1 - self.rate, dtype=torch.float64), steps)
 
 
+@dataclass(frozen=True)
+class Form:
+    """A form says of a program that all of its scores are w_u · q_i + v_u · p_u + b_u, and what they are judged by.
+
+    q_i is the row of shared table `rows`; the private tensors `weight` = [v_u, w_u], `beside` = p_u and `bias` = b_u
+    are the client's own (without `beside`, `weight` is w_u alone). `loss` is an objective's name, or "probabilities"
+    for a cross-entropy of rounded sigmoids; `temperature` divides scores that are compared.
+    """
+
+    rows: str
+    weight: str
+    beside: str | None = None
+    bias: str | None = None
+    loss: str = "bce"
+    temperature: float = 1.0
+
+    @property
+    def names(self) -> tuple[str, str, str | None, str | None]:
+        """Return its tensors: rows, weight, beside, bias."""
+        return self.rows, self.weight, self.beside, self.bias
+
+
 ON_DEVICES: Mapping[str, bool] = {"sgd": False, "adam": True}
 """Optimisers that bundles can ask for, and whether they keep two moments of every value."""
 
@@ -187,6 +209,14 @@ class LocalProgram(ABC):
     @property
     def transformer(self) -> Transformer | None:
         """Return the language model that clients run; None where they read no text themselves."""
+        return None
+
+    @property
+    def score_form(self) -> Form | None:
+        """Return the form that all of the program is of, so that it can be compiled; None: of none that is known.
+
+        Whoever changes in a derived class what a client computes says its form anew there, or it has none.
+        """
         return None
 
     @abstractmethod

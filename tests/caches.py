@@ -1,4 +1,4 @@
-"""Tests have caches of their own, but for ONNX graphs: what a test made, another need not make again."""
+"""Tests have caches of their own, but for graphs and compiled code: what a test made, another need not make again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from pathlib import Path
 
 from privacy.files import cache_dir
 
+SHARED = ("graphs", "compiled")
+
 
 def new_cache(folder: Path) -> Path:
-    """Make a cache in a folder, where encoders and vectors are made anew; graphs are those of all tests."""
-    graphs = cache_dir() / "graphs"
-    graphs.mkdir(parents=True, exist_ok=True)
+    """Make a cache in a folder, where encoders and vectors are made anew; what is `SHARED` is that of all tests."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "graphs").exists():
-        (folder / "graphs").symlink_to(graphs.resolve(), target_is_directory=True)
+    for name in SHARED:
+        common = cache_dir() / name
+        common.mkdir(parents=True, exist_ok=True)
+        if not (folder / name).exists():
+            (folder / name).symlink_to(common.resolve(), target_is_directory=True)
     return folder

@@ -20,7 +20,6 @@ from edge.sampling import Sampler
 from edgefr import purposes
 from edgefr.audits.planted import PLAIN, PUBLIC, RealSum, Sum, Way
 from edgefr.audits.ways import Message, Steps, Upload
-from edgefr.engine import inline
 from edgefr.engine.aggregate import released_values
 from edgefr.engine.examples import DPSGD, plan_for
 from edgefr.engine.federation import Federation
@@ -165,7 +164,7 @@ class AttackTarget:
     def _federation(self, plan: Plan) -> Federation:
         """Return a server with one client; tensors and seed are put in before each round."""
         cpu = torch.device("cpu")
-        executor: Executor = inline.run
+        executor: Executor | None = None
         if self.examples is not None:
             executor = DPSGD(self.examples.clip, self.examples.sigma if plan is self.plan else 0.0, PUBLIC)
         return Federation(

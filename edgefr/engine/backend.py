@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from edgefr.engine import formed, inline
 from edgefr.engine.aggregate import ShardAggregate, Terms, release
 from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
 from export.program import Tensors, read_by
@@ -55,6 +56,19 @@ class InProcess(Backend):
     ) -> Iterator[Updates]:
         for shard in shards:
             yield self.executor(work, shared, own(work, private, shard), shard)
+
+
+class Inline(InProcess):
+    """This backend runs every shard in this process: compiled where its program has a form, else vectorised."""
+
+    def __init__(self) -> None:
+        super().__init__(inline.run)
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        for shard in shards:
+            yield formed.released(work, terms, shared, own(work, private, shard), shard)
 
 
 def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Tensor]:

@@ -28,10 +28,9 @@ class BackendKind:
 
 
 def _inline(engine: EngineSection) -> Backend:
-    from edgefr.engine import inline
-    from edgefr.engine.backend import InProcess
+    from edgefr.engine.backend import Inline
 
-    return InProcess(inline.run)
+    return Inline()
 
 
 def _debug(engine: EngineSection) -> Backend:
@@ -50,6 +49,6 @@ def _workers(engine: EngineSection) -> Backend:
 BACKENDS: Table[BackendKind] = Table("executor", BackendKind, group="edgefr.backends")
 """Who can do the clients' work; results do not depend on it."""
 
-BACKENDS.register(BackendKind("inline", "vectorised", _inline, one_by_one=True))
+BACKENDS.register(BackendKind("inline", "vectorised, or compiled", _inline, one_by_one=True))
 BACKENDS.register(BackendKind("processes", "the same in worker processes", _workers))
 BACKENDS.register(BackendKind("debug", "one client at a time", _debug, one_by_one=True))

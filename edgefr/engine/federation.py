@@ -34,9 +34,8 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr import purposes
-from edgefr.engine import inline
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
-from edgefr.engine.backend import BLOCK, Backend, InProcess
+from edgefr.engine.backend import BLOCK, Backend, Inline, InProcess
 from edgefr.engine.laid import LaidRows, check_laid, laid_out, pulls_of
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
@@ -122,9 +121,9 @@ class Federation:
 
     `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
     clients are trained per vectorised call; results are summed over blocks of `BLOCK` shards, and these sums in order,
-    so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or `executor` in this
-    process. `noise`: where noise on sums comes from (None: simulated, with a key that nobody keeps). `keeps`: clients
-    keep the tables of their last round for themselves, to recommend from (`own`).
+    so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or in this process
+    `executor` (None: as backend `inline` does). `noise`: where noise on sums comes from (None: simulated, with a key
+    that nobody keeps). `keeps`: clients keep the tables of their last round for themselves, to recommend from (`own`).
     """
 
     def __init__(
@@ -137,13 +136,14 @@ class Federation:
         aggregation: AggregationSettings,
         plan: Plan,
         device: torch.device,
-        executor: Executor = inline.run,
+        executor: Executor | None = None,
         backend: Backend | None = None,
         noise: NoiseSource | None = None,
         keeps: bool = False,
     ):
         self.program, self.seed, self.shard_size = program, seed, shard_size
-        self.backend: Backend = InProcess(executor) if backend is None else backend
+        own: Backend = Inline() if executor is None else InProcess(executor)
+        self.backend = own if backend is None else backend
         self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.terms = replace(terms_of(aggregation, plan), keeps=keeps)

@@ -40,7 +40,7 @@ KEPT_BLOCK = 2**25 - 2**16
 
 
 @functools.cache
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Let glibc keep what shards free: else every big array is new memory, whose first touch costs more than its use.
 
     Its limits for handing memory back follow the largest block freed so far, at most 32 MiB. Elsewhere it does nothing.
@@ -50,7 +50,7 @@ def _keep_memory() -> None:
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
     """Train a shard of clients; see `edgefr.engine.work.Executor`."""
-    _keep_memory()
+    keep_memory()
     private = work.begun(private, clients)
     if isinstance(work.sampler, SessionSampler):
         return sequences.run(work, shared, private, clients)

@@ -1,10 +1,10 @@
-"""The backend `processes` runs the vectorised executor in worker processes, one maths thread each.
+"""The backend `processes` does what `inline` does in worker processes, one maths thread each.
 
     parent: work, broadcast, private tensors → shared memory     shard numbers → pipes     releases, in order ← pipes
 
 Shards are handed out as workers get free, biggest first, and their releases come back in the shards' order, so sums
 are the same to the bit as in one process. Owns: workers' lives and the order of releases. Does not own: local training
-(`inline`), what leaves a shard (`release`), sums (`federation`).
+(`inline`, `formed`), what leaves a shard (`release`), sums (`federation`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
-from edgefr.engine import inline
-from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine import formed, inline
+from edgefr.engine.aggregate import ShardAggregate, Terms
 from edgefr.engine.backend import Backend, own
 from edgefr.engine.shared_memory import Reader, Segment, Shelf, sealed
 from edgefr.engine.work import MEMORY, Clients, LocalWork, Updates
@@ -285,5 +285,7 @@ class _WorkerState:
         phases, round_, terms, shared, private, tables, shards = self.things["round"]
         work = LocalWork(program, phases, sampler, context, round_, torch.device("cpu"), memory, tables)
         shard = shards[number]
-        updates = inline.run(work, shared, own(work, private, shard), shard)
-        return updates if terms is None else release(updates, sampler.train.counts[shard], terms)
+        private = own(work, private, shard)
+        if terms is None:
+            return inline.run(work, shared, private, shard)
+        return formed.released(work, terms, shared, private, shard)

@@ -13,7 +13,7 @@ from edge.anew import Normal
 from edgefr import purposes
 from edgefr.methods.objectives import LOG_SCALE, OFFSET, ObjectiveSettings, RoundedSettings
 from export.batches import Batch
-from export.program import LocalProgram, Tensors, TensorSpec
+from export.program import Form, LocalProgram, Tensors, TensorSpec
 from privacy import keyed
 
 
@@ -84,6 +84,18 @@ def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings, tensors: Te
         return bce(scores, batch, settings.bce_of if isinstance(settings, RoundedSettings) else "scores")
     assert batch.pairs is not None
     return compared(*batch.pairs.of(scores), batch, settings)
+
+
+def form_of(settings: ObjectiveSettings, rows: str, weight: str, **own: str) -> Form | None:
+    """Return the form of scores from these tensors that are judged by the objective (`worth`).
+
+    None where the objective learns something itself, or its negatives stand for more than themselves.
+    """
+    if settings.objective.learns or settings.negative_weight != 1:
+        return None
+    rounded = isinstance(settings, RoundedSettings) and settings.bce_of == "probabilities" and settings.loss == "bce"
+    loss = "probabilities" if rounded else settings.loss
+    return Form(rows, weight, **own, loss=loss, temperature=settings.temperature)
 
 
 def compared(positive: Tensor, negative: Tensor, batch: Batch, settings: ObjectiveSettings) -> Tensor:

@@ -1,4 +1,4 @@
-"""Programs over sessions that encode every prefix of a window on its own, as the originals do with cut sessions.
+"""Some programs over sessions encode every prefix of a window on its own, as the originals do with cut sessions.
 
     item rows → unit vectors → prefixes [T, L] → the method's encoder → K vectors each → scores of items
 

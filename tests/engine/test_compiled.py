@@ -23,7 +23,7 @@ print(told)
 
 
 def run(script: Path, tmp_path: Path) -> str:
-    env = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": ":".join(sys.path)}
+    env = {"EDGEFR_CACHE": str(tmp_path / "cache"), "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

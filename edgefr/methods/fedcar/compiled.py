@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgefr.engine.compiled import compiled
+from edgefr.engine.compiled import reordered
 
 EPSILON = np.float32(1e-5)
 """What torch's layer norm adds to a variance."""
@@ -52,7 +52,7 @@ class Passed(NamedTuple):
     hidden_scale: Any
 
 
-@compiled
+@reordered
 def _room(rows: int, length: int, d: int, wide: int) -> Any:
     f = np.float32
     return Passed(
@@ -68,7 +68,7 @@ def _room(rows: int, length: int, d: int, wide: int) -> Any:
     )
 
 
-@compiled
+@reordered
 def _normalise(x: Any, scale: Any) -> None:
     """Normalise rows in place, and keep the factor of each."""
     width = np.float32(x.shape[1])
@@ -87,7 +87,7 @@ def _normalise(x: Any, scale: Any) -> None:
         scale[i] = factor
 
 
-@compiled
+@reordered
 def _normalise_back(gradient: Any, normed: Any, scale: Any) -> None:
     """Turn the gradient of normalised rows into that of what was normalised, in place."""
     width = np.float32(normed.shape[1])
@@ -102,7 +102,7 @@ def _normalise_back(gradient: Any, normed: Any, scale: Any) -> None:
             g[k] = scale[i] * (g[k] - total - row[k] * along)
 
 
-@compiled
+@reordered
 def _dot(a: Any, b: Any) -> Any:
     total = np.float32(0)
     for k in range(a.shape[0]):
@@ -110,13 +110,13 @@ def _dot(a: Any, b: Any) -> Any:
     return total
 
 
-@compiled
+@reordered
 def _add(out: Any, factor: Any, x: Any) -> None:
     for k in range(out.shape[0]):
         out[k] += factor * x[k]
 
 
-@compiled
+@reordered
 def _soften(logits: Any, there: Any) -> None:
     """Turn logits [L, n] into shares of the places that are there, in place; each column sums to 1."""
     length = logits.shape[0]
@@ -133,7 +133,7 @@ def _soften(logits: Any, there: Any) -> None:
             logits[i, j] /= total
 
 
-@compiled
+@reordered
 def _encode(layers: Any, a: int, rows: Any, context: Any, there: Any, at: Any, into: Any) -> None:
     """Pass contexts through a client's encoder (FedCAR Eq. 10-11); `at` names them among the client's pairs."""
     length = context.shape[1]
@@ -175,14 +175,14 @@ def _encode(layers: Any, a: int, rows: Any, context: Any, there: Any, at: Any, i
     _normalise(hidden, into.hidden_scale)
 
 
-@compiled
+@reordered
 def _sum(out: Any, x: Any) -> None:
     for r in range(x.shape[0]):
         for k in range(out.shape[0]):
             out[k] += x[r, k]
 
 
-@compiled
+@reordered
 def _more(out: Any, left: Any, right: Any, room: Any) -> None:
     """Add left' x right to a matrix."""
     np.dot(left.T, right, room)
@@ -191,7 +191,7 @@ def _more(out: Any, left: Any, right: Any, room: Any) -> None:
             out[i, k] += room[i, k]
 
 
-@compiled
+@reordered
 def _back(layers: Any, a: int, made: Any, gradient: Any, contexts: int, out: Any, rooms: Any) -> None:
     """Turn the gradient of `hidden` into that of z, in place, and add the tensors' gradients to `out`."""
     length = made.share.shape[1]
@@ -241,7 +241,7 @@ def _back(layers: Any, a: int, made: Any, gradient: Any, contexts: int, out: Any
             position[r % length, k] += g[r, k]
 
 
-@compiled
+@reordered
 def _rooms(rows: int, length: int, d: int, wide: int) -> Any:
     f = np.float32
     return (
@@ -254,7 +254,7 @@ def _rooms(rows: int, length: int, d: int, wide: int) -> Any:
     )
 
 
-@compiled
+@reordered
 def _attend(hidden: Any, c: int, rows: Any, places: Any, there: Any, share: Any) -> None:
     """Give each candidate its shares of a context, [L, K] (FedCAR Eq. 12-13)."""
     length = there.shape[0]
@@ -265,7 +265,7 @@ def _attend(hidden: Any, c: int, rows: Any, places: Any, there: Any, share: Any)
     _soften(share, there)
 
 
-@compiled
+@reordered
 def _blocks(there: Any, weight: Any) -> Any:
     """Name the pairs that have a weight and a context."""
     found = np.empty(weight.shape[0], np.int64)
@@ -277,7 +277,7 @@ def _blocks(there: Any, weight: Any) -> Any:
     return found[:n]
 
 
-@compiled
+@reordered
 def _by_own_rows(rows: Any, places: Any, weight: Any, score: Any, bias: Any, out: Any) -> None:
     """Begin scores [P, K] with what candidates are worth without a context."""
     for p in range(places.shape[0]):
@@ -285,7 +285,7 @@ def _by_own_rows(rows: Any, places: Any, weight: Any, score: Any, bias: Any, out
             out[p, k] = _dot(rows[places[p, k]], score) + bias if weight[p] != 0 else np.float32(0)
 
 
-@compiled
+@reordered
 def _slope(scores: Any, weight: Any) -> None:
     """Turn a pair's scores [K] into the gradient of its cross-entropy (FedCAR Eq. 15), in place."""
     many = np.float32(scores.shape[0])
@@ -294,7 +294,7 @@ def _slope(scores: Any, weight: Any) -> None:
         scores[k] = (chance - np.float32(k == 0)) / many * weight
 
 
-@compiled
+@reordered
 def recommend(
     layers: Any, rows: Any, context: Any, there: Any, places: Any, weight: Any, scorer: Any, bias: Any, out: Any
 ) -> Any:
@@ -361,7 +361,7 @@ def recommend(
     return by_rows, by_scorer, by_bias
 
 
-@compiled
+@reordered
 def _see(hidden: Any, c: int, share: Any, out: Any) -> None:
     """Write what each candidate sees in a context, [K, d]."""
     out[:] = 0
@@ -370,7 +370,7 @@ def _see(hidden: Any, c: int, share: Any, out: Any) -> None:
             _add(out[k], share[i, k], hidden[c * share.shape[0] + i])
 
 
-@compiled
+@reordered
 def contrast(
     layers: Any, before: Any, other: Any, rows: Any, context: Any, there: Any, places: Any, weight: Any, margin: Any,
     out: Any,

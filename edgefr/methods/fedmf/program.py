@@ -7,9 +7,9 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import first_of, init_rows, init_vectors, learning, scores_of, worth
+from edgefr.methods.losses import first_of, form_of, init_rows, init_vectors, learning, scores_of, worth
 from export.batches import Batch, inner
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 
 class FedMF(LocalProgram):
@@ -37,6 +37,10 @@ class FedMF(LocalProgram):
         which = settings.objective.which
         self.phases = (Phase("federated", both, both, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),)
         learning(self, settings)
+
+    @property
+    def score_form(self) -> Form | None:
+        return form_of(self.settings, "item", "user")
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(

@@ -8,10 +8,10 @@ from torch import Tensor
 from edgefr import purposes
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.given import Given
-from edgefr.methods.losses import first_of, init_rows, init_vectors, learning, scores_of, worth
+from edgefr.methods.losses import first_of, form_of, init_rows, init_vectors, learning, scores_of, worth
 from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
 from export.batches import Batch
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 
 class FedNCF(LocalProgram):
@@ -52,6 +52,10 @@ class FedNCF(LocalProgram):
             Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),
         )
         learning(self, settings)
+
+    @property
+    def score_form(self) -> Form | None:
+        return form_of(self.settings, "item", "scorer.weight", beside="user", bias="scorer.bias")
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(

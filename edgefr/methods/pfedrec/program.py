@@ -6,11 +6,11 @@ from torch import Tensor
 
 from edgefr import purposes
 from edgefr.methods.given import Given
-from edgefr.methods.losses import first_of, init_rows, learning, scores_of, worth
+from edgefr.methods.losses import first_of, form_of, init_rows, learning, scores_of, worth
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.scorer import init_scorer, linear_scores
 from export.batches import Batch
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 
 class PFedRec(LocalProgram):
@@ -66,6 +66,10 @@ class PFedRec(LocalProgram):
             ),
         )
         learning(self, settings)
+
+    @property
+    def score_form(self) -> Form | None:
+        return form_of(self.settings, "item", "scorer.weight", bias="scorer.bias")
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(

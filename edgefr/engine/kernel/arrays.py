@@ -1,0 +1,94 @@
+"""These are the arrays that compiled clients are made of, and what they leave."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Lists(NamedTuple):
+    """These are ragged columns of a shard's clients: what each had, what it avoids beside that, what it replays."""
+
+    had: Any
+    had_ends: Any
+    avoids: Any
+    avoids_ends: Any
+    replays: Any
+    replays_ends: Any
+    label: Any
+    weight: Any
+
+
+class Draws(NamedTuple):
+    """These say how examples are drawn: `numbers` [C] key the clients, `negatives` and `orders` [epochs] the draws.
+
+    `each` negatives of `pool` for a positive; they stay together in `groups` of examples, of which `batch` are a batch.
+    """
+
+    numbers: Any
+    negatives: Any
+    orders: Any
+    pool: Any
+    each: int
+    groups: int
+    batch: int
+
+
+class Phases(NamedTuple):
+    """These are the phases in order: those from `turns[t]` to `turns[t + 1]` take turns.
+
+    `trains` and `rates` [P, 4]: of rows, weight, beside and bias, in this order.
+    """
+
+    turns: Any
+    epochs: Any
+    trains: Any
+    rates: Any
+    loss: int
+    temperature: Any
+
+
+class Tensors(NamedTuple):
+    """These are the broadcast `rows` [items, d] and what clients have of their own, which is trained in place.
+
+    `weight` [C, k + d], `beside` [C, k], `bias` [C, 1]; k may be 0, and so may the width of `bias`.
+    """
+
+    rows: Any
+    weight: Any
+    beside: Any
+    bias: Any
+
+
+class Release(NamedTuple):
+    """These are the terms of a release: `clip` (0: none), the grid's `step` (0: none); weights `sizes` [C]."""
+
+    clip: float
+    l1: bool
+    step: float
+    largest: float
+    sizes: Any
+
+
+class Room(NamedTuple):
+    """This is room for one client: rows by first appearance, and the entries of its steps.
+
+    `item`, `change`, `moved`, `place` [R]; `row`, `weight`, `target` (weight times label) [N]; `pair` are the entries
+    of groups, `code` and `spare` what sorts them; `now` and `score` are a step's.
+    """
+
+    item: Any
+    change: Any
+    moved: Any
+    place: Any
+    row: Any
+    weight: Any
+    target: Any
+    bounds: Any
+    example: Any
+    pair: Any
+    code: Any
+    spare: Any
+    ends: Any
+    now: Any
+    score: Any
+    raw: Any
