@@ -244,7 +244,7 @@ def transfr(
 
     Example: `edgefr reproduce transfr --table 2`
     """
-    asked = Asked("transfr", _exhibits(table or [2, 3], None), data, data_dir, 1, "released", None)
+    asked = Asked("transfr", _exhibits(table or [2, 3], None), data, data_dir, 5, "released", None)
     _run(asked, [], Common(Path("devices.yaml"), out, 1))
 
 

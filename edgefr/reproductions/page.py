@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FILE = "report.html"
 LEAD = "Tables and figures of a paper, run again: its numbers beside ours, with what tells them apart from chance."
+DEFAULTS = {"seeds": 5, "fidelity": "released"}
+"""Options of commands, which those of some papers lack, since there is nothing to choose."""
 LABELS = ("method", "row", "model")
 """Columns of a record that name a row of a table; the other words say which table it is of."""
 
@@ -85,16 +87,16 @@ def reproduction_page(made: Reproduction) -> str:
 
 
 def command(paper: str, exhibits: Sequence[str], options: Mapping[str, Any]) -> str:
-    """Return the command of a call; options that are nothing are left out.
+    """Return the command of a call; options that are nothing, or what every command takes by itself, are left out.
 
-    >>> command("f3crec", ["table-2", "figure-3"], {"data": ["ml-100k"], "seeds": 2, "stream": None})
+    >>> command("f3crec", ["table-2", "figure-3"], {"data": ["ml-100k"], "seeds": 2, "fidelity": "released"})
     'edgefr reproduce f3crec --table 2 --figure 3 --data ml-100k --seeds 2'
     """
     words = ["edgefr", "reproduce", paper]
     for name in exhibits:
         kind, _, number = name.partition("-")
         words += [f"--{kind}", number]
-    for name, value in options.items():
+    for name, value in ((name, value) for name, value in options.items() if DEFAULTS.get(name) != value):
         several = value if isinstance(value, list | tuple) else [] if value is None else [value]
         words += [word for one in several for word in (f"--{name}", str(one))]
     return shlex.join(words)

@@ -75,3 +75,10 @@ def test_it_can_be_read_on_a_phone(scheme: str, page: Path, browser: Any) -> Non
     found.execute_script(OPEN)
     assert found.execute_script("return document.documentElement.scrollWidth") <= 390
     assert found.execute_script(CONTRAST)[1] == []
+
+
+def test_the_command_has_no_option_that_a_paper_lacks() -> None:
+    options = {"data": None, "seeds": 5, "fidelity": "released", "stream": None, "rows": [], "set": []}
+    assert command("transfr", ["table-2"], options) == "edgefr reproduce transfr --table 2"
+    other = options | {"fidelity": "paper", "seeds": 1}
+    assert command("fcucr", ["table-2"], other) == "edgefr reproduce fcucr --table 2 --seeds 1 --fidelity paper"
