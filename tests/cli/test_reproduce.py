@@ -50,7 +50,7 @@ def test_pages_are_printed_and_written(made):
     (line,) = process.stderr.strip().splitlines()  # the archive that is not there, and what to put where
     assert re.match(r"warning: left out: .*ml-100k\.zip is not there", line)
     assert sorted(path.name for path in out.iterdir()) == [
-        "bases", "runs", "table-5.csv", "table-5.md", "table-7.csv", "table-7.md",
+        "bases", "report.html", "runs", "table-5.csv", "table-5.md", "table-7.csv", "table-7.md",
     ]  # fmt: skip
     text = (out / "table-7.md").read_text()
     for part in (

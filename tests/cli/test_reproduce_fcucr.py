@@ -48,7 +48,16 @@ def test_pages_are_printed_and_written(made):
     assert process.stderr == ""
     for part in ("FCUCR Table 3", "FCUCR Figure 2", "w/o TASD", "seen, then popularity", "set by hand: rounds = 2"):
         assert part in process.stdout
-    names = ["figure-2.csv", "figure-2.md", "figure-2.png", "figure-2.svg", "runs", "table-3.csv", "table-3.md"]
+    names = [
+        "figure-2.csv",
+        "figure-2.md",
+        "figure-2.png",
+        "figure-2.svg",
+        "report.html",
+        "runs",
+        "table-3.csv",
+        "table-3.md",
+    ]
     assert sorted(path.name for path in out.iterdir()) == names
     text = (out / "table-3.md").read_text()
     for part in ("seeds 0, 1", "fidelity: released", "protocol, xing: sessions and parts as released", "stream cyclic"):
