@@ -40,7 +40,7 @@ from tests.noises import KEY
 CPU = torch.device("cpu")
 PLAIN = [
     *("fedmf", "fedncf", "pfedrec", "pfedrec of probabilities", "anchored fedmf", "anchored pfedrec"),
-    *("anchored transfr", "transfr vector", "transfr sgd plain"),
+    *("anchored transfr", "transfr vector", "transfr sgd plain", "fedmf by bce-scaled", "pfedrec by bce-scaled"),
 ]
 FREE = 1e6
 """A clip that no gradient reaches."""

@@ -122,7 +122,7 @@ def _asked() -> Iterator[tuple[str, Overrides]]:
         yield name, {**_values({**_size(values["method"]), **values}, protocol, "none", "paper"), **values}
 
 
-CALM = {"aggregation.optimiser": "sgd", "model.lr": "0.1", "model.head_lr": "0.1"}
+CALM = {"aggregation.optimiser": "sgd", "model.lr": "0.05", "model.head_lr": "0.05"}
 """Rates at which processors come to the same values, for TransFR over blocks and sessions. A server's Adam divides
 small gradients by their size, and rounding with them. Cases of its own protocols have it."""
 
