@@ -11,7 +11,6 @@ from rich.console import Console
 from edgefr.cli.progress import shown
 from edgefr.cli.simulate import check_data, data_names
 from privacy.errors import InputError
-from privacy.files import write_atomic
 
 
 def data(
@@ -53,6 +52,8 @@ def data(
         found = survey(name, options, data_dir, progress)
     print_survey(found, console)
     if out is not None:
+        from privacy.files import write_atomic
+
         place = write_atomic(out, settings_of(found))
         console.print(f"wrote {place}", markup=False, highlight=False, soft_wrap=True)
 

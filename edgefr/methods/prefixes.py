@@ -86,6 +86,12 @@ def placed(table: Tensor, away: Tensor) -> Tensor:
     return table.index_select(-2, away.flatten()).unflatten(-2, away.shape).squeeze(-4)
 
 
+def identity(size: int, like: Tensor) -> Tensor:
+    """Return the identity [size, size] in numbers of `like`; torch traces its own to an operator old runtimes lack."""
+    at = torch.arange(size, device=like.device)
+    return (at.unsqueeze(-1) == at).to(like.dtype)
+
+
 def mean_of(x: Tensor, seen: Tensor) -> Tensor:
     """Return the mean of what each prefix sees: x [..., T or 1, L, d], seen [..., T, L] -> [..., T, 1, d]."""
     return torch.matmul((seen / seen.sum(-1, keepdim=True)).unsqueeze(-2), x)

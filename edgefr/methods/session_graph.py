@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from edgefr.methods.fcucr.layers import MASKED
-from edgefr.methods.prefixes import Prefixes
+from edgefr.methods.prefixes import Prefixes, identity
 
 KINDS = 4
 SLOPE = 0.2
@@ -47,7 +47,7 @@ def graph(made: Prefixes) -> SessionGraph:
     repeated = (made.same * torch.ones_like(made.same[..., 0, :, :]).tril(-1).unsqueeze(-3)).amax(-1)
     both = made.real[..., :-1] * made.seen[..., 1:]
     steps = torch.matmul(made.same[..., :-1] * both.unsqueeze(-2), made.same[..., 1:].transpose(-1, -2))
-    own = torch.eye(length, dtype=made.x.dtype, device=made.x.device)
+    own = identity(length, made.x)
     return SessionGraph(made.seen * (1 - repeated), torch.maximum(made.same, own), steps)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from edgefr.methods.fcucr.layers import MASKED, dense, dense_shapes
 from edgefr.methods.given import Given
 from edgefr.methods.hearint.settings import HearIntSettings
-from edgefr.methods.prefixes import Prefixes, PrefixProgram, mean_of, placed, unit
+from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, mean_of, placed, unit
 from edgefr.methods.session_graph import KINDS, attended, graph, levels, logged, relations
 from export.batches import Window
 from export.program import Tensors
@@ -64,7 +64,7 @@ class HearInt(PrefixProgram):
         """Return the contrast: a prefix is to lie near its target, far from other prefixes and other targets."""
         pair = torch.cat([intents.squeeze(-2), targets.detach()], dim=-2)  # [..., 2 T, d]
         number, weight = (torch.cat([part, part], dim=-1) for part in (batch.positive, batch.weight))
-        own = torch.eye(made.x.shape[-2], dtype=pair.dtype, device=pair.device)
+        own = identity(made.x.shape[-2], pair)
         none = torch.zeros_like(own)
         partner = torch.cat([torch.cat([none, own], dim=-1), torch.cat([own, none], dim=-1)])
         other = (number.unsqueeze(-1) != number.unsqueeze(-2)) & (weight > 0).unsqueeze(-2)
