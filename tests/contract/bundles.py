@@ -34,6 +34,7 @@ SHIPPED = [
     and not METHODS[name].own_rows  # bundles hold no rows of a client's own
     and unlearnable(program(variant)) is None
 ]
+ROOT = Path(__file__).resolve().parents[2]
 CLASS, ROUND, SEED = "laptop", 2, 3
 PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="uniform")
 REPLAY = ReplayRecord(picks="adaptive", list_size=8, shift_scale=0.006, weight=0.5, reduction="mean")
@@ -67,10 +68,20 @@ def promising(variant: str, epsilon: float, rounds: int) -> Path:
     return bundle(variant, promise=promise, **terms)
 
 
+@cache
+def source() -> str:
+    """A digest of all that a bundle may be made of: bundles of other source are others."""
+    found = hashlib.sha256()
+    for room in ("cloud", "edge", "edgefr", "export", "privacy"):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            found.update(file.read_bytes())
+    return found.hexdigest()
+
+
 def kept(*what: object) -> Path | None:
     """Where a bundle is kept for other processes: whoever runs tests may name a folder of such; None: it is not."""
     folder = os.environ.get("EDGEFR_TEST_BUNDLES")
-    return None if folder is None else Path(folder) / hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+    return None if folder is None else Path(folder) / hashlib.sha256(repr((source(), what)).encode()).hexdigest()[:16]
 
 
 @cache

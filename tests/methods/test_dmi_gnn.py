@@ -11,9 +11,17 @@ from torch.nn import functional as F
 
 from edgefr.methods.dmi_gnn.program import DMIGNN
 from edgefr.methods.prefixes import prefixes
-from export.batches import One
 from tests.closeness import assert_same
-from tests.methods.prefixed import DIM, ITEMS, LENGTH, SESSIONS, drawn, program, scores, window
+from tests.methods.prefixed import (
+    DIM,
+    LENGTH,
+    SESSIONS,
+    assert_recommends_as_last_prefix,
+    drawn,
+    program,
+    scores,
+    window,
+)
 from tests.methods.test_hearint import neighbours, order_of
 
 
@@ -45,17 +53,8 @@ def test_every_prefix_is_encoded_as_if_it_were_the_session(session: list[int], i
         assert_same(found[n - 1], literally(tensors, session[:n], interests)[0])
 
 
-@torch.no_grad()
 def test_a_recommendation_is_the_last_prefixs() -> None:
-    local = program("dmi-gnn")
-    tensors = drawn(local, 2)
-    for session in SESSIONS:
-        everything = torch.arange(ITEMS)
-        batch = One(everything, everything, everything, everything, history=window(session))
-        vectors = local.vectors(tensors, batch)
-        user = local.user(tensors, batch, None, vectors)
-        assert user.shape == (3, DIM + LENGTH)
-        assert_same(local.score(tensors, batch, vectors, user), scores(local, tensors, session)[-1])
+    assert_recommends_as_last_prefix(program("dmi-gnn"), (3, DIM + LENGTH))
 
 
 @torch.no_grad()

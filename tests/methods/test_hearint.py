@@ -12,9 +12,16 @@ from torch.nn import functional as F
 
 from edgefr.methods.hearint.program import HearInt
 from edgefr.methods.prefixes import prefixes
-from export.batches import One
 from tests.closeness import assert_same
-from tests.methods.prefixed import DIM, ITEMS, SESSIONS, drawn, program, scores, window
+from tests.methods.prefixed import (
+    DIM,
+    SESSIONS,
+    assert_recommends_as_last_prefix,
+    drawn,
+    program,
+    scores,
+    window,
+)
 
 APART = 0.4
 
@@ -99,17 +106,8 @@ def test_training_tells_apart_and_recommending_does_not() -> None:
     assert (some - other).abs().max() > 1e-3
 
 
-@torch.no_grad()
 def test_a_recommendation_is_the_last_prefixs() -> None:
-    local = program("hearint")
-    tensors = drawn(local, 2)
-    for session in SESSIONS:
-        everything = torch.arange(ITEMS)
-        batch = One(everything, everything, everything, everything, history=window(session))
-        vectors = local.vectors(tensors, batch)
-        user = local.user(tensors, batch, None, vectors)
-        assert user.shape == (1, DIM)
-        assert_same(local.score(tensors, batch, vectors, user), scores(local, tensors, session)[-1])
+    assert_recommends_as_last_prefix(program("hearint"), (1, DIM))
 
 
 @torch.no_grad()

@@ -10,9 +10,16 @@ from torch.nn import functional as F
 
 from edgefr.methods.miasrec.program import MiaSRec, entmax
 from edgefr.methods.miasrec.settings import MiaSRecSettings
-from export.batches import One
 from tests.closeness import assert_same
-from tests.methods.prefixed import DIM, ITEMS, LENGTH, SESSIONS, drawn, program, scores, window
+from tests.methods.prefixed import (
+    DIM,
+    LENGTH,
+    SESSIONS,
+    assert_recommends_as_last_prefix,
+    drawn,
+    program,
+    scores,
+)
 
 VARIANTS = ({}, {"heads": 2, "layers": 2, "repeats": 3, "most": 0.4})
 
@@ -74,17 +81,8 @@ def test_every_prefix_is_encoded_as_if_it_were_the_session(session: list[int], s
         assert_same(found[n - 1], literally(local.settings, tensors, session[:n]))
 
 
-@torch.no_grad()
 def test_a_recommendation_is_the_last_prefixs() -> None:
-    local = program("miasrec")
-    tensors = drawn(local, 2)
-    for session in SESSIONS:
-        everything = torch.arange(ITEMS)
-        batch = One(everything, everything, everything, everything, history=window(session))
-        vectors = local.vectors(tensors, batch)
-        user = local.user(tensors, batch, None, vectors)
-        assert user.shape == (LENGTH + 1, DIM + 1)
-        assert_same(local.score(tensors, batch, vectors, user), scores(local, tensors, session)[-1])
+    assert_recommends_as_last_prefix(program("miasrec"), (LENGTH + 1, DIM + 1))
 
 
 def test_entmax_is_what_bisection_finds() -> None:
