@@ -20,9 +20,6 @@ from cloud.uploads import PAIRS_LIMIT, Rows
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float64]
-OFTEN, TOGETHER = 5, 64
-"""Rows that more than one in `OFTEN` clients changed are multiplied for all clients, `TOGETHER` at a time; other rows
-only for the clients that changed them."""
 
 
 def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings, laid: Tensor | None = None) -> Tensor:
@@ -63,12 +60,15 @@ def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings, 
 
 def similarities(rows: Rows, clients: int, table: Tensor) -> Floats:
     """Return the cosines of the clients' whole tables, `table` plus their changes: [clients, clients]."""
-    items, slots, values = (part.cpu() for part in rows)
-    base = table.detach().cpu()
-    along = torch.zeros(clients, dtype=torch.float64)
-    along.index_add_(0, slots, (values * base[items]).sum(1, dtype=torch.float64))
-    products = base.double().square().sum() + along.unsqueeze(0) + along.unsqueeze(1)
-    shared = products.numpy() + _products(items.numpy(), slots.numpy(), values.numpy(), clients)
+    from cloud.kernel.pairs import add_products
+
+    items, slots, values = (part.cpu().numpy() for part in rows)
+    base = table.detach().cpu().numpy()
+    order, ends = by_item(items, len(base))
+    along, products = np.zeros(clients), np.zeros((clients, clients))
+    add_products(base, ends, slots[order], values[order], along, products)
+    products += products.T - np.diag(products.diagonal())
+    shared = products + np.square(base, dtype=np.float64).sum() + along[None, :] + along[:, None]
     length = np.sqrt(np.maximum(shared.diagonal(), np.finfo(np.float64).tiny))
     return np.asarray(shared / length[:, None] / length[None, :])
 
@@ -81,26 +81,12 @@ def cosines(tables: Tensor) -> Floats:
     return np.asarray((products / length.unsqueeze(1) / length).cpu())
 
 
-def _products(
-    items: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], values: npt.NDArray[np.float32], clients: int
-) -> Floats:
-    """Inner products of all clients' changes; of a row only those who changed it meet."""
-    order = np.lexsort((slots, items))
-    slots, values = slots[order], values[order]
-    ends = np.flatnonzero(np.diff(items[order], append=-1)) + 1
-    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
-    alone = starts[ends - starts == 1]  # most rows of a large catalogue
-    out = np.zeros((clients, clients))
-    np.add.at(out, (slots[alone], slots[alone]), np.square(values[alone], dtype=np.float64).sum(1))
-    often = ends - starts > max(1, clients / OFTEN)
-    many, few = np.flatnonzero(often), np.flatnonzero(~often & (ends - starts > 1))
-    for some in np.array_split(many, -(-len(many) // TOGETHER)) if len(many) else []:
-        laid = np.zeros((clients, len(some), values.shape[1]), np.float32)
-        for at, row in enumerate(some.tolist()):
-            laid[slots[starts[row] : ends[row]], at] = values[starts[row] : ends[row]]
-        flat = laid.reshape(clients, -1)
-        out += flat @ flat.T
-    for first, last in zip(starts[few].tolist(), ends[few].tolist(), strict=True):
-        who, change = slots[first:last], values[first:last]
-        out[who[:, None], who] += change @ change.T
-    return out
+def by_item(items: npt.NDArray[np.int64], catalogue: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the order that puts items together, in which those of one stay as they are, and where each item's end.
+
+    >>> order, ends = by_item(np.array([2, 0, 2]), 3)
+    >>> order.tolist(), ends.tolist()
+    ([1, 0, 2], [1, 1, 3])
+    """
+    narrow = items.astype(np.uint16) if catalogue <= 2**16 else items  # sixteen bits are sorted by counting
+    return np.argsort(narrow, kind="stable"), np.bincount(items, minlength=catalogue).cumsum()

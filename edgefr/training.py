@@ -37,9 +37,9 @@ from edgefr.model import Model
 from edgefr.participation import Log, Participants, Participation
 from edgefr.prepare import Prepared
 from edgefr.stages import Position, Stage, Task, schedule_of
-from edgefr.watching import heard
 from export.model import Names, TrainedModel
 from export.program import LocalProgram, read_by
+from privacy.asides import heard
 from privacy.noise_key import NoiseKey
 
 

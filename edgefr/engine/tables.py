@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.graph import by_item
 from cloud.rule import Answer
 from cloud.uploads import Rows
 from edgefr.engine.laid import LaidRows
@@ -24,9 +24,7 @@ from edgefr.engine.work import Clients, RowUpdates
 from export.program import LocalProgram, Tensors
 
 Ints = npt.NDArray[np.int64]
-
-LAID = 2**23
-"""Values of some items of all clients that are laid out at a time (32 MiB)."""
+Floats = npt.NDArray[np.float32]
 
 
 class PrivateRows:
@@ -137,60 +135,41 @@ class GraphRows:
         `clients` [C] by slot, their relations `mix`, their `changes`.
         """
         items, slots, values = (part.cpu() for part in changes)
-        order = items.argsort(stable=True)
+        order = torch.from_numpy(by_item(items.numpy(), len(table))[0])
         parts = (items[order], slots[order], values[order])
         return cls(table.cpu(), before.cpu(), torch.from_numpy(clients), mix.float().cpu(), *parts)
 
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
         """Return the row of each (client, item) pair: float32 [n, width], on the host."""
         index = torch.from_numpy(np.array(items, np.int64))
-        by_number = self.clients.argsort()
-        ascending = self.clients[by_number].numpy()
+        by_number = self.clients.argsort().numpy()
+        ascending = self.clients.numpy()[by_number]
         at = np.minimum(np.searchsorted(ascending, clients), max(len(ascending) - 1, 0))
         there = ascending[at] == clients if len(ascending) else np.zeros(len(clients), np.bool_)
-        known = torch.from_numpy(there)
-        out = torch.where(known.unsqueeze(1), self.before[index], self.table[index])
-        slot, index = by_number[torch.from_numpy(at[there])], index[known]
-        asked = torch.bincount(slot, minlength=len(self.clients)).count_nonzero()
-        changed = (self.items.diff() != 0).count_nonzero() + 1  # they ascend
-        many = 2 * len(slot) > asked * changed
-        out[known] += self._by_client(slot, index) if many else self._by_item(slot, index)
+        if there.all():
+            out = self.before[index]
+            self._add(out.numpy(), np.arange(len(index)), by_number[at], index.numpy())
+        else:
+            known = np.flatnonzero(there)
+            out = torch.where(torch.from_numpy(there).unsqueeze(1), self.before[index], self.table[index])
+            self._add(out.numpy(), known, by_number[at[known]], index.numpy()[known])
         return out
 
-    def _by_item(self, slot: Tensor, index: Tensor) -> Tensor:
-        """The mixed changes [n, width] of pairs of a slot and an item, an item at a time: few of each client."""
-        order = np.argsort(index.numpy(), kind="stable")
-        asked, wanted = slot.numpy()[order], index.numpy()[order]
-        bounds = np.flatnonzero(np.diff(wanted, prepend=-1, append=-1)).tolist()
-        low, high = (np.searchsorted(self.items.numpy(), wanted, side) for side in ("left", "right"))
-        mix, slots, values = self.mix.numpy(), self.slots.numpy(), self.values.numpy()
-        out = np.zeros((len(slot), values.shape[1]), np.float32)
-        for first, last in pairwise(bounds):
-            a, b = low[first], high[first]
+    def _add(self, out: Floats, places: Ints, slots: Ints, items: Ints) -> None:
+        """Add the mixed changes of pairs of a slot and an item to their `places` of `out`, an item at a time."""
+        from cloud.kernel.pairs import pick
+
+        order, ends = by_item(items, len(self.table))
+        asked, places = slots[order], places[order]
+        starts = np.concatenate([[0], ends])
+        found = np.flatnonzero(np.diff(starts))
+        low, high = (np.searchsorted(self.items.numpy(), found, side) for side in ("left", "right"))
+        mix, by, values = self.mix.numpy(), self.slots.numpy(), self.values.numpy()
+        for first, last, a, b in np.stack([starts[found], ends[found], low, high], axis=1).tolist():
             if a < b:  # somebody changed this item
-                out[order[first:last]] = mix[asked[first:last, None], slots[a:b]] @ values[a:b]
-        return torch.from_numpy(out)
-
-    def _by_client(self, slot: Tensor, index: Tensor) -> Tensor:
-        """Return the same as `rows`, some items of all clients at a time: for when most of each client is asked for."""
-        out, width = torch.zeros(len(slot), self.values.shape[1]), self.values.shape[1]
-        asked, row = slot.unique(return_inverse=True)
-        weights, clients = self.mix[asked], self.mix.shape[1]
-        changed, place_of, counts = self.items.unique_consecutive(return_inverse=True, return_counts=True)
-        ends = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).tolist()
-        place = torch.searchsorted(changed, index).clamp_max(len(changed) - 1)
-        order = place.argsort(stable=True)
-        order = order[(changed[place] == index)[order]]
-        row, place = row[order], place[order]
-        step = max(1, LAID // (clients * width))
-        bounds = torch.searchsorted(place, torch.arange(0, len(changed) + step, step)).tolist()
-        for first, (low, high) in zip(range(0, len(changed), step), pairwise(bounds), strict=True):
-            last = min(first + step, len(changed))
-            some, laid = slice(ends[first], ends[last]), torch.zeros(clients, last - first, width)
-            laid[self.slots[some], place_of[some] - first] = self.values[some]
-            mixed = (weights @ laid.flatten(1)).view(-1, width)
-            out[order[low:high]] = mixed[row[low:high] * (last - first) + (place[low:high] - first)]
-        return out
+                picked = np.empty((last - first, b - a), np.float32)
+                pick(mix, asked[first:last], by[a:b], picked)
+                out[places[first:last]] += picked @ values[a:b]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of what is to be saved."""

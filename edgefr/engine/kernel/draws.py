@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefr.engine.compiled import compiled
+from cloud.compiled import compiled
 
 F, U, N = np.float32, np.uint64, np.uint32
 WEYL, MIX_1, MIX_2 = U(0x9E3779B97F4A7C15), U(0xBF58476D1CE4E5B9), U(0x94D049BB133111EB)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefr.engine.compiled import compiled
+from cloud.compiled import compiled
 from edgefr.engine.kernel.draws import steps_of
 from edgefr.engine.kernel.training import train
 from privacy.clip import SMALLEST_FACTOR, TARGET, UNTOUCHED

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefr.engine.compiled import compiled, dot, float_of
+from cloud.compiled import compiled, dot, float_of
 
 F = np.float32
 CROSS_ENTROPY, OF_PROBABILITIES, BPR, SOFTMAX = range(4)

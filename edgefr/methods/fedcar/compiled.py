@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgefr.engine.compiled import reordered
+from cloud.compiled import reordered
 
 EPSILON = np.float32(1e-5)
 """What torch's layer norm adds to a variance."""

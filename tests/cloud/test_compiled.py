@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 SCRIPT = """
-from edgefr.engine import compiled
-from edgefr.watching import heard
+from cloud import compiled
+from privacy.asides import heard
 
 @compiled.compiled
 def twice(x):

@@ -16,7 +16,7 @@ from numba import njit, types
 from numba.core import event
 from numba.extending import intrinsic
 
-from edgefr.watching import aside
+from privacy.asides import aside
 from privacy.files import cache_dir
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy"}
