@@ -1,4 +1,4 @@
-"""What clients changed alike, row by row of a table: of a row only the clients that changed it meet."""
+"""Changes of a table by many clients are compared and mixed row by row: of a row only those meet who changed it."""
 
 from __future__ import annotations
 
