@@ -56,9 +56,9 @@ def _p_equal(users: Ints, mean: Floats, squares: Floats) -> float:
     between = float((users[there] * (mean[there] - overall) ** 2).sum())
     if within == 0:
         return math.nan if between == 0 else 0.0
-    from scipy.stats import f  # comes with the `cloud` extra only
+    from scipy.special import fdtrc  # comes with the `cloud` extra only; scipy.stats takes a second to import
 
-    return float(f.sf(between / (k - 1) / (within / (n - k)), k - 1, n - k))
+    return float(fdtrc(k - 1, n - k, between / (k - 1) / (within / (n - k))))
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
