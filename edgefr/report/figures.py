@@ -26,16 +26,19 @@ def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> N
         written(figure, folder / name)
 
 
-def written(figure: Figure, path: Path) -> None:
+def written(figure: Figure, path: Path) -> list[Path]:
     """Write a figure beside `path` as .png and .svg: the same bytes for the same numbers."""
     from matplotlib import rc_context
 
+    paths = []
     for kind in ("png", "svg"):
         buffer = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else None
         with rc_context({"svg.hashsalt": "edgefr"}):  # ids inside an SVG are random without it
-            figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
-        write_atomic(path.with_name(f"{path.name}.{kind}"), buffer.getvalue())
+            figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+        figure.set_layout_engine("none")  # what was laid out for the first stays as it is
+        paths.append(write_atomic(path.with_name(f"{path.name}.{kind}"), buffer.getvalue()))
+    return paths
 
 
 def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
@@ -110,6 +113,7 @@ def fleet(summary: dict[str, Any]) -> Figure:
         ends = [values[q] for values in spread for q in ("p10", "p90") if values.get(q)]
         if ends and max(ends) > 10 * min(ends):
             axis.set_xscale("log")
+            axis.xaxis.set_major_formatter("{x:g}")  # powers of ten as formulas take a second to set
         axis.set(xlabel=f"{label} (p10, p50, p90)")
         axis.grid(alpha=0.3, axis="x")
     if metric is not None:

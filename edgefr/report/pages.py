@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.report.brief import COLUMNS, Brief
+from edgefr.report.figures import written
 from edgefr.report.layout import Sheet
 from privacy.files import write_atomic
 
@@ -58,7 +59,7 @@ class Page:
         write_atomic(paths[0], self.markdown(about))
         write_atomic(paths[1], comma_separated(self.records))
         if self.figure is not None:
-            paths += _draw(self.figure, folder / self.drawn_in / self.name)
+            paths += written(self.figure, folder / self.drawn_in / self.name)
         return paths
 
     def markdown(self, about: Sequence[str] = ()) -> str:
@@ -155,20 +156,6 @@ def comma_separated(records: Sequence[Record]) -> str:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
-
-
-def _draw(figure: Figure, path: Path) -> list[Path]:
-    """Draw PNG and SVG: the same bytes for the same numbers."""
-    from matplotlib import rc_context
-
-    paths = []
-    for kind in ("png", "svg"):
-        buffer = io.BytesIO()
-        with rc_context({"svg.hashsalt": "edgefr"}):  # ids inside an SVG are random without it
-            metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
-        paths.append(write_atomic(path.parent / f"{path.name}.{kind}", buffer.getvalue()))
-    return paths
 
 
 @dataclass(frozen=True)
