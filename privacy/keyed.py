@@ -76,15 +76,19 @@ def uniform(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
 def normal(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
     """Draw standard normal numbers (Box-Muller on two sub-streams of each key)."""
     doubled = np.asarray(index).astype(np.uint64) * np.uint64(2)
-    radius = np.sqrt(-2.0 * np.log1p(-uniform(keys, doubled)))
-    return radius * np.cos(2.0 * np.pi * uniform(keys, doubled + np.uint64(1)))
+    radius, turn = np.asarray(uniform(keys, doubled)), np.asarray(uniform(keys, doubled + np.uint64(1)))
+    np.log1p(np.negative(radius, out=radius), out=radius)
+    np.sqrt(np.multiply(radius, -2.0, out=radius), out=radius)
+    np.cos(np.multiply(turn, 2.0 * np.pi, out=turn), out=turn)
+    return np.multiply(radius, turn, out=radius)
 
 
 def laplace(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
     """Draw standard Laplace numbers (b = 1): magnitude from the high 53 bits, sign from the lowest."""
     drawn = bits(keys, index)
-    magnitude = -np.log1p(-((drawn >> np.uint64(11)) * 2.0**-53))
-    return np.where(drawn & np.uint64(1), -magnitude, magnitude)
+    out = np.asarray(np.multiply(drawn >> np.uint64(11), -(2.0**-53), dtype=np.float64))
+    np.log1p(out, out=out)
+    return np.negative(out, out=out, where=drawn & np.uint64(1) == 0)
 
 
 def choose(base: int, population: npt.ArrayLike, count: int) -> Ints:
