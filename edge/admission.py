@@ -41,7 +41,7 @@ def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tupl
     Checked, in order: signature, schema, form and own digest, names and total size, serial, expiry, onnxruntime.
     `where` names the bundle in errors. Raises `InputError`.
     """
-    signed_by = check(where, raw, signature, terms.trusted)
+    signed_by = check("bundle", where, raw, signature, terms.trusted)
     manifest = _parse(where, raw)
     _check_listing(where, manifest)
     if terms.newest is not None and manifest.serial < terms.newest:

@@ -113,7 +113,7 @@ def read_delta(
         content = _read(path, limit)
         if content is None:
             raise InputError(f"{where} is not there; check the path")
-        signed_by = check(where, content, _read(place(path), SIGNATURE_LIMIT), trusted)
+        signed_by = check("delta", where, content, _read(place(path), SIGNATURE_LIMIT), trusted)
         facts, tensors = _open(content)
         dense, rows = _parts(tensors)
         if learning is not None:

@@ -1,5 +1,8 @@
 """An Ed25519 signature (RFC 8032) of exact bytes is a JSON file of its own beside what it signs. Verifying only.
 
+It names the kind of thing that it signs, and the name is signed with the bytes (`statement`: the pre-authentication
+encoding of DSSE, https://github.com/secure-systems-lab/dsse), so that no update ever passes for a bundle.
+
 It brings its public key along, so that it can be checked by whoever sees the key for the first time. What is wrongly
 signed is refused always; whether the key is to be trusted is another question, which the one who opens answers.
 
@@ -13,6 +16,7 @@ private key.
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +30,7 @@ from privacy.errors import InputError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-SCHEMA: Literal["edgefr.signature/2"] = "edgefr.signature/2"
+SCHEMA: Literal["edgefr.signature/3"] = "edgefr.signature/3"
 LIMIT = 4096  # bytes of a signature file or a key file
 TRAILER = b"edgefr.signature"
 END = struct.Struct(f"<I{len(TRAILER)}s")
@@ -36,15 +40,20 @@ class KeyId(str):
     """This is the id of a public key: a device remembers it, and asks for it in place of a key file."""
 
 
+Kind = Literal["bundle", "delta", "keys"]
+"""What can be signed: a bundle's manifest, a server's update, a set of a publisher's keys."""
+
+NAMES: dict[Kind, str] = {"bundle": "a bundle", "delta": "an update", "keys": "a set of keys"}
 Trusted = Sequence[str | Path | KeyId] | None  # public key files and ids; None: any key will do, and none
 
 
 class Signature(Record):
     """`<file>.sig.json` says which key signed, and has the signature of all of the file's bytes."""
 
-    schema_: Literal["edgefr.signature/2"] = Field(alias="schema", description="format of this file")
+    schema_: Literal["edgefr.signature/3"] = Field(alias="schema", description="format of this file")
+    kind: Kind = Field(description="what the signed bytes are; it is signed with them")
     public: str = Field(pattern="^[0-9a-f]{64}$", description="raw public key, hex")
-    signature: str = Field(pattern="^[0-9a-f]{128}$", description="Ed25519 signature, hex")
+    signature: str = Field(pattern="^[0-9a-f]{128}$", description="Ed25519 signature of `statement(kind, bytes)`, hex")
 
     @property
     def key(self) -> KeyId:
@@ -61,26 +70,51 @@ def place(path: Path) -> Path:
     return path.with_name(path.name + ".sig.json")
 
 
+def statement(kind: Kind, content: bytes) -> bytes:
+    """Return the bytes that are signed for `content`: nothing of one kind has the statement of another.
+
+    >>> statement("delta", b"hello world")
+    b'DSSEv1 28 application/vnd.edgefr.delta 11 hello world'
+    """
+    name = f"application/vnd.edgefr.{kind}".encode()
+    return b"DSSEv1 %d %s %d %s" % (len(name), name, len(content), content)
+
+
 def parse(where: str, raw: bytes) -> Signature:
     """Return a signature file's content; `InputError` when it is not one."""
     try:
         if len(raw) > LIMIT:
             raise ValueError(f"more than {LIMIT:,} bytes")
-        return Signature.model_validate_json(raw)
-    except ValueError as error:
+        if not _is_older(raw):
+            return Signature.model_validate_json(raw)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: its signature is not an {SCHEMA} file; sign it again") from error
+    raise InputError(
+        f"{where} has a signature of an older edgefr, which does not say what it signs; sign a bundle again with "
+        "`edgefr bundle sign`, an update with `export.sign.sign_delta`"
+    )
 
 
-def check(where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> KeyId | None:
-    """Return the id of the key that signed `content`; None for what is not signed.
+def _is_older(raw: bytes) -> bool:
+    """Say whether this is a signature in a form before kinds were named."""
+    record = json.loads(raw)
+    return isinstance(record, dict) and record.get("schema") in ("edgefr.signature/1", "edgefr.signature/2")
+
+
+def check(kind: Kind, where: str, content: bytes, raw: bytes | None, trusted: Trusted) -> KeyId | None:
+    """Return the id of the key that signed `content` as a thing of this kind; None for what is not signed.
 
     `raw` is the signature file (None: there is none), `trusted` the keys of which one must have signed (None: whichever
     did). Raises `InputError` for a signature that is malformed or wrong, and, with `trusted`, for one that is missing
     or of another key.
     """
     signature = None if raw is None else parse(where, raw)
+    if signature is not None and signature.kind != kind:
+        raise InputError(
+            f"{where} has a signature of {NAMES[signature.kind]}, not of {NAMES[kind]}; get what was signed as such"
+        )
     if signature is not None:
-        _verify(where, content, signature)
+        verify(where, statement(kind, content), signature)
     if trusted is None:
         return None if signature is None else signature.key
     keys = {entry if isinstance(entry, KeyId) else key_id(load_public(entry)) for entry in trusted}
@@ -106,13 +140,14 @@ def opened_seal(content: bytes) -> tuple[bytes, bytes | None]:
     return content[:start], content[start : start + length]
 
 
-def _verify(where: str, content: bytes, signature: Signature) -> None:
+def verify(where: str, said: bytes, signature: Signature) -> None:
+    """Raise `InputError` unless this signature is of exactly these bytes."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.public))
-        public.verify(bytes.fromhex(signature.signature), content)
+        public.verify(bytes.fromhex(signature.signature), said)
     except (InvalidSignature, ValueError):
         raise InputError(f"{where}: the signature is wrong, it was changed after it was signed; get it again") from None
 

@@ -216,7 +216,7 @@ def _one(kit: Kit, plan: Plan, target: Path, reference: Reference, key: Ed25519P
     with beside(target) as folder:
         manifest = fill(folder, kit, plan)
         if key is not None:
-            write_atomic(folder / SIGNATURE, signature_of(canonical(manifest), key))
+            write_atomic(folder / SIGNATURE, signature_of("bundle", canonical(manifest), key))
         parity = compare(Recommender(folder), reference, kit.users, plan.users)
         written = place(folder, target, manifest.bundle_id)
     return {

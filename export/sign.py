@@ -1,4 +1,4 @@
-"""The server signs what devices verify: key pairs, signed bundles, signed files. Ed25519 (RFC 8032), keys as PEM.
+"""The server signs what devices verify: key pairs, signed bundles, signed updates. Ed25519 (RFC 8032), keys as PEM.
 
 Owns private keys and signing. Does not own verification (`edge.signature`).
 """
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge.archive import is_archive, opened
+from edge.delta import read_delta
 from edge.manifest import SIGNATURE, canonical
-from edge.signature import END, SCHEMA, TRAILER, KeyId, Signature, key_id, place, read_pem
+from edge.signature import END, SCHEMA, TRAILER, KeyId, Kind, Signature, key_id, place, read_pem, statement
 from export.archive import pack
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -75,21 +76,21 @@ def _secret(key: Ed25519PrivateKey) -> bytes:
     return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
 
 
-def signature_of(content: bytes, key: Ed25519PrivateKey) -> bytes:
-    """Return the signature file of `content`.
+def signature_of(kind: Kind, content: bytes, key: Ed25519PrivateKey) -> bytes:
+    """Return the signature file of `content` as a thing of this kind.
 
     >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    >>> len(signature_of(b"x", Ed25519PrivateKey.generate())) < 400
+    >>> len(signature_of("bundle", b"x", Ed25519PrivateKey.generate())) < 400
     True
     """
     public = key.public_key().public_bytes_raw().hex()
-    record = Signature(schema_=SCHEMA, public=public, signature=key.sign(content).hex())
+    record = Signature(schema_=SCHEMA, kind=kind, public=public, signature=key.sign(statement(kind, content)).hex())
     return (record.model_dump_json(by_alias=True, indent=2) + "\n").encode()
 
 
 def sealed(content: bytes, key: Ed25519PrivateKey) -> bytes:
-    """Return `content` with its signature behind it, as `edge.signature.opened_seal` takes them apart."""
-    signature = signature_of(content, key)
+    """Return an update with its signature behind it, as `edge.signature.opened_seal` takes them apart."""
+    signature = signature_of("delta", content, key)
     return content + signature + END.pack(len(signature), TRAILER)
 
 
@@ -100,20 +101,21 @@ def sign_bundle(bundle: str | Path, key: str | Path) -> KeyId:
     """
     private = load_private(key)
     with opened(bundle) as found:
-        name = _sign(canonical(found.manifest), found.root / SIGNATURE, private)
+        name = _sign("bundle", canonical(found.manifest), found.root / SIGNATURE, private)
         if is_archive(bundle):
             pack(found.root, bundle)
     return name
 
 
-def sign_file(path: str | Path, key: str | Path) -> KeyId:
-    """Sign all bytes of a file, such as a delta, in <path>.sig.json; the key's id. Raises `InputError`."""
+def sign_delta(path: str | Path, key: str | Path) -> KeyId:
+    """Check an update that lies in a file and sign it in <path>.sig.json, replacing a signature it has; the key's id.
+
+    Raises `InputError` for what no device would take, and for a file that is not a private key.
+    """
     path, private = Path(path), load_private(key)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
-    return _sign(content, place(path), private)
+    place(path).unlink(missing_ok=True)
+    read_delta(path)
+    return _sign("delta", path.read_bytes(), place(path), private)
 
 
 def load_private(path: str | Path) -> Ed25519PrivateKey:
@@ -136,6 +138,6 @@ def load_private(path: str | Path) -> Ed25519PrivateKey:
     return key
 
 
-def _sign(content: bytes, target: Path, key: Ed25519PrivateKey) -> KeyId:
-    write_atomic(target, signature_of(content, key))
+def _sign(kind: Kind, content: bytes, target: Path, key: Ed25519PrivateKey) -> KeyId:
+    write_atomic(target, signature_of(kind, content, key))
     return key_id(key.public_key())

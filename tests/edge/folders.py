@@ -36,7 +36,7 @@ def resign(bundle: Path, change: Callable[[dict[str, Any]], object] = lambda rec
 def _sign(bundle: Path, content: bytes) -> None:
     """Sign a manifest that was signed before."""
     if (bundle / SIGNATURE).exists():
-        (bundle / SIGNATURE).write_bytes(signature_of(content, worlds.KEY))
+        (bundle / SIGNATURE).write_bytes(signature_of("bundle", content, worlds.KEY))
 
 
 def edit_json(path: Path, change: Callable[[Any], object]) -> None:

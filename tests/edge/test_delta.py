@@ -14,7 +14,7 @@ from safetensors.numpy import load, save
 
 from edge.delta import HEADER_LIMIT, Delta, read_delta, write_delta
 from edge.learning import Learning
-from export.sign import generate, sign_file
+from export.sign import generate, sign_delta
 from privacy.errors import InputError
 
 BASE = "ab" * 32
@@ -302,7 +302,7 @@ def test_signatures(tmp_path: Path) -> None:
     mine = [tmp_path / "mine" / "public.pem"]
     with pytest.raises(InputError, match="is not signed"):
         read_delta(path, trusted=mine)
-    assert sign_file(path, tmp_path / "mine" / "private.pem") == key
+    assert sign_delta(path, tmp_path / "mine" / "private.pem") == key
     assert path.with_name("update.safetensors.sig.json").is_file()
     assert read_delta(path, trusted=mine).signed_by == key
     assert read_delta(path).signed_by == key, "whoever it was"
@@ -315,5 +315,5 @@ def test_signatures(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the signature is wrong"):
         read_delta(path, trusted=mine)
     path.with_name("update.safetensors.sig.json").write_text("{}")
-    with pytest.raises(InputError, match=r"its signature is not an edgefr\.signature/2 file"):
+    with pytest.raises(InputError, match=r"its signature is not an edgefr\.signature/3 file"):
         read_delta(path)

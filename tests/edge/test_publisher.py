@@ -13,7 +13,7 @@ from edge.device import Device
 from edge.signature import key_id
 from edge.state import STATE, Store
 from export.archive import pack
-from export.sign import generate, sign_bundle, sign_file
+from export.sign import generate, sign_bundle, sign_delta
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import ITEMS
@@ -97,10 +97,10 @@ def test_updates_come_from_the_publisher_alone(bundle: Path, keys: Path, tmp_pat
     update = change(one, tmp_path)
     with pytest.raises(InputError, match="is not signed"):
         read_delta(update, one.learning, trusted=one.publisher)
-    sign_file(update, keys / "other" / "private.pem")
+    sign_delta(update, keys / "other" / "private.pem")
     with pytest.raises(InputError, match="which is not trusted"):
         read_delta(update, one.learning, trusted=one.publisher)
-    sign_file(update, keys / "mine" / "private.pem")
+    sign_delta(update, keys / "mine" / "private.pem")
     one.apply(read_delta(update, one.learning, trusted=one.publisher))
     assert one.state.facts["round"] == bundles.ROUND
 

@@ -1,18 +1,18 @@
 """Signatures: the published test vectors of Ed25519, and a bundle that only its maker's key opens."""
 
-import base64
 import hashlib
 import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import edge.signature
 from edge import Recommender, open_bundle
-from edge.signature import END, TRAILER, KeyId, check, load_public, opened_seal
-from export.sign import generate, load_private, sealed, sign_bundle
+from edge.signature import END, NAMES, TRAILER, Signature, check, load_public, opened_seal, statement, verify
+from export.sign import generate, load_private, sealed, sign_bundle, signature_of
 from privacy.errors import InputError
 from tests.edge.folders import resign
 from tests.export import worlds
@@ -50,27 +50,55 @@ VECTORS = [
 ]
 
 
-def pem(raw: bytes) -> str:
-    """A raw Ed25519 public key as PEM (RFC 8410: a fixed prefix before it)."""
-    body = base64.b64encode(bytes.fromhex("302a300506032b6570032100") + raw).decode()
-    return f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n"
-
-
 @pytest.mark.parametrize(("public", "message", "signature"), VECTORS)
-def test_published_signatures_are_right_and_others_are_not(
-    public: str, message: str, signature: str, tmp_path: Path
-) -> None:
-    raw, name = bytes.fromhex(public), hashlib.sha256(bytes.fromhex(public)).hexdigest()
-    (tmp_path / "key.pem").write_text(pem(raw))
-    record = {"schema": "edgefr.signature/2", "public": public, "signature": signature}
-    for trusted in ([tmp_path / "key.pem"], [KeyId(name)], None):
-        assert check("x", bytes.fromhex(message), json.dumps(record).encode(), trusted) == name
-        for content in (bytes.fromhex(message) + b"\0", b"other"):
-            with pytest.raises(InputError, match="x: the signature is wrong, it was changed after it was signed"):
-                check("x", content, json.dumps(record).encode(), trusted)
-        wrong = record | {"signature": signature[:-2] + ("0a" if signature.endswith("0b") else "0b")}
+def test_published_signatures_are_right_and_others_are_not(public: str, message: str, signature: str) -> None:
+    said = bytes.fromhex(message)
+    record = {"schema": "edgefr.signature/3", "kind": "bundle", "public": public, "signature": signature}
+    verify("x", said, Signature.model_validate(record))
+    for content in (said + b"\0", b"other"):
+        with pytest.raises(InputError, match="x: the signature is wrong, it was changed after it was signed"):
+            verify("x", content, Signature.model_validate(record))
+    wrong = record | {"signature": signature[:-2] + ("0a" if signature.endswith("0b") else "0b")}
+    with pytest.raises(InputError, match="the signature is wrong"):
+        verify("x", said, Signature.model_validate(wrong))
+
+
+# DSSE, protocol.md: PAE(type, body), the second of a type and a body with their lengths in bytes
+def test_what_is_signed_is_the_published_encoding_of_type_and_body() -> None:
+    assert statement("bundle", b"") == b"DSSEv1 29 application/vnd.edgefr.bundle 0 "
+    assert statement("delta", "hällo".encode()) == b"DSSEv1 28 application/vnd.edgefr.delta 6 h\xc3\xa4llo"
+
+
+@pytest.mark.parametrize("signed", NAMES)
+@pytest.mark.parametrize("asked", NAMES)
+def test_a_signature_of_one_kind_of_thing_is_none_of_another(signed: Any, asked: Any, keys: Path) -> None:
+    content, mine = b"the same bytes", [keys / "mine" / "public.pem"]
+    raw = signature_of(signed, content, load_private(keys / "mine" / "private.pem"))
+    if signed == asked:
+        assert check(asked, "x", content, raw, mine)
+        return
+    for trusted in (mine, None):
+        with pytest.raises(InputError, match=f"x has a signature of {NAMES[signed]}, not of {NAMES[asked]}; get"):
+            check(asked, "x", content, raw, trusted)
+        renamed = json.dumps(json.loads(raw) | {"kind": asked}).encode()
+        with pytest.raises(InputError, match="x: the signature is wrong"):
+            check(asked, "x", content, renamed, trusted)
+
+
+def test_the_bytes_alone_are_never_what_is_signed(bundle: Path, keys: Path) -> None:
+    """As it was before kinds were named: whoever signs any file at all would have signed a bundle."""
+    key, content = load_private(keys / "mine" / "private.pem"), (bundle / "manifest.json").read_bytes()
+    public = key.public_key().public_bytes_raw().hex()
+    record = {"public": public, "signature": key.sign(content).hex()}
+    path = bundle / "manifest.sig.json"
+    path.write_text(json.dumps({"schema": "edgefr.signature/3", "kind": "bundle"} | record))
+    for trusted in (None, [keys / "mine" / "public.pem"]):
         with pytest.raises(InputError, match="the signature is wrong"):
-            check("x", bytes.fromhex(message), json.dumps(wrong).encode(), trusted)
+            open_bundle(bundle, trusted=trusted)
+    path.write_text(json.dumps({"schema": "edgefr.signature/2"} | record))
+    for trusted in (None, [keys / "mine" / "public.pem"]):
+        with pytest.raises(InputError, match=r"of an older edgefr, .*; sign a bundle again with `edgefr bundle sign`"):
+            open_bundle(bundle, trusted=trusted)
 
 
 def test_a_key_pair(tmp_path: Path) -> None:
@@ -115,7 +143,12 @@ def test_a_signed_bundle_opens_with_its_key_only(bundle: Path, keys: Path) -> No
         open_bundle(bundle, trusted=[mine])
     name = sign_bundle(bundle, keys / "mine" / "private.pem")
     record = json.loads((bundle / "manifest.sig.json").read_text())
-    assert {key: len(value) for key, value in record.items()} == {"schema": 18, "public": 64, "signature": 128}
+    assert {key: len(value) for key, value in record.items()} == {
+        "schema": 18,
+        "kind": 6,
+        "public": 64,
+        "signature": 128,
+    }
     assert hashlib.sha256(bytes.fromhex(record["public"])).hexdigest() == name
     assert open_bundle(bundle, trusted=[mine]).signed_by == name
     assert open_bundle(bundle, trusted=[other, mine]).signed_by == name
@@ -162,11 +195,11 @@ def test_what_is_sealed_comes_apart_again(content: bytes, keys: Path) -> None:
     whole = sealed(content, load_private(keys / "mine" / "private.pem"))
     found, signature = opened_seal(whole)
     assert found == content
-    assert check("x", found, signature, [keys / "mine" / "public.pem"])
+    assert check("delta", "x", found, signature, [keys / "mine" / "public.pem"])
     assert opened_seal(content) == (content, None)
     cut, _ = opened_seal(b"more" + whole)
     with pytest.raises(InputError, match="the signature is wrong"):
-        check("x", cut, signature, None)
+        check("delta", "x", cut, signature, None)
     for damaged in (TRAILER, b"\xff" * 4 + TRAILER, whole[-END.size :], b"\xff\xff\0\0" + TRAILER):
         with pytest.raises(InputError, match="cut off, or its signature is too long"):
             opened_seal(damaged)
@@ -188,7 +221,7 @@ def test_the_signature_is_checked_before_the_manifest_is_parsed(bundle: Path, ke
         open_bundle(bundle, trusted=[keys / "mine" / "public.pem"])
 
 
-GOOD = {"schema": "edgefr.signature/2", "public": "0" * 64, "signature": "0" * 128}
+GOOD = {"schema": "edgefr.signature/3", "kind": "bundle", "public": "0" * 64, "signature": "0" * 128}
 
 
 @pytest.mark.parametrize(
@@ -198,18 +231,20 @@ GOOD = {"schema": "edgefr.signature/2", "public": "0" * 64, "signature": "0" * 1
         b"\x00\xff",
         b"[]",
         b"[" * 4000,
-        json.dumps(GOOD | {"schema": "edgefr.signature/1"}).encode(),
+        json.dumps(GOOD | {"schema": "edgefr.signature/4"}).encode(),
         json.dumps(GOOD | {"public": "0" * 63}).encode(),
         json.dumps(GOOD | {"public": "G" * 64}).encode(),
         json.dumps(GOOD | {"signature": "0" * 126}).encode(),
         json.dumps(GOOD | {"signature": None}).encode(),
         json.dumps(GOOD | {"more": 1}).encode(),
+        json.dumps(GOOD | {"kind": "file"}).encode(),
+        json.dumps({k: v for k, v in GOOD.items() if k != "kind"}).encode(),
     ],
 )
 def test_a_malformed_signature_is_refused_with_and_without_trust(content: bytes, bundle: Path, keys: Path) -> None:
     (bundle / "manifest.sig.json").write_bytes(content)
     for trusted in (None, [keys / "mine" / "public.pem"]):
-        with pytest.raises(InputError, match=r"speaker: its signature is not an edgefr\.signature/2 file"):
+        with pytest.raises(InputError, match=r"speaker: its signature is not an edgefr\.signature/3 file"):
             open_bundle(bundle, trusted=trusted)
 
 

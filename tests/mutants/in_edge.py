@@ -364,9 +364,23 @@ FAULTS = (
     Fault(
         "a wrong signature is accepted",
         "edge/signature.py",
-        "    if signature is not None:\n        _verify(where, content, signature)\n",
+        "    if signature is not None:\n        verify(where, statement(kind, content), signature)\n",
         "",
         "tests/edge/test_signature.py::test_a_rewritten_bundle_with_true_digests_is_refused",
+    ),
+    Fault(
+        "a signature of one kind of thing is taken for another's",
+        "edge/signature.py",
+        "if signature is not None and signature.kind != kind:",
+        "if False:",
+        "tests/edge/test_signature.py::test_a_signature_of_one_kind_of_thing_is_none_of_another",
+    ),
+    Fault(
+        "what is signed does not name its kind",
+        "edge/signature.py",
+        'f"application/vnd.edgefr.{kind}"',
+        '"application/vnd.edgefr"',
+        "tests/edge/test_signature.py::test_what_is_signed_is_the_published_encoding_of_type_and_body",
     ),
     Fault(
         "a bundle of another key is taken after the first use",
