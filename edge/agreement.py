@@ -62,6 +62,8 @@ def _check_phase(phase: PhaseRecord, kinds: Mapping[str, tuple[str, str]]) -> No
             if name not in kinds or kinds[name][1] != wanted:
                 raise ValueError(f"phase {phase.name} trains {name}, which is no {wanted} tensor of the program")
     trained = [*phase.dense, *phase.tables]
+    if phase.accumulates and (phase.tables or phase.optimiser != "sgd"):
+        raise ValueError(f"phase {phase.name} adds up gradients, which is for dense tensors that move by sgd")
     if len(set(trained)) < len(trained):
         raise ValueError(f"phase {phase.name} trains something twice")
     if set(phase.lr) != set(trained):

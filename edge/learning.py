@@ -70,8 +70,11 @@ class PhaseRecord(Grown):
     pairs: bool = Field(False, description="whether each positive's own negatives are known to the step")
     context: int = Field(0, ge=0, le=LONGEST_CONTEXT, description="items before each positive that come with it")
     alternates: bool = Field(False, description="whether it takes a step after each step of the phase before it")
+    accumulates: bool = Field(
+        False, description="whether its steps read shared tensors as they were received, while what they change adds up"
+    )
 
-    later: ClassVar[frozenset[str]] = frozenset({"part", "support", "pairs", "context", "alternates"})
+    later: ClassVar[frozenset[str]] = frozenset({"part", "support", "pairs", "context", "alternates", "accumulates"})
 
     @property
     def which(self) -> Selection:

@@ -155,7 +155,9 @@ def train(
     taken, loss = 0, None
     try:
         for together in turns(phases):
-            works = [_Phase(phase, graphs[phase.name], learning, now, read, rows, material) for phase in together]
+            works = [
+                _Phase(phase, graphs[phase.name], learning, now, dense, read, rows, material) for phase in together
+            ]
             for number, (items, examples) in enumerate(material.steps(together[0]), 1):
                 for work in works:
                     _ask(stop)
@@ -185,7 +187,8 @@ def _ask(stop: Stop) -> None:
 class _Phase:
     """This is one phase while it runs: its flat vector, its moments, and what it is fed in every step.
 
-    `dense` are all dense tensors as they are now, of all phases: a step reads them there, and puts what it changed.
+    `dense` are all dense tensors as they are now, of all phases: a step reads them there, and puts what it changed. Of
+    `received`, as they were before any step, a phase that accumulates reads the shared ones.
     `rows` [R, width] are those of the items `read`, ascending, of all trained tables; they are changed in place.
     """
 
@@ -195,6 +198,7 @@ class _Phase:
         graph: Graph,
         learning: Learning,
         dense: dict[str, Floats],
+        received: Mapping[str, Floats],
         read: Ints,
         rows: dict[str, Array],
         material: Work,
@@ -204,6 +208,8 @@ class _Phase:
         self.reads = {told: name for told, name in places if told in graph.inputs}
         self.state: dict[str, Array] = {}
         self.given: dict[str, Array] = {}
+        shared = {t.name for t in learning.tensors if t.place == "shared"}
+        self.received = {n: received[n] for n in phase.dense if phase.accumulates and n in shared}
         sizes = [dense[name].size for name in phase.dense]
         self.ends = np.cumsum(sizes)[:-1]
         if phase.dense:
@@ -225,7 +231,8 @@ class _Phase:
         factor, epsilon = corrections(number, self.phase.beta_2)
         feeds = {**self.given, **self.state, **examples, **{t: self.dense[name] for t, name in self.reads.items()}}
         if self.phase.dense:
-            feeds["theta"] = np.concatenate([self.dense[name].reshape(-1) for name in self.phase.dense])
+            read = {**self.dense, **self.received}
+            feeds["theta"] = np.concatenate([read[name].reshape(-1) for name in self.phase.dense])
         feeds |= {"factor": factor.astype(np.float32).reshape(1), "epsilon": epsilon.astype(np.float32).reshape(1)}
         for name in self.graph.inputs:
             role, _, table = name.partition(".")
@@ -241,7 +248,8 @@ class _Phase:
         if self.phase.dense:
             parts = np.split(after["theta"], self.ends)
             shapes = [self.dense[name].shape for name in self.phase.dense]
-            self.dense |= {n: p.reshape(s) for n, p, s in zip(self.phase.dense, parts, shapes, strict=True)}
+            now = {n: p.reshape(s) for n, p, s in zip(self.phase.dense, parts, shapes, strict=True)}
+            self.dense |= now | {n: self.dense[n] + (now[n] - at) for n, at in self.received.items()}
         for table, moments in self.moments.items():
             self.rows[table][place] = after[f"items.{table}"]
             for name, moment in moments.items():

@@ -86,6 +86,12 @@ ROWS: tuple[Row, ...] = (
         _central,
     ),
     Row(
+        ("local_training",),
+        "methods whose clients train locally after the rounds",
+        lambda e: e.row.central is None and e.row.stages[1] is not None,
+        _method,
+    ),
+    Row(
         ("evaluation.judged_by",),
         "runs that keep their best round",
         lambda e: e.evaluation.keep == "best" or e.row.central is not None,

@@ -66,6 +66,11 @@ class Experiment(Section, PublicModel):
     clients_per_round: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="cohort: a share of the clients up to 1, or a number above 1"
     )
+    local_training: Literal["everybody", "cohort"] = Field(
+        "everybody",
+        description="who trains locally after the rounds; cohort: the clients drawn for the last of them, or as many "
+        "of another task (TransFR, Algorithm 1, line 11)",
+    )
     batch_size: int = Field(256, ge=1, description="examples per optimiser step")
     negatives: int = Field(4, ge=0, le=1000, description="sampled negatives per positive")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="every random number of the run follows from it")
@@ -322,9 +327,12 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
         document.values["aggregation"] = {**(document.values.get("aggregation") or {}), "rule": rule}
     for values in row.released_values(_protocol(changes, document.values, row)) if fidelity == "released" else ():
         _under(document.values, values)
-    _under(document.values, row.clients.get(str(_in_section(changes, document.values, "model", "client")), {}))
+    client = row.clients.get(str(_in_section(changes, document.values, "model", "client")), {})
+    _under(document.values, client)
     if fidelity == "ours":
         _under(document.values, row.ours)
+    if fidelity == "paper" and not client:
+        _under(document.values, row.as_written)
     _under(document.values, row.defaults)
     protocol = PROTOCOLS.get(str(_in_section(changes, document.values, "protocol", "name")))
     _under(document.values, protocol.defaults if protocol is not None else {})
@@ -357,7 +365,8 @@ def _drop_unread(values: dict[str, Any]) -> None:
     if own is None or row is None:
         return
     released = own.released_values(_protocol({}, values, own))
-    followed = {"released": released, "ours": [own.ours, row.ours]}.get(values.get("fidelity", "ours"), [])
+    chosen_by = {"released": released, "ours": [own.ours, row.ours], "paper": [own.as_written]}
+    followed = chosen_by.get(values.get("fidelity", "ours"), [])
     server = values.get("aggregation")
     rule = RULES.get(str((server if isinstance(server, dict) else {}).get("rule", "mean")))
     for section, schema in (("model", row.settings), ("aggregation", None if rule is None else rule.settings)):

@@ -231,10 +231,15 @@ class Training:
         return {name: made[name] for name in names}
 
     def personal(self, task: Task, model: Model, number: int) -> Model:
-        """`model` after its clients' local training on a task's items, in which nothing leaves a device."""
-        f, context = self.federation, joined(task.history, task.train)
+        """`model` after its clients' local training on a task's items, in which nothing leaves a device.
+
+        `number` keys their draws, and the one before it which clients they are, where not all train.
+        """
+        f, context, clients = self.federation, joined(task.history, task.train), np.flatnonzero(task.train.counts)
+        if self.experiment.local_training == "cohort":  # TransFR Algorithm 1, line 11
+            clients = f.cohort(number - 1, clients, self.experiment.cohort_size(len(clients)))
         private = f.personalise(
-            np.flatnonzero(task.train.counts),
+            clients,
             self.sampler(task),
             context,
             f.private | model.private,

@@ -255,4 +255,5 @@ def _record(program: LocalProgram, phase: Phase, path: str) -> PhaseRecord:
         pairs=phase.which.pairs,
         context=phase.which.context,
         alternates=phase.alternates,
+        accumulates=phase.accumulates,
     )

@@ -119,7 +119,8 @@ class Phase:
 
     `which`: the examples it learns from; phases of the same draws have the same. A phase that `alternates` takes a step
     after each step of the phase before it, instead of all its steps after all of that one's. `pulls`: shared tables
-    whose rows move in steps that do not read them, too.
+    whose rows move in steps that do not read them, too. A phase that `accumulates` leaves dense tensors that travel as
+    they were received: its steps read them there, and what each would have moved them adds up to the update.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Phase:
     which: Selection = EVERYTHING
     alternates: bool = False
     pulls: Mapping[str, Pull] = field(default_factory=dict)
+    accumulates: bool = False
 
     @property
     def purpose(self) -> str:
@@ -167,6 +169,19 @@ class Transformer:
     width: int
     per_token: tuple[str, ...] = ()
     below: int = 0
+
+
+def left_alone(specs: Mapping[str, TensorSpec], phase: Phase) -> list[str]:
+    """Name the tensors that steps of a phase read as they were received, while their update adds up.
+
+    Raises `InputError` for a phase that accumulates and trains tables.
+    """
+    if not phase.accumulates:
+        return []
+    tables = [name for name in phase.trains if specs[name].kind == "rows"]
+    if tables:
+        raise InputError(f"phase '{phase.name}' adds up gradients, which is for dense tensors, and trains {tables[0]}")
+    return [name for name in phase.trains if specs[name].place == "shared"]
 
 
 class LocalProgram(ABC):

@@ -22,7 +22,7 @@ from edgefr.engine.replays import Alone
 from edgefr.engine.sequences import closing, draws_of, lesson, message_of, notice, program_of
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from export.batches import One, Pairs, Window, told
-from export.program import Phase, SessionProgram, Tensors, turns
+from export.program import Phase, SessionProgram, Tensors, left_alone, turns
 
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
@@ -97,16 +97,21 @@ def client(
     tensors = {**shared, **private}
     for phases in turns(work.phases):
         phases = [replace(phase, number=work.round) for phase in phases]
-        train_phases(work, tensors, phases, number, replay if phases[0].when == "round" else None)
+        train_phases(work, shared, tensors, phases, number, replay if phases[0].when == "round" else None)
     return tensors
 
 
 def train_phases(
-    work: LocalWork, tensors: dict[str, Tensor], phases: Sequence[Phase], number: int, replay: Alone | None = None
+    work: LocalWork,
+    shared: Tensors,
+    tensors: dict[str, Tensor],
+    phases: Sequence[Phase],
+    number: int,
+    replay: Alone | None = None,
 ) -> None:
     """One phase of one client, or some that take turns step by step.
 
-    `tensors` is updated in place with new tensors (the broadcast is left alone).
+    `tensors` is updated in place with new tensors (the broadcast `shared` is left alone).
     """
     who, sampler, first = np.array([number]), cast(Sampler, work.sampler), phases[0]
     tensors.update({name: tensors[name].clone() for phase in phases for name in phase.trains})
@@ -125,7 +130,8 @@ def train_phases(
                 batch = paired(batch, examples, start // examples.group)
             for phase, optimiser in zip(phases, optimisers, strict=True):
                 again = None if replay is None else replay.at(work, tensors, phase, done, history)
-                train_step(work, tensors, phase, optimiser, _with_replay(work, batch, again), done)
+                received = {name: shared[name] for name in left_alone(work.program.specs, phase)}
+                train_step(work, tensors, phase, optimiser, _with_replay(work, batch, again), done, received)
 
 
 def paired(batch: One, examples: Examples, first: int) -> One:
@@ -155,18 +161,28 @@ def paired(batch: One, examples: Examples, first: int) -> One:
 
 
 def train_step(
-    work: LocalWork, tensors: dict[str, Tensor], phase: Phase, optimiser: Optimiser, batch: One, number: int
+    work: LocalWork,
+    tensors: dict[str, Tensor],
+    phase: Phase,
+    optimiser: Optimiser,
+    batch: One,
+    number: int,
+    received: Tensors,
 ) -> None:
-    """Take one optimiser step. Of `rows` tensors the rows of the batch are read, changed and put back."""
+    """Take one optimiser step. Of `rows` tensors the rows of the batch are read, changed and put back.
+
+    `received`: tensors that the loss reads as the client received them, whatever steps add up to.
+    """
     touched, place = batch.items.unique(return_inverse=True)
     where = {n: touched if work.program.specs[n].kind == "rows" else slice(None) for n in phase.uses}
-    leaves = {name: tensors[name][where[name]].detach().requires_grad_(name in phase.trains) for name in phase.uses}
+    read = {**tensors, **received}
+    leaves = {name: read[name][where[name]].detach().requires_grad_(name in phase.trains) for name in phase.uses}
     loss = work.program.loss(leaves, replace(batch, items=place), phase)
     gradients = torch.autograd.grad(loss, [leaves[name] for name in phase.trains])
     count = np.array(number)
     with torch.no_grad():
         for name, gradient in zip(phase.trains, gradients, strict=True):
-            value = leaves[name].detach()
+            value = leaves[name].detach() if name not in received else tensors[name]
             optimiser.step(name, value, gradient, count, where[name])
             if work.program.specs[name].kind == "rows":
                 tensors[name][touched] = value

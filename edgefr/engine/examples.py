@@ -317,7 +317,7 @@ def check_program(program: LocalProgram) -> None:
         raise InputError("privacy.examples is not for clients that run a language model; use model.client=mlp")
     if isinstance(program, SessionProgram):
         raise InputError(f"privacy.examples protects single interactions, and {program.name} reads sessions: use fedmf")
-    if any(phase.which != EVERYTHING or phase.alternates for phase in program.phases):
+    if any(phase.which != EVERYTHING or phase.alternates or phase.accumulates for phase in program.phases):
         raise InputError(f"privacy.examples is for phases that learn from single examples, and not {program.name}'s")
     for name, spec in program.specs.items():
         if spec.kind == "rows" and spec.place != "shared":

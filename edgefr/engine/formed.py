@@ -66,6 +66,8 @@ def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, cl
         alike = (phase.when, phase.optimiser, phase.purpose, phase.which)
         if alike != ("round", "sgd", first.purpose, LOSSES[form.loss]) or phase.pulls or not phase.epochs:
             return None
+        if phase.accumulates:
+            return None
         if not {*phase.uses, *phase.trains} <= set(form.names):
             return None
     if not any(form.rows in phase.trains for phase in work.phases) or work.device.type != "cpu":

@@ -30,7 +30,7 @@ from edgefr.engine.pulled import Pulled
 from edgefr.engine.replays import Shardwise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from export.batches import Flat, One, Padded, Pairs, told
-from export.program import Phase, Pull, Tensors, turns
+from export.program import Phase, Pull, Tensors, left_alone, turns
 
 Drawn = tuple[str, Selection]
 """What phases must have in common to learn from the same draws: purpose and selection."""
@@ -223,6 +223,8 @@ class _Shard:
                     tensors[name] = torch.nn.functional.embedding(batch.laid(where), table)
             else:
                 tensors[name] = self.values[name][active] if name in self.per_client else self.values[name]
+        for name in left_alone(self.work.program.specs, phase):
+            tensors[name] = self.broadcast[name].expand_as(tensors[name])
         gradients = self.work.program.gradients(tensors, batch, phase)
         with torch.no_grad():
             for name, gradient in gradients.items():

@@ -127,6 +127,8 @@ def program_of(work: LocalWork) -> SessionProgram:
         raise InputError(f"{program.name} does not read sessions in order; give it sets of items")
     if any(phase.which != EVERYTHING for phase in work.phases):
         raise InputError(f"{program.name} asks for pairs or parts of its examples; a session is one window, whole")
+    if any(phase.accumulates for phase in work.phases):
+        raise InputError(f"{program.name} adds up gradients, which is for programs that learn from sets of items")
     if any(spec.kind == "rows" and spec.place != "shared" for spec in program.specs.values()):
         raise InputError(f"{program.name} has rows of every client's own, which sessions are not learned with")
     return program

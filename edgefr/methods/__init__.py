@@ -50,18 +50,18 @@ class Method:
 
     `stages` name the model after the rounds and after local training (None: the method has none). `defaults` are
     experiment values that differ from the general ones; `clients` go before them, by the value of `model.client`,
-    and so do `ours` and `released` where that is the fidelity: what is recommended, and what the released code
-    does, where either differs from the paper. `needs_text`: items are read as text. `reads`: clients learn from
-    sets of items or from sessions in order. `own_rows`: item rows differ from client to client, which neither
-    bundles nor blocks can hold. `stateless`: clients keep nothing private from one round to the next. `answered`:
-    the server's rule has an answer for each client, as the program reads it. `grams`: clients send changes of a
-    Gram matrix, as the server's rule reads them. `batches`: they learn from batches with sampled negatives, pass after
-    pass, and not from all they have at once. `between_blocks`: what F3CRec's
-    released code does with it as a backbone (values of `continual`), where fidelity is released. `central`: it is
-    no federated method, but a reference that pools everybody's data, and `build` makes what scores (None: it is
-    federated). `ordered`: a client's items are read in the order in which it had them. `messages` says what
-    clients send beside their updates, by settings and experiment (None: never anything). `check`:
-    a function, or where one is, that refuses settings of the model which do not go with others of an experiment.
+    and so do `ours`, `as_written` and `released` by the fidelity: what is recommended, what the paper has beyond
+    defaults (of the paper's own client), and what the released code does. `needs_text`: items are read as text.
+    `reads`: clients learn from sets of items or from sessions in order. `own_rows`: item rows differ from client to
+    client, which neither bundles nor blocks can hold. `stateless`: clients keep nothing private from one round to the
+    next. `answered`: the server's rule has an answer for each client, as the program reads it. `grams`: clients send
+    changes of a Gram matrix, as the server's rule reads them. `batches`: they learn from batches with sampled
+    negatives, pass after pass, and not from all they have at once. `between_blocks`: what F3CRec's released code does
+    with it as a backbone (values of `continual`), where fidelity is released. `central`: it is no federated method, but
+    a reference that pools everybody's data, and `build` makes what scores (None: it is federated). `ordered`: a
+    client's items are read in the order in which it had them. `messages` says what clients send beside their updates,
+    by settings and experiment (None: never anything). `check`: a function, or where one is, that refuses settings of
+    the model which do not go with others of an experiment.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Method:
     ablation: str | None = None
     clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ours: Mapping[str, Any] = field(default_factory=dict)
+    as_written: Mapping[str, Any] = field(default_factory=dict)
     released: Mapping[str, Any] = field(default_factory=dict)
     released_over: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reads: Literal["items", "sessions"] = "items"

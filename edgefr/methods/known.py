@@ -63,6 +63,18 @@ for _row in (
                 "head_lr": 0.01,
             },
         },
+        as_written={
+            "local_training": "cohort",
+            "aggregation": {"rule": "mean", "optimiser": "sgd", "server_lr": 1e-3},
+            "model": {
+                "sends": "gradients",
+                "optimiser": "sgd",
+                "lr": 1e-3,
+                "user_lr": None,
+                "head_form": "adapter",
+                "adapter_init": "random",
+            },
+        },
         clients={  # a step costs hundreds of an adapter's
             "lora": {
                 "rounds": 10,

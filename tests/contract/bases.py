@@ -119,6 +119,10 @@ CHOICES: dict[str, Base] = {
     },
     "smaller students": Base({**MLP, "export.students": "[{layers: 1, hidden: 24, steps: 2}]"}, ("export.students",)),
     "the history as user": Base({**MODELS["mlp"], "model.user_encoder": "mean"}, ("model",)),
+    "as TransFR is written": Base(
+        {key: value for key, value in MLP.items() if key != "model.head"} | {"fidelity": "paper"},
+        ("model.sends", "model.head_form", "model.lr", "local_training"),
+    ),
     "two domains": Base(
         {**MLP, **ACROSS},
         ("protocol", "model.adapter_fit"),

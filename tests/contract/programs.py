@@ -27,6 +27,7 @@ CAR = {"dim": 8, "lr": 0.5, "encoder_lr": 0.1, "item_lr": 5.0, "init_scale": 0.3
 
 COOL = {"loss": "softmax", "temperature": 0.5}
 
+AS_WRITTEN = {"sends": "gradients", "optimiser": "sgd", "lr": 0.05, "user_lr": None}
 VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
     "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
@@ -126,6 +127,10 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "pfedrec by bce-scaled": (
         "pfedrec",
         {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1, "loss": "bce-scaled"},
+    ),
+    "transfr as written": (
+        "transfr",
+        {"adapter": [18, 8], "adapter_init": "random", "head_form": "adapter", **AS_WRITTEN},
     ),
     "transfr mean by bce-scaled": (  # moves by Adam, which losses that compare cannot
         "transfr",

@@ -174,6 +174,8 @@ def _values(base: Overrides, protocol: str, trust: str, fidelity: str) -> Overri
     values = {**base, "fidelity": fidelity, **SIZE, **chosen, **PROTOCOLS[protocol], **PRIVACY[trust]}
     if METHODS[base["method"]].central is not None:
         values = {key: value for key, value in values.items() if key not in FEDERATED}
+    if base["method"] == "transfr" and fidelity == "paper" and "model.client" not in base:
+        values.pop("model.head")  # its head is of the adapter's widths
     if base["method"] == "fcucr" and trust == "central":
         values |= {"model.prototypes": "none"}
     if base["method"] == "fcucr" and trust == "local":

@@ -47,12 +47,15 @@ class AdapterInit:
 class Head:
     """A form of the local head has a name; `apply(vectors, out)` is what is made of its input and its MLP's output.
 
-    `zero`: the MLP's last layer starts at 0. A program takes it along to other processes, so it has a name of its own.
+    `zero`: the MLP's last layer starts at 0. `own_adapter`: it stands on the encoder in the adapter's place, and is
+    the adapter as rounds left it until the client trains it: its tensors are what the client changed, zeros at first. A
+    program takes it along to other processes, so it has a name of its own.
     """
 
     name: str
     apply: Callable[[Tensor, Tensor], Tensor]
     zero: bool
+    own_adapter: bool = False
 
 
 CLIENTS: Table[Client] = Table("client", Client)
@@ -95,3 +98,4 @@ ADAPTER_INITS.register(AdapterInit("pca", _pca))
 ADAPTER_INITS.register(AdapterInit("random", lambda adapter, text, widths, settings: None))
 HEADS.register(Head("residual", operator.add, zero=True))
 HEADS.register(Head("plain", _plain, zero=False))
+HEADS.register(Head("adapter", _plain, zero=False, own_adapter=True))

@@ -41,16 +41,16 @@ class TransFR(LocalProgram):
     pointwise = False
 
     def __init__(self, settings: TransFRSettings, text: Tensor, local_epochs: int, source: Tensor | None = None):
-        if settings.head[-1] != settings.adapter[-1]:
+        self.settings, self.text, self.form = settings, text, HEADS[settings.head_form]
+        if settings.head[-1] != settings.adapter[-1] and not self.form.own_adapter:
             raise InputError(
                 f"model.head ends in {settings.head[-1]} but model.adapter in {settings.adapter[-1]}: make them equal"
             )
-        self.settings, self.text, self.form = settings, text, HEADS[settings.head_form]
         self.source = {"source": source, "all": None}[settings.adapter_fit]
         self.frozen = {"text": text}
         self.dim = settings.adapter[-1]
         self.adapter_widths = [text.shape[1], *settings.adapter]
-        self.head_widths = [self.dim, *settings.head]
+        self.head_widths = self.adapter_widths if self.form.own_adapter else [self.dim, *settings.head]
         self.needs_history = {"vector": False, "mean": True}[settings.user_encoder]
         adapter, head = mlp_shapes("adapter", self.adapter_widths), mlp_shapes("head", self.head_widths)
         self.specs: dict[str, TensorSpec] = {name: TensorSpec(shape, "shared") for name, shape in adapter.items()}
@@ -65,8 +65,9 @@ class TransFR(LocalProgram):
         self, adapter: tuple[str, ...], head: tuple[str, ...], user: tuple[str, ...], epochs: int
     ) -> tuple[Phase, ...]:
         s = self.settings
+        sums = s.sends == "gradients"  # TransFR Eq. 8: what is sent is their sum, whatever rate others move at
         lr = (
-            dict.fromkeys(adapter, s.lr)
+            dict.fromkeys(adapter, 1.0 if sums else s.lr)
             | dict.fromkeys(head, s.head_lr or s.lr)
             | dict.fromkeys(user, s.user_lr or s.lr)
         )
@@ -79,6 +80,7 @@ class TransFR(LocalProgram):
             lr,
             draws=purposes.FINE_TUNING,
             which=s.objective.which,
+            accumulates=sums,
         )
         local = head + {"head": (), "head and user": user}[s.local_trains]
         final = Phase(
@@ -108,6 +110,8 @@ class TransFR(LocalProgram):
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         head = init_mlp(seed, "head", self.head_widths)
+        if self.form.own_adapter:
+            head = {name: torch.zeros_like(value) for name, value in head.items()}
         if self.form.zero:
             last = f"head.{len(self.head_widths) - 2}.weight"
             head[last] = torch.zeros_like(head[last])
@@ -124,10 +128,14 @@ class TransFR(LocalProgram):
         return mlp(tensors, "adapter", len(self.adapter_widths) - 1, self.read(tensors, batch), batch)
 
     def personal(self, tensors: Tensors, batch: Batch, vectors: Tensor) -> Tensor:
-        """Apply the local head on top of the shared vectors, where the client has one (§3.2.3)."""
+        """Apply the local head to the shared vectors of a batch, where the client has one (§3.2.3)."""
         if "head.0.weight" not in tensors:
             return vectors
-        out = mlp(tensors, "head", len(self.head_widths) - 1, vectors, batch)
+        x = vectors
+        if self.form.own_adapter:
+            x, heads = self.read(tensors, batch), mlp_shapes("head", self.head_widths)
+            tensors = {name: tensors[name.replace("head", "adapter", 1)] + tensors[name] for name in heads}
+        out = mlp(tensors, "head", len(self.head_widths) - 1, x, batch)
         return self.form.apply(vectors, out)
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
@@ -143,7 +151,7 @@ class TransFR(LocalProgram):
         """Return the sum [..., 1, d] of the vectors of what the client had, and how many these are, [..., 1, 1]."""
         assert batch.history is not None
         real = batch.history.label
-        total = (self.personal(tensors, batch, history) * real.unsqueeze(-1)).sum(-2, keepdim=True)
+        total = (self.personal(tensors, batch.history, history) * real.unsqueeze(-1)).sum(-2, keepdim=True)
         return total, real.sum(-1)[..., None, None]
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:

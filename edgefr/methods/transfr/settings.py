@@ -48,13 +48,14 @@ class TransFRSettings(ObjectiveSettings):
     adapter: list[Width] = Field(
         [128, 64, 32], min_length=1, description="widths of the federated adapter after the text"
     )
-    head: list[Width] = Field(
+    head: Annotated[list[Width], ReadWithout("head_form", "adapter")] = Field(
         [64, 32], min_length=1, description="widths of the local head; the last must equal the adapter's"
     )
     head_form: Annotated[str, named_in(HEADS)] = Field(
         "residual",
         description="residual: v + MLP(v), last layer starts at 0, so the head starts from what was learned together; "
-        "plain: MLP(v) from random weights, as Eq. 12 reads",
+        "plain: MLP(v) from random weights, as Eq. 12 reads; adapter: the head stands on the encoder in the adapter's "
+        "place, in its form, and goes on from what rounds made of it, as §4.1.4 and Figure 5 have its widths",
     )
     adapter_init: Annotated[str, named_in(ADAPTER_INITS)] = Field(
         "pca",
@@ -85,6 +86,12 @@ class TransFRSettings(ObjectiveSettings):
         "head", description="what local training changes (Algorithm 1: head)"
     )
     local_training_epochs: int = Field(6, ge=0, le=1000, description="epochs of local training after the last round")
+    sends: Annotated[Literal["update", "gradients"], ReadWith("client", "mlp")] = Field(
+        "update",
+        description="what a client sends of the adapter; update: how its own steps changed it; gradients: it leaves "
+        "the adapter as it came in all of a round's epochs, adds up the gradients and sends their sum, by which the "
+        "server steps at aggregation.server_lr (Algorithm 1, Eq. 5 and 8)",
+    )
     optimiser: Literal["adam", "sgd"] = Field("adam", description="optimiser on the device, fresh every round")
     lr: float = Field(1e-3, gt=0, description="learning rate on the device (the paper's eta_c)")
     user_lr: Annotated[float | None, VECTOR] = Field(
@@ -113,7 +120,18 @@ def check(experiment: Experiment) -> None:
         raise fault(
             "blocks go on from one another, and each would give up more of the first: keep all, 1", "model", "keep"
         )
+    _check_as_written(experiment)
     kind = experiment.encoder.kind
     if CLIENTS[experiment.model["client"]].reads and not ENCODERS[kind].language_model:
         problem = f"it trains a language model's attention, and encoder.kind={kind} has none; set encoder.kind=student"
         raise fault(problem, "model", "client")
+
+
+def _check_as_written(experiment: Experiment) -> None:
+    """Refuse what goes with the paper's clients alone where others are asked for."""
+    model = experiment.model
+    if model["sends"] == "gradients" and model["optimiser"] != "sgd":
+        raise fault("gradients add up as steps of sgd do: set model.optimiser=sgd", "model", "sends")
+    if HEADS[model["head_form"]].own_adapter and CLIENTS[model["client"]].reads:
+        problem = "it stands on the encoder's vectors, which a client that reads texts makes anew: use residual"
+        raise fault(problem, "model", "head_form")
