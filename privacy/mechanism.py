@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,15 @@ class Simulated:
     of_clients: Callable[[Noise, npt.NDArray[Any], npt.NDArray[Any]], Floats] | None
 
 
+@dataclass(frozen=True)
+class Tail:
+    """This bounds a vector of noise, but for a small chance: its length in `norm`, and each of its values."""
+
+    norm: Literal["l1", "l2"]
+    length: float
+    value: float
+
+
 class Additive(Mechanism):
     """This is a mechanism that adds independent noise to every coordinate.
 
@@ -142,6 +151,13 @@ class Additive(Mechanism):
     def exact(self, scale: int, size: int) -> Ints:
         """Draw real noise, `size` whole steps of a grid for a scale in whole steps, from the system's secure bits."""
         raise InputError(f"{self.name} noise has no exact sampler, which real updates need; use gaussian or laplace")
+
+    def tail(self, scale: int, size: int, doubt: float) -> Tail | None:
+        """Return what `size` exact draws exceed, in steps, with a chance of `doubt` for length and value each.
+
+        None: nobody has said, and a server then takes uploads under this noise however long they are.
+        """
+        return None
 
     @abstractmethod
     def std(self, noise: Noise) -> float:

@@ -15,7 +15,9 @@ from edgefr.cli.helped import Group
 
 HOMES = {name: name for name in ("simulate", "data", "export", "recommend", "explain")}
 HOMES |= dict.fromkeys(("distill", "pretrain"), "encoder")
-HOMES |= {name: name for name in ("serve", "calibrate", "privacy", "report", "sweep", "tune", "audit", "compare")}
+HOMES |= {
+    name: name for name in ("serve", "enrol", "calibrate", "privacy", "report", "sweep", "tune", "audit", "compare")
+}
 HOMES |= {name: name for name in ("cost", "devices", "reproduce", "bundle")} | {"device": "join"}
 """The module in `edgefr.cli` that has a command, in the order of the help: an object of the command's name."""
 

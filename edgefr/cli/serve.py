@@ -17,28 +17,34 @@ def serve(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds to go on for.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
-    token_file: Annotated[Path | None, typer.Option(help="File with the token that devices must bring.")] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="The server's certificate (PEM); devices give it as --ca.")
+        Path | None, typer.Option(help="The server's certificate (PEM). Off loopback by default one made for the run.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds a round waits for its devices; the others are left out of it.")
     ] = 600.0,
+    min_answers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Answers without which nothing of a round is published. Default: half, and 3 at least.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the result; must be new. Default: RUN/served, served-2, ...")
     ] = None,
 ) -> None:
     """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
 
-    Prints its address once it listens. Goes on from the run's last served round, whose number and what it has cost its
-    clients are kept in RUN/lineage. Writes the tensors that were learned, and what it took.
+    They enrol with codes of `edgefr enrol`, also while it serves. Prints its address once it listens. Goes on from the
+    run's last served round, whose number and what it has cost its clients are kept in RUN/lineage. Writes the tensors
+    that were learned, and what it took.
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 3`
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 1 --port 8765`
     """
-    from edge.remote import read_token
     from edgefr.remote.server import Access
     from edgefr.remote.serving import serve as serve_run
     from edgefr.report.layout import Sheet
@@ -46,12 +52,19 @@ def serve(
     from edgefr.run import Run
     from privacy.report import render_ledger
 
-    token = None if token_file is None else read_token(token_file)
-    access = Access(host, port, token, tls_cert, tls_key)
+    access = Access(host, port, tls_cert, tls_key)
     opened = Run.open(run)
     with shown() as progress:
         served = serve_run(
-            opened, bundle_class, rounds, access, timeout_s=timeout, out=out, ready=_ready, progress=progress
+            opened,
+            bundle_class,
+            rounds,
+            access,
+            timeout_s=timeout,
+            min_answers=min_answers,
+            out=out,
+            ready=_ready,
+            progress=progress,
         )
     shown_as = [(name.replace("_", " "), str(v)) for name, v in served.summary.items() if name != "privacy"]
     spent = served.summary["privacy"]

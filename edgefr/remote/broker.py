@@ -12,28 +12,26 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from edge.connection import BAD, CONFLICT, Task
 from edge.learning import Learning
-from edge.remote import CONFLICT, Task
 from edge.update import ClientUpdate, read_update
+from edgefr.remote.gate import Refused
+from edgefr.remote.reach import Reach
 from privacy.errors import InputError
 
-BAD, UNKNOWN = 400, 404
-
-
-class Refused(Exception):
-    """A request of a device is refused: HTTP `status` and one line."""
-
-    def __init__(self, status: int, line: str):
-        super().__init__(line)
-        self.status = status
+UNKNOWN = 404
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The round broker counts releases taken, requests refused, and bytes of releases and of updates."""
+    """The round broker counts releases taken, requests refused, and bytes of releases and of updates.
+
+    `too_long`: releases among the refused that are longer than clip and noise can make them.
+    """
 
     uploads: int = 0
     refused: int = 0
+    too_long: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -49,6 +47,7 @@ class RoundBroker:
     def __init__(self, bundle: str, learning: Learning, devices: Collection[str], items: int):
         self.bundle, self.learning, self.devices, self.items = bundle, learning, frozenset(devices), items
         self.counts = Counts()
+        self.reach = Reach.of(learning)
         self._changed = threading.Condition()
         self._task: Task | None = None
         self._cohort: frozenset[str] = frozenset()
@@ -149,7 +148,7 @@ class RoundBroker:
 
     def _know(self, device: str) -> None:
         if device not in self.devices:
-            raise Refused(UNKNOWN, "this server has no such device; give a user of its bundle")
+            raise Refused(UNKNOWN, "this server has no such device; its user has another class or none")
 
     def _read(self, number: int, content: bytes) -> ClientUpdate:
         try:
@@ -161,4 +160,8 @@ class RoundBroker:
         sized = self.learning.release.weights == "size"
         if sized and not 1 <= (release.examples or 0) <= self.items:
             raise Refused(BAD, f"it says {release.examples} interactions, of {self.items} items there are")
+        if self.reach is not None and not self.reach.holds(release):
+            with self._changed:
+                self.counts = replace(self.counts, too_long=self.counts.too_long + 1)
+            raise Refused(BAD, "it is longer than the clip and its noise can make it; nothing of it is taken")
         return release

@@ -105,14 +105,17 @@ class Devices(Backend):
 
     A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
     are counted in `missing`, by round. `ledger`: of the lineage, in which every round is written down before it is
-    offered (None: in tests of a round alone). Raises `InputError` for a round in which nobody answers.
+    offered (None: in tests of a round alone). Of a round with fewer answers than `min_answers` nothing is published:
+    the tensors stay as they are, and it is counted in `withheld`.
     """
 
     broker: RoundBroker
     origin: Origin
     timeout_s: float
     ledger: ServingLedger | None = None
+    min_answers: int = 1
     missing: list[int] = field(default_factory=list)
+    withheld: list[int] = field(default_factory=list)
     resting: list[str] = field(default_factory=list)
     open: bool = False
 
@@ -154,11 +157,9 @@ class Devices(Backend):
         self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, self.resting)
         uploads = self.broker.collect(self.timeout_s)
         self.missing.append(len(users) - len(uploads))
-        if not uploads:
-            raise InputError(
-                f"none of {len(users)} devices sent its release of round {work.round} within {self.timeout_s:g} s; "
-                "join some with `edgefr device join`, or give a longer --timeout"
-            )
+        if len(uploads) < self.min_answers:
+            self.withheld.append(work.round)
+            uploads = {}
         for shard in shards:
             found = [uploads.get(self.origin.users[client]) for client in shard.tolist()]
             yield released([upload for upload in found if upload is not None], self.origin.learning, terms)

@@ -6,13 +6,13 @@ refusal is one line of plain text. Owns: HTTP. Does not own: what is asked and a
 
 from __future__ import annotations
 
-import hmac
+import json
 import socket
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,24 +20,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from edge.remote import DIGITS, DONE, LOOPBACK, OK, RELEASE, ROUND, TASK, WAIT, release_limit
-from edgefr.remote.broker import BAD, UNKNOWN, Refused, RoundBroker
+from edge.connection import BAD, DIGITS, DONE, ENROL, FORBIDDEN, LOOPBACK, OK, RELEASE, ROUND, TASK, WAIT
+from edge.identity import Signed
+from edge.remote import release_limit
+from edgefr.remote.broker import UNKNOWN, RoundBroker
+from edgefr.remote.gate import Gate, Refused, check_body
+from edgefr.remote.keys import Keys
 from privacy.errors import InputError
 
-UNAUTHORISED, NO_LENGTH, TOO_LARGE = 401, 411, 413
+NO_LENGTH, TOO_LARGE = 411, 413
 POLL_S = 20.0  # how long a request for a task is held
 SILENCE_S = 15.0  # without a byte from the other side
 REQUEST_S = 180.0  # all of one request
 DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
-LONGEST_ID = 256  # characters of a device's id
+LONGEST_CODE = 256  # bytes of a body that enrols
 
 
 @dataclass(frozen=True)
 class Access:
-    """This says where and for whom a server is open.
+    """This says where a server is open.
 
-    `token`: every request must bring it. `cert` and `key`: files of its TLS certificate (PEM), both or neither. Raises
-    `InputError` for a server that other hosts reach without both.
+    `cert` and `key`: files of its TLS certificate (PEM), both or neither; a server that other hosts reach has them.
 
     >>> Access().host
     '127.0.0.1'
@@ -45,7 +48,6 @@ class Access:
 
     host: str = "127.0.0.1"
     port: int = 0
-    token: str | None = None
     cert: Path | None = None
     key: Path | None = None
     connections: int = 256
@@ -53,12 +55,20 @@ class Access:
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise InputError("TLS needs a certificate and its key: give both --tls-cert and --tls-key")
-        if self.host not in LOOPBACK and (self.token is None or self.cert is None):
-            raise InputError(f"other hosts reach {self.host}: give --token-file, --tls-cert and --tls-key as well")
+
+    @property
+    def open(self) -> bool:
+        """Say whether other hosts reach it."""
+        return self.host not in LOOPBACK
 
     def context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs; None without it. Raises `InputError` for files that are no certificate and key."""
+        """Return what TLS needs; None without it.
+
+        Raises `InputError` for files that are no certificate and key, and where other hosts would come without TLS.
+        """
         if self.cert is None:
+            if self.open:
+                raise InputError(f"other hosts reach {self.host}: give a certificate and its key as well")
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -76,10 +86,9 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, broker: RoundBroker, access: Access):
-        self.broker, self.access, self.tls = broker, access, access.context()
+    def __init__(self, broker: RoundBroker, keys: Keys, access: Access):
+        self.broker, self.gate, self.access, self.tls = broker, Gate(keys), access, access.context()
         self.limit = release_limit(broker.learning)
-        self.token = None if access.token is None else f"Bearer {access.token}".encode()
         self.slots = threading.BoundedSemaphore(access.connections)
         self.ends: dict[socket.socket, float] = {}  # of open connections
         self.address_family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
@@ -135,10 +144,10 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def listening(broker: RoundBroker, access: Access) -> Iterator[Server]:
+def listening(broker: RoundBroker, keys: Keys, access: Access) -> Iterator[Server]:
     """Yield a server at work in its own thread. Raises `InputError` for an address that cannot be used."""
     try:
-        server = Server(broker, access)
+        server = Server(broker, keys, access)
     except OSError as error:
         raise InputError(f"cannot listen on {access.host} port {access.port}: {error.strerror or error}") from error
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -173,40 +182,42 @@ class Handler(BaseHTTPRequestHandler):
             self.request.close()
 
     def do_GET(self) -> None:
-        self._answer(TASK, self._task)
+        self._answer({TASK: self._task})
 
     def do_POST(self) -> None:
-        self._answer(RELEASE, self._release)
+        self._answer({RELEASE: self._release, ENROL: self._enrol})
 
-    def _answer(self, path: str, act: Any) -> None:
+    def _answer(self, pages: dict[str, Callable[[], None]]) -> None:
         self.unread = 0
         try:
-            self._admit()
-            if urlsplit(self.path).path != path:
+            self._bound()
+            page = pages.get(urlsplit(self.path).path)
+            if page is None:
                 raise Refused(UNKNOWN, "there is no such page")
-            act()
+            page()
         except Refused as refused:
             self.server.broker.refuse()
-            self._send(refused.status, f"{' '.join(str(refused).split())}\n".encode())
+            self._send(refused.status, f"{' '.join(str(refused).split())}\n".encode(), headers=refused.headers)
             self._discard()
 
-    def _admit(self) -> None:
-        """Check the token, and how much body there is to be read."""
+    def _bound(self) -> None:
+        """Check how much body there is to be read."""
         length = self.headers.get("Content-Length", "0" if self.command == "GET" else "")
         known = length.isascii() and length.isdigit() and len(length) < 16
         self.unread = int(length) if known else DISCARDED
-        if self.server.token is not None:
-            given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-            if not hmac.compare_digest(given, self.server.token):
-                raise Refused(UNAUTHORISED, "the token is missing or wrong; give the server's --token-file")
         if not known or "Transfer-Encoding" in self.headers:
             raise Refused(NO_LENGTH, "say how long the body is")
-        if self.unread > self.server.limit:
-            raise Refused(TOO_LARGE, f"{self.unread:,} bytes are more than the {self.server.limit:,} of a release")
+        limit = LONGEST_CODE if self.path == ENROL else self.server.limit
+        if self.unread > limit:
+            raise Refused(TOO_LARGE, f"{self.unread:,} bytes are more than the {limit:,} of a release")
+
+    @property
+    def _signature(self) -> tuple[str, str, str]:
+        return self.command, self.path, self.headers.get("Authorization", "")
 
     def _task(self) -> None:
-        device, after = self._asked("after")
-        task = self.server.broker.task(device, after, POLL_S)
+        device, _ = self.server.gate.admit(*self._signature)
+        task = self.server.broker.task(device, self._asked("after"), POLL_S)
         if task is None:
             self._send(WAIT, b"")
             return
@@ -215,24 +226,40 @@ class Handler(BaseHTTPRequestHandler):
             self.server.broker.handed(device, task)
 
     def _release(self) -> None:
-        device, number = self._asked("round")
+        device, signed = self.server.gate.admit(*self._signature)
+        number = self._asked("round")
+        self.server.broker.submit(device, number, self._body(signed))
+        self._send(OK, b"taken\n", number)
+
+    def _enrol(self) -> None:
+        signed = self.server.gate.stranger(*self._signature)
+        try:
+            code = json.loads(self._body(signed))["code"]
+            user = self.server.gate.keys.enrol(str(code), signed.key)
+        except InputError as error:
+            raise Refused(FORBIDDEN, str(error)) from error
+        except (ValueError, LookupError, TypeError):
+            raise Refused(BAD, "the body is no code") from None
+        self._send(OK, json.dumps({"user": user}).encode())
+
+    def _body(self, signed: Signed) -> bytes:
         content = self.rfile.read(self.unread)
         if len(content) < self.unread:
             raise ConnectionError("the body ended early")
         self.unread = 0
-        self.server.broker.submit(device, number, content)
-        self._send(OK, b"taken\n", number)
+        check_body(signed, content)
+        return content
 
-    def _asked(self, number: str) -> tuple[str, int]:
-        """Return the device and the number of a query."""
+    def _asked(self, number: str) -> int:
+        """Return the number of a query."""
         try:
-            query = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=2)
-            (device,), (value,) = query["device"], query[number]
+            query = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=1)
+            (value,) = query[number]
         except (ValueError, KeyError):
-            raise Refused(BAD, f"ask with device and {number}, once each") from None
-        if not (value.isascii() and value.isdigit() and len(value) <= DIGITS) or len(device) > LONGEST_ID:
-            raise Refused(BAD, f"{number} is a whole number, device an id")
-        return device, int(value)
+            raise Refused(BAD, f"ask with {number}, once") from None
+        if not (value.isascii() and value.isdigit() and len(value) <= DIGITS):
+            raise Refused(BAD, f"{number} is a whole number")
+        return int(value)
 
     def _discard(self) -> None:
         """Read on a little after a refusal: closed on bytes that nobody read, a connection loses what was sent."""
@@ -243,10 +270,12 @@ class Handler(BaseHTTPRequestHandler):
             while left and (got := len(self.rfile.read1(min(left, 1 << 16)))):
                 left -= got
 
-    def _send(self, status: int, body: bytes, number: int | None = None) -> None:
+    def _send(
+        self, status: int, body: bytes, number: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.send_response(status)
-        if number is not None:
-            self.send_header(ROUND, str(number))
+        for name, value in {**({} if number is None else {ROUND: str(number)}), **(headers or {})}.items():
+            self.send_header(name, value)
         self.send_header(
             "Content-Type", "text/plain" if status >= BAD and status != DONE else "application/octet-stream"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from edge.bundle import open_bundle
 from edge.signature import key_id
 from edgefr.lineage import Journal
 from edgefr.prepare import Progress
+from edgefr.remote import certificate
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Devices, Origin
+from edgefr.remote.keys import Keys
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.remote.training import plan_of, training_of
@@ -34,6 +36,9 @@ from privacy.files import write_atomic, write_json
 
 Ready = Callable[[str], None]
 """Told the server's address once it listens."""
+
+FEWEST = 3
+"""Answers without which nothing of a round is published: of two, each would know the other's."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +57,23 @@ def serve(
     access: Access | None = None,
     *,
     timeout_s: float = 600.0,
+    min_answers: int | None = None,
     out: Path | None = None,
     ready: Ready = print,
     progress: Progress | None = None,
 ) -> Served:
     """Go on with `run` for `rounds` rounds with the devices that hold its bundle of one class; they come by HTTP.
 
-    All users of the class are the clients; a round invites as many as the experiment says and waits `timeout_s` for
-    them. The first round is the one after the last of the run's lineage, and starts from the tensors that one left;
-    every round is written down in RUN/lineage before it is offered. Written to `out` (default RUN/served, or the first
-    of served-2, ... that is free) when all is done: `shared.safetensors` and `summary.json`.
+    All users of the class are the clients, of whom those with a key (`edgefr enrol`) are let in. A round invites as
+    many as the experiment says and waits `timeout_s` for them. Of a round with fewer answers than `min_answers` (None:
+    half of those invited, three at least) nothing is published. Other hosts come by TLS: with the run's own
+    certificate, where `access` names none. The first round is the one after the last of the run's lineage, and starts
+    from the tensors that one left; every round is written down in RUN/lineage before it is offered. Written to `out`
+    (default RUN/served, or the first of served-2, ... that is free) when all is done: `shared.safetensors` and
+    `summary.json`.
 
     Raises `InputError` for a run that devices cannot go on with or that is being served, for rounds that would cost
-    more than is promised, an address that cannot be used, and a round in which nobody answers.
+    more than is promised, an address that cannot be used, and where no round had enough answers.
 
     >>> serve(Run("runs/demo"), "laptop_x86", 3).summary["uploads"]  # doctest: +SKIP
     1800
@@ -77,21 +86,47 @@ def serve(
         raise InputError(f"rounds must be at least 1, got {rounds}")
     origin = origin_of(run, bundle_class)
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-    devices = Devices(broker, origin, timeout_s)
+    fewest = fewest_answers(min_answers, run.experiment.cohort_size(len(origin.users)))
+    devices = Devices(broker, origin, timeout_s, min_answers=fewest)
     with Journal.locked(run.path) as journal:
         devices.ledger = ledger = ledger_of(run, journal, origin, rounds)
         first, training = ledger.round + 1, training_of(run, devices, rounds)
         try:
-            with listening(broker, access or Access()) as server:
+            with listening(broker, Keys(run.path), guarded(access or Access(), run.path)) as server:
                 ready(server.url)
                 training.train([devices.closed], progress)
         finally:
             devices.close()
+        if len(devices.withheld) == rounds:
+            raise InputError(
+                f"in none of {rounds} rounds did {fewest} devices send a release within {timeout_s:g} s: "
+                "nothing was published; join more with `edgefr device join`, or give a longer --timeout"
+            )
         summary = _summary(devices, training)
     whole = {"class": bundle_class, "rounds": rounds, "first_round": first, **summary}
     whole["seconds"] = round(time.perf_counter() - began, 3)
     _write(target, training.federation.shared, whole)
     return Served(target, training.federation.shared, whole)
+
+
+def fewest_answers(asked: int | None, cohort: int) -> int:
+    """Return the answers without which nothing of a round is published. Raises `InputError` for more than are invited.
+
+    >>> fewest_answers(None, 36)
+    18
+    """
+    fewest = max(FEWEST, (cohort + 1) // 2) if asked is None else asked
+    if not 1 <= fewest <= cohort:
+        raise InputError(f"a round invites {cohort} clients, and {fewest} must answer; give --min-answers")
+    return fewest
+
+
+def guarded(access: Access, run: Path) -> Access:
+    """Return where a server is open, with the run's own certificate where other hosts come and none was given."""
+    if not access.open or access.cert is not None:
+        return access
+    cert, key = certificate.own(run)
+    return replace(access, cert=cert, key=key)
 
 
 def ledger_of(run: Run, journal: Journal, origin: Origin, rounds: int) -> ServingLedger:
@@ -115,9 +150,12 @@ def _summary(devices: Devices, training: Training) -> dict[str, Any]:
         "devices": len(devices.origin.users),
         "uploads": counts.uploads,
         "missing": devices.missing,
+        "min_answers": devices.min_answers,
+        "withheld_rounds": devices.withheld,
         "dropped": counters.dropped,
         "noise": _noise(devices, training),
         "refused_requests": counts.refused,
+        "too_long": counts.too_long,
         "bytes_up": counts.bytes_up,
         "bytes_down": counts.bytes_down,
         "lineage": ledger.journal.lineage.record(),

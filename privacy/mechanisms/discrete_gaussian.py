@@ -10,7 +10,7 @@ import numpy.typing as npt
 from privacy import exact
 from privacy.grid import discrete_gaussian, sum_of_discrete_gaussian
 from privacy.guarantee import Event, zcdp_of_gaussian
-from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail
 from privacy.settings import NoiseSettings
 
 
@@ -47,6 +47,15 @@ class DiscreteGaussian(Additive):
 
     def exact(self, scale: int, size: int) -> Ints:
         return exact.discrete_gaussian(scale, size)
+
+    def tail(self, scale: int, size: int, doubt: float) -> Tail:
+        """Return the tail of a sub-Gaussian vector of this sigma (Canonne et al. 2020, Lemma 22).
+
+        Its length is bounded by Hsu, Kakade & Zhang 2012, Theorem 2.1, its values by a union bound over both signs.
+        """
+        t = -math.log(doubt)
+        length = scale * math.sqrt(size + 2 * math.sqrt(size * t) + 2 * t)
+        return Tail("l2", length, scale * math.sqrt(2 * (math.log(2 * size) + t)))
 
     def std(self, noise: Noise) -> float:
         """Return sigma: from one step on the deviation differs from it by less than 1e-6 of it."""

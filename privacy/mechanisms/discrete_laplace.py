@@ -12,7 +12,7 @@ from privacy import exact
 from privacy.errors import InputError
 from privacy.grid import discrete_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
 from privacy.guarantee import Event, zcdp_of_laplace
-from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail
 from privacy.settings import NoiseSettings
 
 
@@ -46,6 +46,16 @@ class DiscreteLaplace(Additive):
     on_grid = "discrete-laplace"
     symbol = "b"
     without_clip = "unclipped"
+
+    def tail(self, scale: int, size: int, doubt: float) -> Tail:
+        """Return the tail of absolute values that are each at most one step above an exponential draw of mean b.
+
+        P(|x| >= k) = 2 q^k / (1 + q) <= q^(k-1) for q = exp(-1/b); sums of exponentials are bounded by Boucheron,
+        Lugosi & Massart 2013, §2.4, their largest by a union bound.
+        """
+        t = -math.log(doubt)
+        length = size + scale * (size + math.sqrt(2 * size * t) + t)
+        return Tail("l1", length, 1 + scale * (math.log(size) + t))
 
     def std(self, noise: Noise) -> float:
         assert noise.step is not None

@@ -16,7 +16,9 @@ import pytest
 import torch
 
 from edge.bundle import open_bundle
-from edge.remote import Patience, Server, join
+from edge.connection import Patience, Server
+from edge.identity import Identity
+from edge.remote import join
 from edge.sampling import Sampler
 from edge.update import ClientUpdate
 from edgefr.engine.aggregate import Terms, release
@@ -37,7 +39,7 @@ from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import interactions, program, work
 from tests.devices import open_device, policy_file
-from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, serving, take_part
+from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, known, serving, take_part
 
 
 @pytest.fixture
@@ -58,7 +60,8 @@ def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path:
     own.write_text("\n".join(twins.items(first)))
     with serving(twins.begun, tmp_path / "served") as (url, future):
         command = [*COMMAND, "device", "join", str(twins.bundle), "--state", str(tmp_path / "states" / first)]
-        command += ["--url", url, "--user", first, "--interactions", str(own), "--policy", str(policy_file(tmp_path))]
+        known(twins.begun, tmp_path / "states" / first, first)
+        command += ["--url", url, "--interactions", str(own), "--policy", str(policy_file(tmp_path))]
         surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
         victim = subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL)
         state = tmp_path / "states" / first / "state.safetensors"
@@ -83,9 +86,9 @@ def test_an_answer_that_is_lost_costs_nothing(twins: Twins, tmp_path: Path, monk
     """Every release is sent, and the device dies before it hears that it was taken."""
     send, first = Server.send, next(iter(twins.users))
 
-    def dies(self: Server, device: str, number: int, content: bytes) -> bool:
-        taken = send(self, device, number, content)
-        if device == first and number not in deaths:
+    def dies(self: Server, number: int, content: bytes) -> bool:
+        taken = send(self, number, content)
+        if self.identity.record.user == first and number not in deaths:
             deaths.append(number)
             raise KeyboardInterrupt
         return taken
@@ -95,6 +98,7 @@ def test_an_answer_that_is_lost_costs_nothing(twins: Twins, tmp_path: Path, monk
         monkeypatch.setattr(Server, "send", dies)
         others = Thread(target=take_part, args=(twins, url, tmp_path / "states", list(twins.users)[1:]))
         others.start()
+        known(twins.begun, tmp_path / "states" / first, first)
         for _ in range(ROUNDS + 1):
             device = open_device(twins.bundle, tmp_path / "states" / first, user=first)
             try:
@@ -138,7 +142,7 @@ def test_nobody_at_all_ends_the_server_with_one_line(twins: Twins, tmp_path: Pat
     asked = ("--bundle-class", CLASS, "--rounds", "1", "--timeout", "0.2", "--out", tmp_path / "served")
     done = edgefr("serve", twins.begun.path, *asked, cache=tmp_path)
     line = refused(done.returncode, "", done.stderr)
-    assert f"none of {len(twins.users)} devices" in line
+    assert "in none of 1 rounds did 3 devices send a release" in line
     assert done.stdout.startswith("listening on http://127.0.0.1:")
     assert not (tmp_path / "served").exists()
 
@@ -158,13 +162,15 @@ def test_what_cannot_be_served_says_so(twins: Twins, tmp_path: Path) -> None:
 def test_join_says_what_is_wrong_in_one_line(twins: Twins, tmp_path: Path) -> None:
     own, user = tmp_path / "own.txt", next(iter(twins.users))
     own.write_text("i0000001\n")
-    token = tmp_path / "token"
-    token.write_text("short")
-    common = ("device", "join", twins.bundle, "--state", tmp_path / "state", "--user", user, "--interactions", own)
+    common = ("device", "join", twins.bundle, "--state", tmp_path / "state", "--interactions", own)
+    done = edgefr(*common, "--url", "http://127.0.0.1:9", cache=tmp_path)
+    assert "has no key for a server yet" in refused(done.returncode, done.stdout, done.stderr)
+    assert not (tmp_path / "state").exists()
+    known(twins.begun, tmp_path / "state", user)
     common += ("--policy", policy_file(tmp_path))
     for more, words in (
         (("--url", "ftp://x"), "no server's address"),
-        (("--url", "http://127.0.0.1:9", "--token-file", token), "holds no token"),
+        (("--url", "http://192.0.2.1:9"), "in the clear"),
         (("--url", "https://127.0.0.1:9", "--ca", tmp_path / "none"), "is not there"),
     ):
         done = edgefr(*common, *more, cache=tmp_path)
@@ -234,10 +240,11 @@ def test_the_crew_takes_no_work_that_belongs_on_devices() -> None:
 
 def test_patience_ends(tmp_path: Path) -> None:
     device = open_device(bundles.bundle("fedmf"), tmp_path, user=bundles.user(0))
+    with pytest.raises(InputError, match="has no key for a server yet"):
+        join(device, "http://127.0.0.1:9")
+    Identity.made(tmp_path)
     with pytest.raises(InputError, match=r"cannot reach http://127\.0\.0\.1:9 in 3 tries"):
         join(device, "http://127.0.0.1:9", patience=Patience(tries=3, pause_s=0.01))
-    with pytest.raises(InputError, match="start the state with --user NAME"):
-        join(open_device(bundles.bundle("fedmf"), tmp_path / "new"), "http://127.0.0.1:9")
 
 
 def test_tables_that_devices_train_are_shipped_as_they_are(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from edge.bundle import open_bundle
+from edge.connection import Patience, Server, Task
 from edge.delta import read_delta
 from edge.device import Device
 from edge.learning import Learning
-from edge.remote import Patience, Server, Task, join
+from edge.remote import join
 from edge.signature import opened_seal
 from edgefr.lineage import FOLDER, SHARED, Opened
 from edgefr.run import Run
@@ -49,16 +50,16 @@ class Watched:
         self.released: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         task, send = Server.task, Server.send
 
-        def fetched(server: Server, device: str, after: int, limit: int) -> Task | None:
-            found = task(server, device, after, limit)
+        def fetched(server: Server, after: int, limit: int) -> Task | None:
+            found, device = task(server, after, limit), str(server.identity.record.user)
             if found is not None and not found.done and not found.rest:
                 self.offered[found.round][hashlib.sha256(found.content).hexdigest()] = found.content
                 self.asked[device].add(found.round)
             return found
 
-        def sent(server: Server, device: str, number: int, content: bytes) -> bool:
-            self.released[device][number].add(hashlib.sha256(content).hexdigest())
-            return send(server, device, number, content)
+        def sent(server: Server, number: int, content: bytes) -> bool:
+            self.released[str(server.identity.record.user)][number].add(hashlib.sha256(content).hexdigest())
+            return send(server, number, content)
 
         monkeypatch.setattr(Server, "task", fetched)
         monkeypatch.setattr(Server, "send", sent)
@@ -100,6 +101,8 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path, monkeypatch: py
     )
     assert driver.stdin is not None
     assert driver.stdout is not None
+    for user in twins.users:
+        worlds.known(twins.begun, tmp_path / "states" / user, user)
     spent, url = [0.0], f"http://127.0.0.1:{port}"
 
     def device(user: str) -> tuple[Device, str, list[str]]:

@@ -8,16 +8,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
 
 from edge.bundle import open_bundle
-from edge.remote import Server, Task
+from edge.connection import Server, Task
 from edgefr.lineage import Journal
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Origin
+from edgefr.remote.keys import Keys
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access, listening
 from edgefr.remote.serving import serve
@@ -28,7 +28,7 @@ from privacy.errors import InputError
 from privacy.ledger import Ledger
 from tests.cli.commands import COMMAND, ROOT
 from tests.contract import bundles
-from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, experiment_of, noisy, serving, take_part
+from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, experiment_of, known, noisy, serving, take_part
 
 TWO = {"privacy.budget": 15.0}  # epsilon of a release: 7.07
 
@@ -71,8 +71,8 @@ def test_who_takes_up_work_is_charged_and_who_never_comes_is_not(tmp_path: Path)
     twins = noisy(tmp_path)
     leaves, absent, *present = twins.users
     with serving(twins.begun, tmp_path / "served", rounds=1, timeout_s=3.0) as (url, future):
-        with urlopen(f"{url}/task?device={leaves}&after=0") as answer:
-            assert answer.status == 200
+        identity = known(twins.begun, tmp_path / "states" / leaves, leaves)
+        assert Server(url, identity).task(0, 1 << 20) is not None
         take_part(twins, url, tmp_path / "states", present)
         result = future.result(60)
     assert result.summary["missing"] == [2]
@@ -107,8 +107,8 @@ def test_a_server_that_is_interrupted_leaves_the_ledger_of_who_took_up_work(tmp_
     try:
         assert server.stdout is not None
         url, user = server.stdout.readline().split()[-1], next(iter(twins.users))
-        with urlopen(f"{url}/task?device={user}&after=0") as answer:
-            assert answer.status == 200
+        identity = known(twins.begun, tmp_path / "state", user)
+        assert Server(url, identity).task(0, 1 << 20) is not None
         assert len(releases(twins.begun)) == len(twins.users), "while the round is open"
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 130
@@ -120,7 +120,7 @@ def test_a_server_that_is_interrupted_leaves_the_ledger_of_who_took_up_work(tmp_
 
 def test_where_nobody_took_up_work_nobody_is_charged_and_the_number_is_gone(tmp_path: Path) -> None:
     run = noisy(tmp_path).begun
-    with pytest.raises(InputError, match="none of 6 devices"):
+    with pytest.raises(InputError, match="in none of 1 rounds did 3 devices"):
         serve(run, CLASS, 1, timeout_s=0.1, out=tmp_path / "served", ready=lambda url: None)
     assert not (tmp_path / "served").exists()
     assert releases(run) == {}
@@ -158,14 +158,15 @@ def test_a_run_whose_ledger_is_lost_or_of_another_is_refused(tmp_path: Path) -> 
         pass
 
 
-def test_who_rests_is_told_so_and_its_release_is_not_taken() -> None:
+def test_who_rests_is_told_so_and_its_release_is_not_taken(tmp_path: Path) -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     broker = RoundBroker(origin.bundle, origin.learning, ["a", "b"], origin.items)
-    with listening(broker, Access()) as server:
-        device = Server(server.url)
+    keys, run = Keys(tmp_path), Run(tmp_path)
+    with listening(broker, keys, Access()) as server:
+        a, b = (Server(server.url, known(run, tmp_path / user, user)) for user in "ab")
         broker.open(4, b"update", ["b"], resting=["a"])
-        assert device.task("a", 3, 1 << 20) == Task(4, b"", done=False, rest=True)
-        assert device.task("b", 3, 1 << 20) == Task(4, b"update", done=False)
+        assert a.task(3, 1 << 20) == Task(4, b"", done=False, rest=True)
+        assert b.task(3, 1 << 20) == Task(4, b"update", done=False)
         assert broker.close() == {"b"}
         broker.finish(4, b"last", 0.0)
-        assert device.task("a", 4, 1 << 20) == Task(4, b"last", done=True)
+        assert a.task(4, 1 << 20) == Task(4, b"last", done=True)

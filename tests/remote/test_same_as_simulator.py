@@ -49,11 +49,11 @@ def processes(twins: Twins, folder: Path) -> None:
         url = server.stdout.readline().split()[-1]
         for user in twins.users:
             own = folder / f"{user}.txt"
+            worlds.known(twins.begun, folder / "states" / user, user)
             own.write_text("item\n" + "\n".join(twins.items(user)) + "\n")
             given = {
                 "--state": folder / "states" / user,
                 "--url": url,
-                "--user": user,
                 "--interactions": own,
                 "--policy": policy,
             }

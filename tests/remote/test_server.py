@@ -21,22 +21,27 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edge.bundle import open_bundle
+from edge.connection import ROUND, Patience
+from edge.connection import Server as Remote
 from edge.delta import Delta, read_delta, write_delta
-from edge.remote import ROUND, Patience, join, release_limit
-from edge.remote import Server as Remote
+from edge.identity import Identity
+from edge.remote import join, release_limit
 from edge.update import ClientUpdate
 from edgefr.remote import server as counter
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Origin
+from edgefr.remote.keys import Keys
 from edgefr.remote.server import Access, Server, listening
+from edgefr.run import Run
 from export.sign import sealed
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import interactions, program
 from tests.devices import open_device
 from tests.export import worlds
+from tests.remote.worlds import known
 
-CLIENT, TOKEN = 7, "a-token-of-some-length"
+CLIENT = 7
 USER, NUMBER = bundles.user(CLIENT), bundles.ROUND
 QUICK = Patience(tries=2, pause_s=0.01)
 NO_DELTA = sealed(b"not a delta", worlds.KEY)
@@ -50,12 +55,21 @@ class Broker:
     broker: RoundBroker
     server: Server
     release: ClientUpdate
+    folder: Path
 
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    def identity(self, user: str = USER) -> Identity:
+        return known(Run(self.folder), self.folder / "devices" / user, user)
+
+    def signature(self, method: str, path: str, body: bytes = b"", user: str = USER) -> str:
+        identity, session = self.identity(user), self.server.gate.session
+        return identity.signed(method, path, body, session, time.time_ns(), int(time.time())).header
+
+    def ask(self, method: str, path: str, body: bytes = b"", user: str = USER, **headers: str) -> tuple[int, bytes]:
         parts = urlsplit(self.server.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
         try:
-            connection.request(method, path, body or None, {"Authorization": f"Bearer {TOKEN}", **headers})
+            signed = {"Authorization": self.signature(method, path, body, user)}
+            connection.request(method, path, body or None, signed | headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -67,24 +81,26 @@ class Broker:
 
     def post(self, release: ClientUpdate | bytes, user: str = USER, number: int = NUMBER) -> tuple[int, bytes]:
         content = release if isinstance(release, bytes) else release.to_bytes()
-        return self.ask("POST", f"/release?device={user}&round={number}", content)
+        return self.ask("POST", f"/release?round={number}", content, user)
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    with opened(Access(token=TOKEN)) as (broker, server):
+    with opened(tmp_path) as (broker, server):
         device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
-        yield Broker(broker, server, device.learn(interactions()[CLIENT]))
+        opened_broker = Broker(broker, server, device.learn(interactions()[CLIENT]), tmp_path)
+        opened_broker.identity()
+        yield opened_broker
 
 
-def opened(access: Access):  # type: ignore[no-untyped-def]
+def opened(run: Path, access: Access | None = None):  # type: ignore[no-untyped-def]
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
     broker.open(NUMBER, b"", [USER, bundles.user(0)])
 
     class Both:
         def __enter__(self) -> tuple[RoundBroker, Server]:
-            self.inner = listening(broker, access)
+            self.inner = listening(broker, Keys(run), access or Access())
             return broker, self.inner.__enter__()
 
         def __exit__(self, *error: object) -> None:
@@ -115,17 +131,9 @@ def test_a_release_is_taken_once_and_may_be_sent_again(broker: Broker) -> None:
 def test_many_that_send_the_same_at_once_are_one_upload(broker: Broker) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: broker.post(broker.release)[0], range(16)))
-    assert answers == [200] * 16
+    assert 200 in answers
+    assert set(answers) <= {200, 401}, "one that was overtaken is signed again"
     assert broker.broker.counts.uploads == 1
-
-
-@pytest.mark.parametrize("given", ["", "Bearer wrong", f"Bearer {TOKEN}x", f"bearer {TOKEN}", "Bearer \xe9"])
-def test_a_wrong_token_is_refused_before_anything_else(broker: Broker, given: str) -> None:
-    path = f"/release?device={USER}&round={NUMBER}"
-    one_line(*broker.ask("POST", path, broker.release.to_bytes(), Authorization=given), 401, "token")
-    one_line(*broker.ask("GET", f"/task?device={USER}&after=0", Authorization=given), 401, "token")
-    assert broker.broker.counts.uploads == 0
-    assert broker.broker.counts.refused == 2
 
 
 def test_releases_that_no_device_of_this_bundle_makes_are_refused(broker: Broker) -> None:
@@ -152,15 +160,15 @@ def test_releases_that_no_device_of_this_bundle_makes_are_refused(broker: Broker
 
 def test_strangers_and_wrong_questions_are_refused(broker: Broker) -> None:
     one_line(*broker.post(broker.release, user="nobody"), 404, "no such device")
-    one_line(*broker.ask("GET", "/task?device=nobody&after=0"), 404, "no such device")
+    one_line(*broker.ask("GET", "/task?after=0", user="nobody"), 404, "no such device")
     one_line(*broker.post(broker.release, user=bundles.user(3)), 409, "not open for this device")
     one_line(*broker.post(replace(broker.release, round=1), number=1), 409, "round 1 is not open")
     one_line(*broker.ask("GET", "/"), 404, "no such page")
     one_line(*broker.ask("GET", "/../../etc/passwd"), 404, "no such page")
-    for query in ("", "device=u7", "after=0", "device=u7&after=-1", "device=u7&after=1e3", "device=u7&device=u8"):
+    for query in ("", "device=u7", "after=", "after=-1", "after=1e3", "after=1&after=2", "after=0&device=u7"):
         status, body = broker.ask("GET", f"/task?{query}")
         assert status == 400, (query, body)
-    one_line(*broker.ask("GET", f"/task?device={'x' * 300}&after=0"), 400, "whole number")
+    one_line(*broker.ask("GET", f"/task?after={'9' * 300}"), 400, "whole number")
     assert broker.ask("DELETE", "/task")[0] == 501
 
 
@@ -168,10 +176,10 @@ def test_a_body_over_the_limit_is_not_read(broker: Broker) -> None:
     limit = release_limit(broker.broker.learning)
     one_line(*broker.post(b"x" * (limit + 1)), 413, "more than")
     claim = {"Content-Length": str(10**12)}
-    assert broker.ask("POST", f"/release?device={USER}&round={NUMBER}", b"x", **claim)[0] == 413
+    assert broker.ask("POST", f"/release?round={NUMBER}", b"x", **claim)[0] == 413
     for length in ("-1", "1e3", "٣", "9" * 40):
         with socket.create_connection(broker.address, timeout=10) as plain:
-            head = f"POST /release HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n\r\n"
+            head = f"POST /release HTTP/1.1\r\nContent-Length: {length}\r\n\r\n"
             plain.sendall(head.encode())
             plain.shutdown(socket.SHUT_WR)
             assert b" 411 " in plain.recv(100)
@@ -207,8 +215,9 @@ def test_a_silent_or_slow_connection_ends(broker: Broker, monkeypatch: pytest.Mo
     assert broker.post(broker.release)[0] == 200
 
 
-def test_connections_over_the_limit_are_closed_and_the_others_served() -> None:
-    with opened(Access(connections=2)) as (_, server):
+def test_connections_over_the_limit_are_closed_and_the_others_served(tmp_path: Path) -> None:
+    identity = known(Run(tmp_path), tmp_path / "device", USER)
+    with opened(tmp_path, Access(connections=2)) as (_, server):
         held = [socket.create_connection(server.server_address[:2], timeout=10) for _ in range(2)]
         time.sleep(0.2)
         with socket.create_connection(server.server_address[:2], timeout=10) as third:
@@ -217,7 +226,7 @@ def test_connections_over_the_limit_are_closed_and_the_others_served() -> None:
             connection.close()
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            if Remote(server.url, patience=QUICK).task(USER, 0, 1 << 20) is not None:
+            if Remote(server.url, identity, patience=QUICK).task(0, 1 << 20) is not None:
                 return
     raise AssertionError("the server does not come back")
 
@@ -226,17 +235,18 @@ def test_a_task_is_held_until_its_round_opens_and_no_longer_than_the_poll(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counter, "POLL_S", 0.3)
-    remote = Remote(broker.server.url, TOKEN, patience=QUICK)
-    assert remote.task(USER, NUMBER, 1 << 20) is None
-    assert remote.task(bundles.user(3), 0, 1 << 20) is None  # not in the cohort
+    remote = Remote(broker.server.url, broker.identity(), patience=QUICK)
+    other = Remote(broker.server.url, broker.identity(bundles.user(3)), patience=QUICK)
+    assert remote.task(NUMBER, 1 << 20) is None
+    assert other.task(0, 1 << 20) is None  # not in the cohort
     monkeypatch.setattr(counter, "POLL_S", 10.0)
     timer = threading.Timer(0.2, broker.broker.open, (NUMBER + 1, b"new", [USER]))
     timer.start()
-    task = remote.task(USER, NUMBER, 1 << 20)
+    task = remote.task(NUMBER, 1 << 20)
     assert task is not None
     assert (task.round, task.content, task.done) == (NUMBER + 1, b"new", False)
     broker.broker.finish(NUMBER + 1, b"last", 0.0)
-    ended = remote.task(USER, NUMBER + 1, 1 << 20)
+    ended = remote.task(NUMBER + 1, 1 << 20)
     assert ended is not None
     assert (ended.content, ended.done) == (b"last", True)
 
@@ -300,6 +310,7 @@ class Odd:
 def test_a_device_is_not_fooled_by_a_server(answer: bytes, words: str, asked: int, tmp_path: Path) -> None:
     device, odd = open_device(bundles.bundle("fedmf"), tmp_path, user=USER), Odd(answer)
     before = device.state.digest()
+    Identity.made(device.store.folder)
     try:
         with pytest.raises(InputError, match=words) as refused:
             join(device, odd.url, ["i1"], patience=QUICK)
@@ -316,6 +327,7 @@ def test_an_update_of_another_bundle_changes_nothing(tmp_path: Path) -> None:
     odd = Odd(b"HTTP/1.0 200 OK\r\nEdgefr-Round: 4\r\n\r\n" + sealed(path.read_bytes(), worlds.KEY))
     device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
     before = device.state.digest()
+    Identity.made(device.store.folder)
     try:
         with pytest.raises(InputError, match="nothing was changed"):
             join(device, odd.url, patience=QUICK)
@@ -325,7 +337,8 @@ def test_an_update_of_another_bundle_changes_nothing(tmp_path: Path) -> None:
     assert origin.learning.round == device.status()["round"]
 
 
-def test_addresses_and_tokens_that_would_leak_are_refused(tmp_path: Path) -> None:
+def test_addresses_that_would_leak_are_refused(tmp_path: Path) -> None:
+    identity = Identity.made(tmp_path / "device")
     for url in (
         "ftp://127.0.0.1",
         "http://",
@@ -335,16 +348,16 @@ def test_addresses_and_tokens_that_would_leak_are_refused(tmp_path: Path) -> Non
         "file:///x",
     ):
         with pytest.raises(InputError, match="no server's address"):
-            Remote(url)
+            Remote(url, identity)
     with pytest.raises(InputError, match="in the clear"):
-        Remote("http://example.org", token=TOKEN)
-    with pytest.raises(InputError, match="other hosts reach"):
-        Access(host="0.0.0.0")
+        Remote("http://example.org", identity)
+    with pytest.raises(InputError, match="other hosts reach"), opened(tmp_path, Access(host="0.0.0.0")):
+        pass
     with pytest.raises(InputError, match="both --tls-cert"):
         Access(cert=tmp_path)
     with (
         pytest.raises(InputError, match="cannot listen"),
-        opened(Access("203.0.113.7", 0, TOKEN, *certificate(tmp_path))),
+        opened(tmp_path, Access("203.0.113.7", 0, *certificate(tmp_path))),
     ):
         pass
 
@@ -373,22 +386,24 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 def test_tls_carries_a_round_and_only_to_who_trusts_the_certificate(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    with opened(Access(token=TOKEN, cert=cert, key=key)) as (broker, server):
+    with opened(tmp_path, Access(cert=cert, key=key)) as (broker, server):
         assert server.url.startswith("https://")
         device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
+        identity = known(Run(tmp_path), tmp_path / "state", USER)
         with pytest.raises(InputError, match="not trusted"):
-            join(device, server.url, token=TOKEN, patience=QUICK)
+            join(device, server.url, patience=QUICK)
         with pytest.raises(InputError, match="cannot reach"):
-            join(device, server.url.replace("https", "http"), token=TOKEN, patience=QUICK)
+            join(device, server.url.replace("https", "http"), patience=QUICK)
         with socket.create_connection(server.server_address[:2], timeout=10):  # says nothing: keeps nobody waiting
-            remote = Remote(server.url, TOKEN, cert, QUICK)
-            task = remote.task(USER, 0, 1 << 20)
+            remote = Remote(server.url, identity, cert, QUICK)
+            task = remote.task(0, 1 << 20)
             assert task is not None
-            assert remote.send(USER, task.round, device.learn(["i1", "i5"]).to_bytes())
+            assert remote.send(task.round, device.learn(["i1", "i5"]).to_bytes())
         assert broker.counts.uploads == 1
         context = ssl.create_default_context(cafile=str(cert))
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         host, port = server.server_address[:2]
         with socket.create_connection((host, port)) as raw, context.wrap_socket(raw, server_hostname=str(host)) as safe:
-            safe.sendall(f"GET /task?device={USER}&after=0 HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+            signed = identity.signed("GET", "/task?after=0", b"", server.gate.session, time.time_ns(), int(time.time()))
+            safe.sendall(f"GET /task?after=0 HTTP/1.0\r\nAuthorization: {signed.header}\r\n\r\n".encode())
             assert ROUND.encode() in safe.recv(1000)

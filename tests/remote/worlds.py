@@ -19,12 +19,15 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import edgefr
+from edge.connection import Patience
+from edge.identity import Identity
 from edge.ragged import Ragged
-from edge.remote import Patience, TrafficCounts, join
+from edge.remote import TrafficCounts, join
 from edgefr import Experiment
 from edgefr.engine.scoring import ModelScorer
 from edgefr.metrics import evaluate
 from edgefr.prepare import prepare
+from edgefr.remote.keys import Keys
 from edgefr.remote.serving import Served, serve
 from edgefr.reproductions.runs import IDEAL_FLEET
 from edgefr.run import Run
@@ -215,9 +218,22 @@ def serving(run: Run, out: Path, rounds: int = ROUNDS, **options: Any) -> Iterat
         yield urls.get(), future
 
 
+def known(run: Run, state: Path, user: str) -> Identity:
+    """The identity of a user's device, which its run's server knows from now on."""
+    identity = Identity.made(state)
+    if identity.record.user is not None:
+        return identity
+    keys = Keys(run.path)
+    keys.enrol(keys.issue([user])[user], identity.key)
+    return identity.enrolled(user, None)
+
+
 def take_part(twins: Twins, url: str, states: Path, users: list[str], **options: Any) -> dict[str, TrafficCounts]:
     """These users' devices work for a server, a thread each, to the end."""
     quick = {"patience": Patience(tries=3, pause_s=0.05), **options}
+
+    for user in users:
+        known(twins.begun, states / user, user)
 
     def one(user: str) -> TrafficCounts:
         return join(open_device(twins.bundle, states / user, user=user), url, twins.items(user), **quick)

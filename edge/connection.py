@@ -1,0 +1,258 @@
+"""One server as a device sees it: signed requests, answers with a limit, and TLS to the key it was told of.
+
+    GET  /task?after=N       200 the open round above N, 204 none yet, 410 no more rounds; 204 with a round: it goes on
+                             without this device, whose privacy budget is spent
+    POST /release?round=N    200 taken (also when sent again), 409 the round has closed, other: refused
+    POST /enrol              200 with the user's name: the key of the request is enrolled with the code in its body
+
+`Edgefr-Round` is the number of the round. 401 with `Edgefr-Session` or `Edgefr-Nonce` says what to sign with; the
+request is then signed and sent again. One request per connection, no redirects, no proxies. Other hosts are reached by
+TLS alone.
+
+Owns: requests and how often they are tried. Does not own: what is signed (`edge.identity`), what is asked when
+(`edge.remote`), what a server answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from edge.identity import Identity, opened_code
+from edge.records import MOST_ROUNDS
+from privacy.errors import InputError
+
+ROUND, SESSION, NONCE = "Edgefr-Round", "Edgefr-Session", "Edgefr-Nonce"
+"""Headers with a round's number, the session of the server's start, and a key's last nonce."""
+TASK, RELEASE, ENROL = "/task", "/release", "/enrol"
+OK, WAIT, BAD, UNSIGNED, FORBIDDEN, CONFLICT, DONE, TOO_MANY = 200, 204, 400, 401, 403, 409, 410, 429
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LINE = 300  # characters of a server's refusal that are shown
+CHUNK = 1 << 16  # bytes read at once
+DIGITS = len(str(MOST_ROUNDS))  # longest number of a round
+
+
+@dataclass(frozen=True)
+class Patience:
+    """This says how long a device bears with a server.
+
+    `tries` of a request that fails, with pauses that double from `pause_s` up to `longest_s`; `request_s`: all of one
+    request; `idle_s`: without any work, after which the device gives up.
+    """
+
+    tries: int = 8
+    pause_s: float = 0.25
+    longest_s: float = 8.0
+    request_s: float = 120.0
+    idle_s: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task is a round to be done.
+
+    `done`: there are no more, and `content` is the server's last word. `rest`: it goes on without this device, whose
+    privacy budget is spent.
+    """
+
+    round: int
+    content: bytes
+    done: bool
+    rest: bool = False
+
+
+@dataclass
+class Session:
+    """This is what a device signs with: the session of the server's start, and the last nonce it used."""
+
+    name: str = ""
+    nonce: int = field(default_factory=time.time_ns)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """This is what a server answers: status, the round it named, the body, and what it wants signed."""
+
+    status: int
+    round: int | None
+    body: bytes
+    session: str | None = None
+    nonce: int | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """This is a server as a device sees it.
+
+    `identity`: signs every request. `ca`: file of the authority that signed the server's certificate (None: the
+    system's); where enrolment named the server's key, that key alone is taken, whoever signed.
+
+    Raises `InputError` for an address that is none, and for one that is reached in the clear on another host.
+    """
+
+    url: str
+    identity: Identity
+    ca: Path | None = None
+    patience: Patience = field(default_factory=Patience)
+    session: Session = field(default_factory=Session)
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            plain = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/")
+            if not plain or parts.query or parts.fragment or parts.username is not None or (parts.port or 1) < 1:
+                raise ValueError
+        except ValueError:
+            raise InputError(f"{self.url!r} is no server's address; give one such as http://127.0.0.1:8080") from None
+        if parts.scheme == "http" and self.host not in LOOPBACK:
+            raise InputError(f"all would travel in the clear to {self.host}; give an https address")
+        if self.ca is not None and not self.ca.is_file():
+            raise InputError(f"{self.ca} is not there; give the certificate that signed the server's")
+
+    @property
+    def host(self) -> str:
+        """Return the server's name or number."""
+        return urlsplit(self.url).hostname or ""
+
+    def task(self, after: int, limit: int) -> Task | None:
+        """Return the round above `after` that is open, None if there is none yet. `limit`: bytes of the answer."""
+        answer = self._ask("GET", f"{TASK}?after={after}", b"", limit)
+        if answer.status == WAIT:
+            return None if answer.round is None else Task(answer.round, b"", done=False, rest=True)
+        if answer.status not in (OK, DONE) or answer.round is None:
+            raise self._refused(answer)
+        return Task(answer.round, answer.body, answer.status == DONE)
+
+    def send(self, number: int, content: bytes) -> bool:
+        """Send a round's release; whether it was taken. False: the round has closed."""
+        answer = self._ask("POST", f"{RELEASE}?round={number}", content, CHUNK)
+        if answer.status not in (OK, CONFLICT):
+            raise self._refused(answer)
+        return answer.status == OK
+
+    def enrol(self, secret: str) -> str:
+        """Enrol the identity's key with a code's secret; the name of the user it stands for."""
+        answer = self._ask("POST", ENROL, json.dumps({"code": secret}).encode(), CHUNK)
+        if answer.status != OK:
+            raise self._refused(answer)
+        try:
+            user = json.loads(answer.body)["user"]
+        except (ValueError, LookupError, TypeError):
+            user = None
+        if not isinstance(user, str):
+            raise InputError(f"{self.url} does not say who this device is: not a server of edgefr")
+        return user
+
+    def _ask(self, method: Literal["GET", "POST"], path: str, body: bytes, limit: int) -> Answer:
+        """Ask until there is an answer: a server that cannot be reached, or is out of order, is asked again."""
+        problem, pause = "", self.patience.pause_s
+        for attempt in range(self.patience.tries):
+            if attempt:
+                time.sleep(pause)
+                pause = min(2 * pause, self.patience.longest_s)
+            try:
+                answer = self._signed(method, path, body, limit)
+            except ssl.SSLCertVerificationError as error:
+                raise InputError(f"{self.url}: its certificate is not trusted ({error.verify_message})") from error
+            except (OSError, http.client.HTTPException) as error:
+                problem = " ".join(str(error).split())[:LINE] or type(error).__name__
+                continue
+            if answer.status < 500 and answer.status != TOO_MANY:
+                return answer
+            problem = f"it answers {answer.status}"
+        raise InputError(
+            f"cannot reach {self.url} in {self.patience.tries} tries ({problem}); nothing is lost: join again later"
+        )
+
+    def _signed(self, method: str, path: str, body: bytes, limit: int) -> Answer:
+        """Ask once, and once more where the server says what it wants signed."""
+        answer = self._once(method, path, body, limit)
+        if answer.status == UNSIGNED and (answer.session is not None or answer.nonce is not None):
+            self.session.name = self.session.name if answer.session is None else answer.session
+            self.session.nonce = max(self.session.nonce, answer.nonce or 0)
+            answer = self._once(method, path, body, limit)
+        return answer
+
+    def _once(self, method: str, path: str, body: bytes, limit: int) -> Answer:
+        until = time.monotonic() + self.patience.request_s
+        self.session.nonce += 1
+        signed = self.identity.signed(method, path, body, self.session.name, self.session.nonce, int(time.time()))
+        connection = self._connected()
+        try:
+            connection.request(method, path, body or None, {"Connection": "close", "Authorization": signed.header})
+            answer = connection.getresponse()
+            got = bytearray()
+            while chunk := answer.read(CHUNK):
+                got += chunk
+                if len(got) > limit:
+                    raise InputError(f"{self.url} answers with more than {limit:,} bytes: not a server of this bundle")
+                if time.monotonic() > until:
+                    raise TimeoutError(f"an answer took more than {self.patience.request_s:g} s")
+            if answer.length:
+                raise http.client.IncompleteRead(bytes(got), answer.length)
+            session = answer.getheader(SESSION)
+            known = session is not None and len(session) == 32 and set(session) <= set("0123456789abcdef")
+            numbers = (_number(answer.getheader(ROUND), DIGITS), _number(answer.getheader(NONCE), 20))
+            return Answer(answer.status, numbers[0], bytes(got), session if known else None, numbers[1])
+        finally:
+            connection.close()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        """Return a connection to the server, and to nobody else."""
+        parts, pin = urlsplit(self.url), self.identity.record.pin
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(self.host, parts.port, timeout=60)
+        context = ssl.create_default_context(cafile=self.ca)
+        if pin is not None:  # the one key that will do, whatever names and dates a certificate gives it
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(self.host, parts.port, timeout=60, context=context)
+        connection.connect()
+        if pin is not None and public_digest(connection.sock.getpeercert(binary_form=True) or b"") != pin:
+            connection.close()
+            raise InputError(
+                f"{self.url}: its certificate is not trusted (another key than the one-time code named); enrol again "
+                "if the server has a new one"
+            )
+        return connection
+
+    def _refused(self, answer: Answer) -> InputError:
+        line = " ".join(answer.body[:LINE].decode("utf-8", "replace").split())
+        said = "".join(letter for letter in line if letter.isprintable())
+        return InputError(f"{self.url} refuses this device ({answer.status}): {said or 'it does not say why'}")
+
+
+def enrol(folder: Path, url: str, code: str, *, ca: Path | None = None, patience: Patience | None = None) -> Identity:
+    """Make a key in the folder of a device's state, and enrol it with a one-time code; who the device then is.
+
+    Asked again, it is the same key: an answer that was lost costs nothing. Raises `InputError` for a code that is none,
+    a server that cannot be reached, is not the one that the code names, or refuses it.
+    """
+    secret, pin = opened_code(code)
+    identity = Identity.made(folder)
+    asking = Identity(folder, identity.record.model_copy(update={"pin": pin}))
+    return identity.enrolled(Server(url, asking, ca, patience or Patience()).enrol(secret), pin)
+
+
+def public_digest(certificate: bytes) -> str | None:
+    """Return the sha256 of a certificate's public key (DER); None for bytes that are no certificate."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    try:
+        key = x509.load_der_x509_certificate(certificate).public_key()
+        return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    except ValueError:
+        return None
+
+
+def _number(text: str | None, digits: int) -> int | None:
+    """Return the number in a header; None for anything else."""
+    known = text is not None and text.isascii() and text.isdigit() and len(text) <= digits
+    return int(text or "") if known else None
