@@ -72,7 +72,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         (
             *("rounds", "local_epochs", "clients_per_round", "aggregation", "privacy", "fleet", "export"),
-            *("engine.executor", "engine.workers", "engine.shard_size", "engine.memory_mb"),
+            *("engine.executor", "engine.workers", "engine.ray_address", "engine.shard_size", "engine.memory_mb"),
             *("evaluation.keep", "evaluation.tables"),
         ),
         "federated methods",

@@ -22,7 +22,7 @@ from edgefr.machine import torch_device
 from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
-from edgefr.sections import EngineSection
+from edgefr.sections import WHO_WORKS, EngineSection
 from edgefr.shippable import check_federated, check_shippable
 from edgefr.tracking.tracker import tracked, trackers_of
 from edgefr.watching import watched
@@ -110,6 +110,7 @@ def resume(
     checkpoint_every: int | None = None,
     executor: str | None = None,
     workers: int | None = None,
+    ray_address: str | None = None,
     track: Sequence[str] = (),
     progress: Progress | None = None,
     warn: Warn = print,
@@ -127,7 +128,8 @@ def resume(
         raise InputError(f"{path} holds a run per seed; go on with them by resume_seeds, or name one of them")
     run.sweep()
     experiment = _given(run.experiment, data)
-    changed = {k: v for k, v in (("executor", executor), ("workers", workers)) if v is not None}
+    asked_for = (("executor", executor), ("workers", workers), ("ray_address", ray_address))
+    changed = {k: v for k, v in asked_for if v is not None}
     if changed:
         engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
         experiment = experiment.model_copy(update={"engine": engine})
@@ -263,10 +265,10 @@ def sized(experiment: Experiment, prepared: Prepared) -> Experiment:
 def owner(experiment: Experiment, fleet: FleetFile, prepared: Prepared) -> str:
     """Return a digest of everything that decides a run's result: a checkpoint of another one is refused.
 
-    Who does the work (executor, workers, device) does not decide it.
+    Who does the work does not decide it.
     """
     values = experiment.model_dump()
-    values["engine"] = {k: v for k, v in values["engine"].items() if k not in ("executor", "workers", "device")}
+    values["engine"] = {k: v for k, v in values["engine"].items() if k not in WHO_WORKS}
     columns = prepared.dataset
     return checkpoint.digest(
         repr(values), fleet.model_dump_json(by_alias=True), columns.user, columns.item, columns.moment
@@ -334,7 +336,7 @@ def resume_seeds(path: str | Path, *, progress: Progress | None = None, **option
     fleet = load_fleet(parent.path / "devices.yaml")
     warn = options.pop("warn", print)
     number = _number_of_seeds(parent)
-    kept = {k: v for k, v in options.items() if k not in ("executor", "workers")}
+    kept = {k: v for k, v in options.items() if k not in WHO_WORKS}
     kept["noise_key"] = parent.noise_key(parent.experiment.draws_noise)
 
     def go(experiment: Experiment, *, out: Path, progress: Progress | None) -> Run:

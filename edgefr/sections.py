@@ -134,14 +134,29 @@ class SessionsSection(Section):
     )
 
 
+WHO_WORKS = ("executor", "workers", "ray_address", "device")
+"""Settings of the engine that decide no result, and may be others when a run goes on."""
+
+
 class EngineSection(Section):
     """This section says how clients are run. `shard_size` decides the order of sums: it belongs to the experiment."""
 
     executor: Annotated[str, named_in(BACKENDS)] = Field(
-        "inline", description="inline: vectorised; processes: the same in worker processes; debug: one client at a time"
+        "inline",
+        description="inline: vectorised; processes: the same in worker processes; ray: the same on a Ray cluster; "
+        "debug: one client at a time",
     )
-    workers: Annotated[int, ReadWith("executor", "processes")] = Field(
-        2, ge=1, le=256, description="worker processes of executor processes; results do not depend on it"
+    workers: Annotated[int, ReadWith("executor", "processes", "ray")] = Field(
+        2,
+        ge=1,
+        le=256,
+        description="workers of executor processes, and of ray without a cluster; results do not depend on it",
+    )
+    ray_address: Annotated[str, ReadWith("executor", "ray")] = Field(
+        "local",
+        min_length=1,
+        max_length=200,
+        description="Ray cluster of executor ray: HOST:PORT, auto (the one of this machine) or local (one of its own)",
     )
     shard_size: int | None = Field(
         None, ge=1, description="clients per vectorised call; none: from memory_mb, recorded"

@@ -56,11 +56,15 @@ def simulate(
     executor: Annotated[
         str | None,
         typer.Option(
-            help="inline (vectorised; default), processes (the same in workers) or debug (one client at a time).",
-            autocompletion=lambda: ["inline", "processes", "debug"],
+            help="inline (vectorised; default), processes (the same in workers), ray (on a Ray cluster) or debug (one "
+            "client at a time).",
+            autocompletion=lambda: ["inline", "processes", "ray", "debug"],
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes of --executor processes.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers of --executor processes or ray.")] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="Cluster of --executor ray: HOST:PORT, auto or local. Default: local.")
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(help="auto, cpu or cuda. Default: auto.", autocompletion=lambda: ["auto", "cpu", "cuda"]),
@@ -114,7 +118,7 @@ def simulate(
         for option, given in refused.items():
             if given:
                 raise InputError(f"{option} cannot change a run that is resumed; start another one with --out")
-        _resume(resume, {**common, "executor": executor, "workers": workers}, ending)
+        _resume(resume, {**common, "executor": executor, "workers": workers, "ray_address": ray_address}, ending)
         return
     check_data(data)
     from edgefr.experiment import load_experiment
@@ -125,6 +129,7 @@ def simulate(
         "seed": seed,
         "engine.executor": executor,
         "engine.workers": workers,
+        "engine.ray_address": ray_address,
         "engine.device": device,
     }
     chosen = load_experiment(experiment, set_ or [], **values)

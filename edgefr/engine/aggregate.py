@@ -93,7 +93,8 @@ class Terms:
     `joint`: projected (None: as they are); `clip` in `norm`; `step`: of the grid that the clipped update is rounded to
     (None: none); `largest`: joint norm above which an update has diverged; `by_size`: weighted by the client's number
     of interactions; `count_everyone`: the weight may not depend on who was dropped; `each`: the server's rule needs
-    every update; `keeps`: clients keep the tables that they trained.
+    every update; `keeps`: clients keep the tables that they trained. `weighed`: the server weighs every shard's sum
+    anew, so that sums of several cannot be made before.
     """
 
     clip: float | None
@@ -105,6 +106,12 @@ class Terms:
     joint: Joint | None = None
     step: float | None = None
     largest: float = LARGEST
+    weighed: bool = False
+
+    @property
+    def in_blocks(self) -> bool:
+        """Say whether the sum of a block of shards is all that the server needs of them."""
+        return not (self.each or self.keeps or self.weighed)
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,8 @@ class ShardAggregate:
     clients. `private` are new private tensors [C, *shape], `tables` new values of private rows.
     `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's, as it is; no
     numbers for dropped ones (None: none is sent). `kept` are the slots of the clients that were kept. `left`: how
-    clients changed shared tables, which they keep for themselves as it is.
+    clients changed shared tables, which they keep for themselves as it is. `shards`: how many consecutive shards it is
+    of, whose clients' slots follow each other.
     """
 
     dense: dict[str, Tensor]
@@ -133,6 +141,49 @@ class ShardAggregate:
     message: Tensor | None = None
     kept: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     left: dict[str, RowUpdates] = field(default_factory=dict)
+    shards: int = 1
+
+
+def summed(parts: Sequence[ShardAggregate], sizes: Sequence[int]) -> ShardAggregate:
+    """Return the partial sum of consecutive shards, of so many clients each, as the server would add them up."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    messages = [part.message for part in parts if part.message is not None]
+    return ShardAggregate(
+        dense={name: sum((part.dense[name] for part in parts[1:]), parts[0].dense[name]) for name in parts[0].dense},
+        rows={name: _together([part.rows[name] for part in parts]) for name in parts[0].rows},
+        weight=sum(part.weight for part in parts),
+        clients=sum(part.clients for part in parts),
+        norms=np.concatenate([part.norms for part in parts]),
+        dropped=sum(part.dropped for part in parts),
+        clipped=sum(part.clipped for part in parts),
+        private={name: torch.cat([part.private[name] for part in parts]) for name in parts[0].private},
+        tables={name: _one_after_another([part.tables[name] for part in parts], starts) for name in parts[0].tables},
+        message=torch.cat(messages) if messages else None,
+        kept=np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)]),
+        shards=len(parts),
+    )
+
+
+def _together(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return the distinct rows of several sums, ascending, and the sums of those, in the parts' order."""
+    every = torch.cat([rows for rows, _ in parts])
+    place = torch.zeros(int(every.max()) + 1 if len(every) else 0, dtype=torch.int64, device=every.device)
+    place[every] = 1
+    found = place.nonzero().squeeze(1)
+    place[found] = torch.arange(len(found), device=every.device)
+    width = parts[0][1].shape[1]
+    total = torch.zeros(len(found), width, dtype=torch.float64, device=every.device)
+    for rows, values in parts:  # of one part they are distinct
+        total.index_add_(0, place[rows], values)
+    return found, total
+
+
+def _one_after_another(parts: Sequence[RowUpdates], starts: npt.NDArray[np.int64]) -> RowUpdates:
+    """Return changes of several shards' clients as those of one shard."""
+    slots = [part.client + int(start) for part, start in zip(parts, starts, strict=False)]
+    return RowUpdates(torch.cat([p.rows for p in parts]), torch.cat(slots), torch.cat([p.values for p in parts]))
 
 
 def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> ShardAggregate:

@@ -12,9 +12,21 @@ from edgefr.engine.aggregate import ShardAggregate, Terms, release
 from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
 from export.program import Tensors, read_by
 
-BLOCK = 16
-"""Consecutive shards of a block, whose sum is made by itself before it is added to that of the blocks before it. It
-decides the order of sums, and with it the last bits of every result: whoever hands back sums hands back one a block."""
+BLOCK, BLOCKS = 16, 16
+"""A round's shards are cut into blocks of at most `BLOCK` shards, into `BLOCKS` of them if it can be."""
+
+
+def blocks(shards: int) -> list[range]:
+    """Cut a round's shards into blocks of consecutive ones, whoever works and however many they are.
+
+    A block's sum is made by itself before it is added to that of the blocks before it: this decides the order of sums,
+    and with it the last bits of every result.
+
+    >>> [len(block) for block in blocks(3)], [len(block) for block in blocks(33)][:3], len(blocks(1000))
+    ([1, 1, 1], [3, 3, 3], 63)
+    """
+    size = min(BLOCK, max(1, -(-shards // BLOCKS)))
+    return [range(first, min(first + size, shards)) for first in range(0, shards, size)]
 
 
 class Backend(ABC):
@@ -27,7 +39,10 @@ class Backend(ABC):
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
-        """Yield one release per shard, in order. `private` are the tensors of all clients, on the host."""
+        """Yield the shards' releases in order, of single ones or of whole blocks (`ShardAggregate.shards` says which).
+
+        `private` are the tensors of all clients, on the host.
+        """
 
     @abstractmethod
     def updates(

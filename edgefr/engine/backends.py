@@ -46,9 +46,16 @@ def _workers(engine: EngineSection) -> Backend:
     return Workers(engine.workers)
 
 
+def _ray(engine: EngineSection) -> Backend:
+    from edgefr.engine.on_ray import OnRay
+
+    return OnRay(engine.ray_address, engine.workers)
+
+
 BACKENDS: Table[BackendKind] = Table("executor", BackendKind, group="edgefr.backends")
 """Who can do the clients' work; results do not depend on it."""
 
 BACKENDS.register(BackendKind("inline", "vectorised, or compiled", _inline, one_by_one=True))
 BACKENDS.register(BackendKind("processes", "the same in worker processes", _workers))
+BACKENDS.register(BackendKind("ray", "the same on the nodes of a Ray cluster", _ray))
 BACKENDS.register(BackendKind("debug", "one client at a time", _debug, one_by_one=True))

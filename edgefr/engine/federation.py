@@ -35,7 +35,7 @@ from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr import purposes
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
-from edgefr.engine.backend import BLOCK, Backend, Inline, InProcess
+from edgefr.engine.backend import Backend, Inline, InProcess, blocks
 from edgefr.engine.laid import LaidRows, check_laid, laid_out, pulls_of
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
@@ -120,7 +120,7 @@ class Federation:
     """A federation is a server and its clients, round after round.
 
     `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
-    clients are trained per vectorised call; results are summed over blocks of `BLOCK` shards, and these sums in order,
+    clients are trained per vectorised call; results are summed over blocks of shards, and these sums in order,
     so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or in this process
     `executor` (None: as backend `inline` does). `noise`: where noise on sums comes from (None: simulated, with a key
     that nobody keeps). `keeps`: clients keep the tables of their last round for themselves, to recommend from (`own`).
@@ -222,16 +222,20 @@ class Federation:
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
             shards = self.shards(group.clients, sampler.train.counts)
-            releases = self.backend.releases(work, terms, group.shared, self.private, shards)
-            for place, (shard, part) in enumerate(zip(shards, releases, strict=True), 1):
+            ends, done = {block.stop for block in blocks(len(shards))}, 0
+            terms = replace(terms, weighed=group.weight != 1.0)
+            for part in self.backend.releases(work, terms, group.shared, self.private, shards):
+                shard, done = np.concatenate(shards[done : done + part.shards]), done + part.shards
                 self._take(shard, part, total, group)
-                if place % BLOCK == 0 or place == len(shards):
+                if done in ends:
                     total.end_block()
                 if self.transfer is not None and part.message is not None:
                     self.transfer.take(shard, part.message)
                 if part.each is not None:
                     each.append(_uploads(part.each, part.clients, group.weight))
                     numbers.append(shard[part.kept])
+            if done != len(shards):
+                raise RuntimeError(f"a backend handed back {done} of {len(shards)} shards")
             self.counters.participation[group.clients] += 1
             self.counters.clients += len(group.clients)
             if self.transfer is not None:

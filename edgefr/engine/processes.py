@@ -1,10 +1,10 @@
 """The backend `processes` does what `inline` does in worker processes, one maths thread each.
 
-    parent: work, broadcast, private tensors → shared memory     shard numbers → pipes     releases, in order ← pipes
+    parent: work, broadcast, private tensors → shared memory     blocks' numbers → pipes     their sums, in order ←
 
-Shards are handed out as workers get free, biggest first, and their releases come back in the shards' order, so sums
-are the same to the bit as in one process. Owns: workers' lives and the order of releases. Does not own: local training
-(`inline`, `formed`), what leaves a shard (`release`), sums (`federation`).
+Blocks of shards are handed out as workers get free, biggest first, and their sums come back in the blocks' order, so
+results are the same to the bit as in one process. Owns: workers' lives and the order of sums. Does not own: local
+training and what leaves a block (`blockwise`), sums of blocks (`federation`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import pickle
 import signal
 import threading
-import traceback
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,16 +24,16 @@ from typing import Any
 
 import torch
 
-from edgefr.engine import formed, inline
 from edgefr.engine.aggregate import ShardAggregate, Terms
 from edgefr.engine.backend import Backend, own
+from edgefr.engine.elsewhere import Round, Setting, answer, cut, trained
 from edgefr.engine.shared_memory import Reader, Segment, Shelf, sealed
 from edgefr.engine.work import MEMORY, Clients, LocalWork, Updates
 from export.program import Tensors, read_by
 from privacy.errors import InputError
 
 AHEAD = 2
-"""Finished shards that may wait for their turn, per worker."""
+"""Finished blocks that may wait for their turn, per worker."""
 
 PATIENCE = 2.0
 """Seconds a worker has to leave by itself before it is ended."""
@@ -53,7 +52,7 @@ class Workers(Backend):
         self.count = count
         self.started: list[_Worker] = []
         self._shelves = {"setting": Shelf(), "round": Shelf()}
-        self._setting: tuple[Any, ...] = ()
+        self._setting: Setting | None = None
         weakref.finalize(self, _end, self.started, self._shelves, 0.0)
 
     def start(self) -> None:
@@ -70,7 +69,7 @@ class Workers(Backend):
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
-        """Yield one release per shard, in order."""
+        """Yield one release per block, in order."""
         return self._run(work, terms, shared, private, shards)
 
     def updates(
@@ -81,7 +80,7 @@ class Workers(Backend):
 
     def close(self) -> None:
         """End the workers and give their memory back."""
-        self._setting = ()
+        self._setting = None
         _end(self.started, self._shelves, PATIENCE)
 
     def _run(
@@ -95,59 +94,59 @@ class Workers(Backend):
         done = False
         try:
             self._brief(work, terms, shared, private, shards)
-            yield from self._in_order(work.round, len(shards))
+            yield from self._in_order(work.round, len(cut(terms, len(shards))))
             done = True
         finally:
             if not done:  # a worker failed, Ctrl-C, or nobody wants the rest
                 self._abandon()
 
     def _abandon(self) -> None:
-        self._setting = ()
+        self._setting = None
         _end(self.started, self._shelves, 0.0)
 
     def _brief(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> None:
         """Tell every worker about the round, and about the setting when it is made of other objects than before."""
-        setting = (work.program, work.sampler, work.context, work.memory)
-        if not self._setting or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
+        setting = Setting.of(work)
+        if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
             self._tell("setting", setting)
             self._setting = setting
         used = read_by(work.phases)
         private = {n: v for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
-        tables = dict(work.tables)
-        self._tell("round", (tuple(work.phases), work.round, terms, dict(shared), private, tables, list(shards)))
+        round_ = Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables))
+        self._tell("round", (round_, private, list(shards)))
 
     def _tell(self, what: str, thing: Any) -> None:
         message = pickle.dumps((what, self._shelves[what].put(thing)))
         for worker in self.started:
             worker.send(message)
 
-    def _in_order(self, number: int, shards: int) -> Iterator[Any]:
-        """Results of shards 0..shards-1 of round `number`, whoever finishes first."""
-        todo, finished = iter(range(shards)), {}
+    def _in_order(self, number: int, blocks: int) -> Iterator[Any]:
+        """Results of blocks 0..blocks-1 of round `number`, whoever finishes first."""
+        todo, finished = iter(range(blocks)), {}
         handed = 0
-        for wanted in range(shards):
+        for wanted in range(blocks):
             while True:
                 for worker in self.started:
-                    # a second shard in hand while many are left, so that nobody waits for the parent
-                    hands = 2 if shards - handed > 2 * self.count else 1
-                    while worker.busy < hands and handed < min(shards, wanted + (AHEAD + 1) * self.count):
-                        worker.send(pickle.dumps(("shard", next(todo))))
+                    # a second block in hand while many are left, so that nobody waits for the parent
+                    hands = 2 if blocks - handed > 2 * self.count else 1
+                    while worker.busy < hands and handed < min(blocks, wanted + (AHEAD + 1) * self.count):
+                        worker.send(pickle.dumps(("block", next(todo))))
                         worker.busy += 1
                         handed += 1
                 if wanted in finished:
                     break
                 ready = wait([worker.pipe for worker in self.started])
                 for worker in [worker for worker in self.started if worker.pipe in ready]:
-                    shard, result = worker.receive(number)
-                    finished[shard] = result
+                    block, result = worker.receive(number)
+                    finished[block] = result
             yield finished.pop(wanted)
 
 
 @dataclass
 class _Worker:
-    """A worker as its parent sees it: `busy` shards are in its hands."""
+    """A worker as its parent sees it: `busy` blocks are in its hands."""
 
     number: int
     process: BaseProcess
@@ -168,14 +167,14 @@ class _Worker:
             raise self._ended() from None
 
     def receive(self, number: int) -> tuple[int, Any]:
-        """Return (shard, result) of the next shard it finishes in round `number`."""
-        kind, shard, result = self._message()
+        """Return (block, result) of the next block it finishes in round `number`."""
+        kind, block, result = self._message()
         self.busy -= 1
         if kind == "wrong input":
             raise InputError(result)
         if kind == "failed":
-            raise RuntimeError(f"worker {self.number} failed in round {number}, shard {shard}:\n{result}")
-        return shard, result
+            raise RuntimeError(f"worker {self.number} failed in round {number}, block {block}:\n{result}")
+        return block, result
 
     def _message(self) -> Any:
         try:
@@ -238,7 +237,7 @@ def _end(workers: list[_Worker], shelves: dict[str, Shelf], patience: float) -> 
 
 
 def serve(pipe: Connection) -> None:
-    """Run a worker: it runs shards until its pipe ends."""
+    """Run a worker: it runs blocks until its pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     worker = _WorkerState()
@@ -246,7 +245,7 @@ def serve(pipe: Connection) -> None:
         pipe.send_bytes(sealed("ready"))
         while True:
             what, content = pickle.loads(pipe.recv_bytes())  # noqa: S301 (from the parent)
-            if what == "shard":
+            if what == "block":
                 pipe.send_bytes(sealed(worker.run(content)))
             else:
                 worker.take(what, content)
@@ -263,29 +262,22 @@ class _WorkerState:
         self.things: dict[str, Any] = {}
 
     def take(self, what: str, segment: Segment) -> None:
-        """Replace the setting or the round; it is opened by the next shard, where a fault has a reader."""
+        """Replace the setting or the round; it is opened by the next block, where a fault has a reader."""
         self.things.pop(what, None)
         self.segments[what] = segment
         self.reader.keep(list(self.segments.values()))
 
     def run(self, number: int) -> tuple[str, int, Any]:
-        """The answer to a shard: what became of it, its number, and its result or the fault."""
-        try:
-            return "done", number, self._result(number)
-        except InputError as error:
-            return "wrong input", number, str(error)
-        except Exception:
-            return "failed", number, traceback.format_exc()
+        """The answer to a block: what became of it, its number, and its result or the fault."""
+        kind, result = answer(lambda: self._result(number))
+        return kind, number, result
 
     def _result(self, number: int) -> ShardAggregate | Updates:
-        """Train a shard; what leaves it, or with no terms the updates themselves."""
+        """Train a block; what leaves it, or with no terms the updates themselves."""
         for what in self.segments.keys() - self.things.keys():
             self.things[what] = self.reader.get(self.segments[what])
-        program, sampler, context, memory = self.things["setting"]
-        phases, round_, terms, shared, private, tables, shards = self.things["round"]
-        work = LocalWork(program, phases, sampler, context, round_, torch.device("cpu"), memory, tables)
-        shard = shards[number]
-        private = own(work, private, shard)
-        if terms is None:
-            return inline.run(work, shared, private, shard)
-        return formed.released(work, terms, shared, private, shard)
+        setting = self.things["setting"]
+        round_, private, shards = self.things["round"]
+        work = round_.work(setting)
+        mine = [shards[at] for at in cut(round_.terms, len(shards))[number]]
+        return trained(setting, round_, [(shard, own(work, private, shard)) for shard in mine])

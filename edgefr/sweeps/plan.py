@@ -18,6 +18,7 @@ from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.metrics.cutoffs import of_ranks
 from edgefr.pipeline import fleet_overrides, torch_device
+from edgefr.sections import WHO_WORKS
 from edgefr.sweeps.grid import Axis, Point, apart, product, shown
 from edgefr.sweeps.space import Range
 from privacy.errors import InputError, unknown
@@ -208,7 +209,7 @@ def recognise(plan: Plan, folder: Path) -> None:
 def _deciding(experiment: Experiment) -> str:
     """Return what decides an experiment's result, as text: not who does the work."""
     values = experiment.model_dump()
-    values["engine"] = {k: v for k, v in values["engine"].items() if k not in ("executor", "workers", "device")}
+    values["engine"] = {k: v for k, v in values["engine"].items() if k not in WHO_WORKS}
     return repr(values)
 
 

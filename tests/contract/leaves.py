@@ -48,7 +48,8 @@ Asked = tuple[Change, ...]
 
 CLASSES = ("android_go_a22", "phone_sd680", "watch_w5", "laptop_x86")
 
-WHO = ("name", "engine.executor", "engine.workers", "engine.shard_size", "engine.memory_mb", "engine.device")
+ENGINE = ("executor", "workers", "ray_address", "shard_size", "memory_mb", "device")
+WHO = ("name", *(f"engine.{name}" for name in ENGINE))
 """Settings that say what a run is called and who does the work; results do not depend on them, a summary names them."""
 
 ECHOED = {

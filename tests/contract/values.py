@@ -41,6 +41,7 @@ VALUES: dict[str, list[Any]] = {
     "evaluation.full_ranking_users": [5],
     "data_options.interactions": [20.0],
     "engine.executor": ["debug", "processes"],
+    "engine.ray_address": ["auto"],
     "engine.memory_mb": [16],
     "engine.device": ["cuda"],
     "continual.patience": [1],

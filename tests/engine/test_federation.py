@@ -16,7 +16,7 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine import inline
-from edgefr.engine.backend import BLOCK
+from edgefr.engine.backend import blocks
 from edgefr.engine.federation import Federation, Group
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
@@ -460,16 +460,18 @@ def test_shards_are_summed_block_by_block_and_no_block_holds_two_groups(
             super().end_block()
 
     monkeypatch.setattr("edgefr.engine.federation.SealedSum", Told)
-    monkeypatch.setattr("edgefr.engine.federation.BLOCK", 4)
+    monkeypatch.setattr("edgefr.engine.backend.BLOCKS", 3)
     made = federation(Sent(np.ones(CLIENTS), np.ones(CLIENTS)), shard_size=1)
     if each:
         made.terms = replace(made.terms, each=True)
     first, second = EVERYONE[:9], EVERYONE[9:]
     groups = [Group(first, 1, made.shared), Group(second, 1, made.shared, 0.5)]
     made.round(1, groups, sampler(), interactions())
-    of_four = [*["add"] * 4, "end"]
-    assert asked == [*of_four, *of_four, "add", "end", "add", "add", "add", "end"]
+    of_three = [*["add"] * 3, "end"]
+    assert asked == [*of_three, *of_three, *of_three, "add", "end", "add", "end", "add", "end"]
 
 
-def test_a_block_has_as_many_shards_as_results_were_made_with() -> None:
-    assert BLOCK == 16
+def test_blocks_have_as_many_shards_as_results_were_made_with() -> None:
+    assert [len(blocks(count)) for count in (0, 1, 16, 17, 32, 33, 256, 1000)] == [0, 1, 16, 9, 16, 11, 16, 63]
+    assert max(len(block) for block in blocks(1000)) == 16
+    assert [at for block in blocks(45) for at in block] == list(range(45))

@@ -27,7 +27,8 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edgefr.engine import inline, processes, shared_memory
 from edgefr.engine.aggregate import Terms
-from edgefr.engine.backend import Backend, InProcess
+from edgefr.engine.backend import Backend, InProcess, blocks
+from edgefr.engine.elsewhere import Round
 from edgefr.engine.federation import Federation, one_thread
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.processes import Workers
@@ -64,7 +65,7 @@ class Pool:
         if not self.all:
             run(self.backend, program("fedmf"))
             self.all = list(self.backend.started)
-        self.backend.count, self.backend.started[:], self.backend._setting = count, self.all[:count], ()
+        self.backend.count, self.backend.started[:], self.backend._setting = count, self.all[:count], None
         return self.backend
 
 
@@ -125,6 +126,10 @@ CASES: dict[str, tuple[str, dict, dict]] = {
 }
 
 
+SIZES = {"dense layers and text": 1, "history": 1, "clip and noise": 1}
+"""Clients of a shard where it is not 4: with so many shards a block has several."""
+
+
 def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, torch.Tensor]]:
     """Three rounds of a federation, the last with another block's sampler, and local training where there is any."""
     variant, aggregation, privacy = CASES[case]
@@ -133,7 +138,7 @@ def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, to
         local,
         clients=CLIENTS,
         seed=1,
-        shard_size=4,
+        shard_size=SIZES.get(case, 4),
         aggregation=AggregationSettings.model_validate(aggregation),
         plan=plan(PrivacySettings.model_validate(privacy), 3, CLIENTS, CLIENTS, aggregation.get("weights", "uniform")),
         device=torch.device("cpu"),
@@ -166,6 +171,12 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(
             assert getattr(found.counters, name) == getattr(expected.counters, name)
         assert [n.tolist() for n in found.counters.norms] == [n.tolist() for n in expected.counters.norms]
         assert len(pool.backend.started) == count
+
+
+def test_some_cases_have_blocks_of_several_shards_and_some_of_one() -> None:
+    sizes = {case: {len(block) for block in blocks(-(-(CLIENTS - 3) // SIZES.get(case, 4)))} for case in CASES}
+    assert max(sizes["clip and noise"]) == max(sizes["history"]) == 2
+    assert sizes["fedmf"] == {1}
 
 
 @pytest.mark.parametrize("table", [HEADS, TEACHERS, DISTILL_WEIGHTS, PROTOTYPE_FORMS], ids=lambda table: table.what)
@@ -213,7 +224,7 @@ def run(backend: Backend, local: LocalProgram, size: int = 3, **changes: Any) ->
 def test_a_fault_comes_back_and_a_caller_may_stop_midway() -> None:
     """Either way nothing is left, and the next round has a new worker."""
     backend, local = Workers(1), program("fedmf")
-    with pytest.raises(RuntimeError, match=r"(?s)failed in round 2, shard .*ZeroDivisionError: nothing to share"):
+    with pytest.raises(RuntimeError, match=r"(?s)failed in round 2, block .*ZeroDivisionError: nothing to share"):
         run(backend, Faulty(ZeroDivisionError("nothing to share")))
     assert not backend.started
     private = local.init_private(0, torch.from_numpy(EVERYONE))
@@ -232,7 +243,7 @@ def test_wrong_input_in_a_worker_is_wrong_input_in_the_parent() -> None:
     todo = work(local)
     worker.take("setting", shelf.put((local, todo.sampler, todo.context, None)))
     private = local.init_private(0, torch.from_numpy(EVERYONE))
-    worker.things["round"] = (todo.phases, 2, PLAIN, local.init_shared(0), private, {}, shards(5))
+    worker.things["round"] = (Round(todo.phases, 2, PLAIN, local.init_shared(0), {}), private, shards(5))
     ours, theirs = multiprocessing.Pipe()
     theirs.send_bytes(shared_memory.sealed(worker.run(3)))
     with pytest.raises(InputError, match=r"^use another file$"):

@@ -1,0 +1,187 @@
+"""The backend `ray` does what `inline` does on the nodes of a Ray cluster, or on a Ray of its own on this machine.
+
+    driver: work, broadcast → object store, once a round     a block's clients and private tensors → task     its sum ←
+
+Blocks of shards are tasks, whose sums come back in the blocks' order, so results are the same to the bit as in one
+process, however many nodes there are. A task whose worker or node dies is run again elsewhere by Ray, from the same
+tensors; a node may join or leave at any time. All state is the driver's, so a checkpoint needs nobody else.
+
+Owns: the connection, what is put in the object store, the order of sums. Does not own: what a task does (`elsewhere`),
+scheduling and retries (Ray). Ray is imported here alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from edgefr.engine.aggregate import ShardAggregate, Terms
+from edgefr.engine.backend import Backend, own
+from edgefr.engine.elsewhere import Round, Setting, answer, cut, trained
+from edgefr.engine.shared_memory import packed
+from edgefr.engine.work import Clients, LocalWork, Updates
+from export.program import Tensors
+from privacy.errors import InputError
+
+AHEAD = 3
+"""Blocks that are handed out for every processor, ahead of the one that is waited for."""
+RETRIES = 10
+"""Times that a block is run again after its worker or node died."""
+LOCAL = "local"
+
+Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
+"""An object for the object store: arrays beside the rest of it, which readers see without a copy."""
+
+
+class OnRay(Backend):
+    """This backend runs blocks as tasks of Ray.
+
+    `address`: of a cluster, "auto" for the one that this machine belongs to, or "local" for a Ray with `workers`
+    processors that ends with the backend. Raises `InputError` without the extra `ray` or where no cluster answers,
+    RuntimeError when a task fails.
+    """
+
+    def __init__(self, address: str = LOCAL, workers: int = 2):
+        self.address, self.workers = address, workers
+        self.ray: Any = None
+        self.task: Any = None
+        self.mine = False
+        self._setting: Setting | None = None
+        self._kept: Any = None
+
+    def start(self) -> None:
+        """Connect, or start a Ray of one's own, which takes some seconds."""
+        if self.ray is not None:
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray
+        except ImportError:
+            raise InputError("executor ray needs the extra `ray`: pip install 'edgefr[ray]'") from None
+        if not ray.is_initialized():
+            how: dict[str, Any] = {"num_cpus": self.workers} if self.address == LOCAL else {}
+            try:
+                _knock(self.address)
+                ray.init(self.address, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False, **how)
+            except (OSError, ValueError, RuntimeError) as error:
+                reason = " ".join(str(error).split())[:120]
+                raise InputError(f"no Ray answers at {self.address}: {reason}; see `ray start`") from error
+            self.mine = True
+        self.ray, self.task = ray, ray.remote(num_cpus=1, max_retries=RETRIES)(run_block)
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        """Yield one release per block, in order."""
+        return self._run(work, terms, shared, private, shards)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        """Yield the updates themselves, in order."""
+        return self._run(work, None, shared, private, shards)
+
+    def close(self) -> None:
+        """Leave the cluster; a Ray of one's own ends."""
+        self._setting = self._kept = None
+        if self.ray is not None and self.mine:
+            self.ray.shutdown()
+        self.ray, self.task, self.mine = None, None, False
+
+    def _run(
+        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Any]:
+        if work.device.type != "cpu":
+            raise InputError(f"executor ray trains on the CPU, not on {work.device}; set engine.device=cpu")
+        if not shards:
+            return
+        self.start()
+        setting = Setting.of(work)
+        if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
+            self._setting, self._kept = setting, self._put(setting)
+        round_ = self._put(Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables)))
+        blocks = [[shards[at] for at in block] for block in cut(terms, len(shards))]
+        at_a_time = AHEAD * max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+        under_way: dict[int, Any] = {}
+        try:
+            for wanted in range(len(blocks)):
+                for number in range(wanted + len(under_way), min(len(blocks), wanted + at_a_time)):
+                    content = pack([(shard, own(work, private, shard)) for shard in blocks[number]])
+                    under_way[number] = self.task.remote([self._kept, round_], content)
+                yield self._result(under_way[wanted], work.round, wanted)
+                del under_way[wanted]
+        finally:  # a task failed, Ctrl-C, or nobody wants the rest
+            for left in under_way.values():
+                self.ray.cancel(left, force=True)
+
+    def _put(self, thing: Any) -> Any:
+        return self.ray.put(pack(thing))
+
+    def _result(self, reference: Any, number: int, block: int) -> Any:
+        """Wait for a block's sum."""
+        try:
+            kind, content = self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:
+            raise RuntimeError(f"block {block} of round {number} was lost on Ray: {error}") from error
+        if kind == "wrong input":
+            raise InputError(content)
+        if kind == "failed":
+            raise RuntimeError(f"block {block} of round {number} failed on Ray:\n{content}")
+        return opened(content)
+
+
+def _knock(address: str) -> None:
+    """Raise `OSError` where nobody answers at HOST:PORT; Ray itself would try for five minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def pack(thing: Any) -> Packed:
+    """Pack an object for the object store."""
+    stream, buffers = packed(thing)
+    return stream, [np.frombuffer(buffer, np.uint8) for buffer in buffers]
+
+
+def opened(content: Packed) -> Any:
+    """Return a packed object; its arrays are views of the object store: read them, do not write."""
+    stream, arrays = content
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return pickle.loads(stream, buffers=arrays)  # noqa: S301 (from a process of our own)
+
+
+# --- in a worker of Ray -----------------------------------------------------------------------------------------------
+
+_HELD: dict[str, Any] = {}
+"""The setting and the round that the last block needed, by the names of their objects."""
+
+
+def run_block(told: list[Any], content: Packed) -> tuple[str, Any]:
+    """Train a block: what became of it, and its packed sum or the reason."""
+    torch.set_num_threads(1)
+    return answer(lambda: pack(trained(*_held(told), opened(content))))
+
+
+def _held(told: list[Any]) -> tuple[Setting, Round]:
+    """Return the setting and the round, opened once in each process."""
+    import ray
+
+    names = [reference.hex() for reference in told]
+    for name in _HELD.keys() - set(names):
+        del _HELD[name]
+    for name, reference in zip(names, told, strict=True):
+        if name not in _HELD:
+            _HELD[name] = opened(ray.get(reference))
+    setting, round_ = (_HELD[name] for name in names)
+    return setting, round_
