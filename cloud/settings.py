@@ -188,7 +188,8 @@ class KnowledgeSettings(Choice):
     fusion: str = Field(
         "softmax",
         description="how they become one (Eq. 6): mean; softmax: mean weighted by softmax(cosine / temperature); "
-        "pca: the point closest to the query on the line along which they vary most",
+        "pca: the point closest to the query on the line along which they vary most; attention: mean weighted by "
+        "softmax(query · prototype / sqrt(width))",
     )
     least_clients: int = Field(
         1, ge=1, description="an answer made of fewer other clients than this is zeros; 1: as published, any answer"

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from edgefr.encoders import ENCODERS
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import readers
+from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.protocol import PROTOCOLS
 from privacy.belongs import default_of, unread_fields
 
@@ -109,6 +110,13 @@ ROWS: tuple[Row, ...] = (
         "methods that learn from batches with sampled negatives",
         lambda e: e.row.batches,
         _method,
+    ),
+    Row(
+        ("negatives",),
+        "losses of sampled negatives",
+        lambda e: e.row.reads != "sessions" or not LOSSES[e.model["loss"]].whole,
+        lambda e: f"model.loss is {e.model['loss']}",
+        "model.loss=softmax",
     ),
     Row(
         ("knowledge",),

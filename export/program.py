@@ -120,7 +120,8 @@ class Phase:
     `which`: the examples it learns from; phases of the same draws have the same. A phase that `alternates` takes a step
     after each step of the phase before it, instead of all its steps after all of that one's. `pulls`: shared tables
     whose rows move in steps that do not read them, too. A phase that `accumulates` leaves dense tensors that travel as
-    they were received: its steps read them there, and what each would have moved them adds up to the update.
+    they were received: its steps read them there, and what each would have moved them adds up to the update. `clip`:
+    the largest joint L2 norm of a step's gradients, to which longer ones are cut (of sessions alone; None: none are).
     """
 
     name: str
@@ -137,6 +138,7 @@ class Phase:
     alternates: bool = False
     pulls: Mapping[str, Pull] = field(default_factory=dict)
     accumulates: bool = False
+    clip: float | None = None
 
     @property
     def purpose(self) -> str:

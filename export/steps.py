@@ -34,6 +34,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from export import purposes
 from export.batches import Pairs
+from export.clipping import shrink
 from export.graphs import Gathered, table_widths, window_of
 from export.program import LocalProgram, Phase
 from export.step_check import ITEMS, Sizes, StepCheck, Values, check_step, first_values, inputs_of
@@ -189,6 +190,9 @@ class Step:
         given = dict(zip(self.shapes(), inputs, strict=True))
         moving = tuple(given[name] for name in self.moving())
         gradients, loss = self.gradients(moving, given)
+        if self.phase.clip is not None:
+            square = torch.stack([gradient.square().sum() for gradient in gradients]).sum()
+            gradients = tuple(gradient * shrink(square, self.phase.clip) for gradient in gradients)
         out = [loss.reshape(1)]
         for name, value, gradient in zip(self.moving(), moving, gradients, strict=True):
             after = value.clone()

@@ -1,6 +1,7 @@
 """These are the fusions that ship: one file each, one line here. A plug-in registers its own in the same way."""
 
 from cloud.fusion import FUSIONS
+from cloud.fusions.attention import Attention
 from cloud.fusions.mean import Mean
 from cloud.fusions.pca import PCA
 from cloud.fusions.softmax import Softmax
@@ -8,3 +9,4 @@ from cloud.fusions.softmax import Softmax
 FUSIONS.register(Mean())
 FUSIONS.register(Softmax())
 FUSIONS.register(PCA())
+FUSIONS.register(Attention())

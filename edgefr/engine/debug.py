@@ -20,8 +20,9 @@ from edge.sessions import Draw, SessionSampler
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.replays import Alone
 from edgefr.engine.sequences import closing, draws_of, lesson, message_of, notice, program_of
-from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, check_sets, trained, without_memory
 from export.batches import One, Pairs, Window, told
+from export.clipping import shrink
 from export.program import Phase, SessionProgram, Tensors, left_alone, turns
 
 
@@ -30,6 +31,7 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
     private = work.begun(private, clients)
     if isinstance(work.sampler, SessionSampler):
         return sessions(work, shared, private, clients)
+    check_sets(work)
     ended = []
     for slot, number in enumerate(clients):
         own = {name: value[slot].to(work.device) for name, value in without_memory(private).items()}
@@ -303,6 +305,9 @@ def _window_step(
     leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
     loss = program.loss({**tensors, **leaves}, window, phase)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
+    if phase.clip is not None:
+        square = sum(gradient.square().sum() for gradient in gradients)
+        gradients = tuple(gradient * shrink(cast(Tensor, square), phase.clip) for gradient in gradients)
     with torch.no_grad():
         for name, gradient in zip(phase.trains, gradients, strict=True):
             optimiser.step(name, tensors[name], gradient, np.array(number))

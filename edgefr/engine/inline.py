@@ -28,7 +28,7 @@ from edgefr.engine import sequences
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.pulled import Pulled
 from edgefr.engine.replays import Shardwise
-from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, check_sets, trained, without_memory
 from export.batches import Flat, One, Padded, Pairs, told
 from export.program import Phase, Pull, Tensors, left_alone, turns
 
@@ -54,6 +54,7 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
     private = work.begun(private, clients)
     if isinstance(work.sampler, SessionSampler):
         return sequences.run(work, shared, private, clients)
+    check_sets(work)
     order = np.argsort(-work.sampler.train.counts[clients], kind="stable")
     back = torch.from_numpy(order)
     shard = _Shard(work, shared, {name: value.index_select(0, back) for name, value in private.items()}, clients[order])

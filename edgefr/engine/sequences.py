@@ -28,6 +28,7 @@ from edgefr import purposes
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained
 from export.batches import One, Window
+from export.clipping import shrink
 from export.program import LocalProgram, Phase, SessionProgram, Tensors, turns
 from privacy import keyed
 from privacy.errors import InputError
@@ -58,7 +59,7 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
             batch = replace(lesson(work, draws[phases[0].purpose], epoch, clients), taught=taught)
             for phase, optimiser in zip(phases, optimisers, strict=True):
                 notice(program, values, batch)
-                _step(program, phase, optimiser, values, batch, epoch + 1)
+                _step(program, phase, optimiser, values, batch, epoch + 1, draws[phases[0].purpose])
     return _updates(program, changed, first, values, closing(work, draw, clients), draw)
 
 
@@ -210,15 +211,44 @@ def _copies(program: SessionProgram, first: Tensors, names: Sequence[str], clien
 
 
 def _step(
-    program: SessionProgram, phase: Phase, optimiser: Optimiser, values: dict[str, Tensor], batch: Window, number: int
+    program: SessionProgram,
+    phase: Phase,
+    optimiser: Optimiser,
+    values: dict[str, Tensor],
+    batch: Window,
+    number: int,
+    draw: Draw,
 ) -> None:
     """Take one optimiser step of every client of the shard."""
     leaves = [values[name].detach().requires_grad_() for name in phase.trains]
     loss = program.loss({**values, **dict(zip(phase.trains, leaves, strict=True))}, batch, phase)
-    gradients = torch.autograd.grad(loss, leaves)
+    gradients = dict(zip(phase.trains, torch.autograd.grad(loss, leaves), strict=True))
+    if phase.clip is not None:
+        gradients = _clipped(program, gradients, phase.clip, draw, len(batch.items))
     with torch.no_grad():
-        for name, gradient in zip(phase.trains, gradients, strict=True):
+        for name, gradient in gradients.items():
             optimiser.step(name, values[name], gradient, np.array(number))
+
+
+def _clipped(
+    program: SessionProgram, gradients: Mapping[str, Tensor], most: float, draw: Draw, clients: int
+) -> dict[str, Tensor]:
+    """Return the gradients, each client's cut to a joint length; those of tables are rows of `draw`'s pairs."""
+    slots = torch.from_numpy(draw.slots).to(next(iter(gradients.values())).device)
+    rows = {name for name in gradients if program.specs[name].kind == "rows"}
+    square = torch.stack(
+        [
+            gradient.new_zeros(clients).index_add_(0, slots, gradient.square().sum(-1))
+            if name in rows
+            else gradient.square().flatten(1).sum(-1)
+            for name, gradient in gradients.items()
+        ]
+    ).sum(0)
+    cut = shrink(square, most)
+    return {
+        name: gradient * (cut[slots] if name in rows else cut).view(-1, *[1] * (gradient.ndim - 1))
+        for name, gradient in gradients.items()
+    }
 
 
 def _updates(

@@ -176,6 +176,12 @@ def without_memory(private: Tensors) -> dict[str, Tensor]:
     return {name: value for name, value in private.items() if not name.startswith(MEMORY)}
 
 
+def check_sets(work: LocalWork) -> None:
+    """Raise `InputError` for phases that ask of clients with sets of items what is done over sessions alone."""
+    if any(phase.clip is not None for phase in work.phases):
+        raise InputError(f"{work.program.name} cuts gradients, which is for programs that learn from sessions")
+
+
 def trained(program: LocalProgram, phases: Sequence[Phase], place: str, kind: str | None = None) -> list[str]:
     """Name the tensors of one place ("shared" or "private") that these phases change, in the program's order.
 

@@ -120,6 +120,11 @@ def sampled_softmax(positive: Tensor, negative: Tensor) -> Tensor:
     return torch.logsumexp(torch.cat([positive.unsqueeze(-1), negative], dim=-1), dim=-1) - positive
 
 
+def full_softmax(positive: Tensor, every: Tensor) -> Tensor:
+    """Return each position's cross-entropy of its target [..., L] among all items [..., L, items], itself included."""
+    return torch.logsumexp(every, dim=-1) - positive
+
+
 def mlp(tensors: Tensors, name: str, layers: int, x: Tensor, batch: Batch) -> Tensor:
     """Apply TransFR Eq. 12: linear layers with ReLU between them; `<name>.<k>.weight` is [in, out]."""
     for k in range(layers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from edgefr.methods.fcucr.parts import LOSSES
 from privacy.belongs import Settings, named_in
@@ -33,3 +33,10 @@ class PrefixSettings(Settings):
         "softmax", description="bce: binary cross-entropy with sampled negatives; softmax: over the target and them"
     )
     temperature: float = Field(1.0, gt=0, description="what scores are divided by in the loss")
+
+    @field_validator("loss")
+    @classmethod
+    def _of_samples(cls, loss: str) -> str:
+        if LOSSES[loss].whole:
+            raise ValueError(f"{loss} is for one vector per position, and these methods have several: use softmax")
+        return loss

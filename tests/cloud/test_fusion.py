@@ -36,7 +36,12 @@ def literal_pca(found: Vectors, cosines: Vectors, query: Vectors, temperature: f
     return mean if len(found) == 1 else mean + axis * (axis @ (query - mean))
 
 
-LITERAL = {"mean": literal_mean, "softmax": literal_softmax, "pca": literal_pca}
+def literal_attention(found: Vectors, cosines: Vectors, query: Vectors, temperature: float) -> Vectors:
+    powers = [math.exp(sum(a * b for a, b in zip(one, query, strict=True)) / math.sqrt(len(query))) for one in found]
+    return sum((power / sum(powers) * one for power, one in zip(powers, found, strict=True)), np.zeros_like(query))
+
+
+LITERAL = {"attention": literal_attention, "mean": literal_mean, "softmax": literal_softmax, "pca": literal_pca}
 
 
 def one(found: Vectors, cosines: Vectors, query: Vectors, settings: KnowledgeSettings) -> Vectors:

@@ -84,6 +84,9 @@ CHOICES: dict[str, Base] = {
     "a budget": Base({**FEDMF, **PRIVACY["central"], "privacy.sigma": "1", "privacy.budget": "7"}, ("privacy",)),
     "DP-SGD": Base({**FEDMF, "privacy.examples": "{clip: 1.0, sigma: 1.0}"}, ("privacy",)),
     "DP-SGD by epsilon": Base({**FEDMF, "privacy.examples": "{clip: 1.0, epsilon: 20.0}"}, ("privacy.examples",)),
+    "the whole catalogue": Base(
+        {**FCUCR, "method": "sasrec", "model.loss": "full-softmax"}, ("negatives", "model.loss")
+    ),
     "noise on prototypes": Base({**FCUCR, **PRIVACY["local"], "model.asks_when_recommending": "false"}, ("privacy",)),
     "sessions that come back": Base({**FCUCR, "protocol.stream": "cyclic"}, ("knowledge", "protocol", "sessions")),
     "fcucr as released": Base({**FCUCR, "fidelity": "released"}, ("knowledge", "protocol", "model")),

@@ -18,6 +18,8 @@ from tests.export import worlds
 
 SHIPPED = (
     "sasrec, two heads and blocks, softmax",
+    "sasrec, full softmax",
+    "fcucr, clipped",
     "fcucr",
     "fcucr on tisasrec",
     "fcucr as released on gru4rec",

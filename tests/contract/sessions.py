@@ -50,6 +50,8 @@ WITHOUT_MASK = {key: value for key, value in AS_RELEASED.items() if key != "mask
 VARIANTS: dict[str, tuple[str, dict]] = {
     "sasrec": ("sasrec", ALONE),
     "sasrec, two heads and blocks, softmax": ("sasrec", {**ALONE, "heads": 2, "layers": 2, "loss": "softmax"}),
+    "sasrec, full softmax": ("sasrec", {**ALONE, "loss": "full-softmax", "item_bias": True}),
+    "fcucr, clipped": ("fcucr", {"gradient_clip": 0.05, "prototypes": "trained"}),
     "sasrec with biases": ("sasrec", {**ALONE, "item_bias": True}),
     "sasrec unmasked": ("sasrec", {**ALONE, "masked": False}),
     "gru4rec": ("gru4rec", {**ALONE, "encoder": "gru4rec"}),

@@ -93,6 +93,7 @@ VALUES: dict[str, list[Any]] = {
     "model.head": [[5, 6]],
     "model.tower": [[8, 2]],
     "model.patience": [1],
+    "model.gradient_clip": [0.001],
     "model.hidden": [3],
     "model.mapping_steps": [5],
     "model.adapter": [[14, 6]],

@@ -34,11 +34,13 @@ class Backbone:
 class PositionLoss:
     """A loss has a name; `load()` is the function that makes it, imported when a program is built.
 
-    The function takes scores of targets [..., L] and of negatives [..., L, n], and returns errors [..., L].
+    The function takes scores of targets [..., L] and of negatives [..., L, n], and returns errors [..., L]. `whole`: in
+    the negatives' place it takes those of the whole catalogue, the target among them.
     """
 
     name: str
     load: Callable[[], Callable[[Tensor, Tensor], Tensor]]
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,18 @@ def _softmax() -> Callable[[Tensor, Tensor], Tensor]:
     return sampled_softmax
 
 
+def _full_softmax() -> Callable[[Tensor, Tensor], Tensor]:
+    from edgefr.methods.losses import full_softmax
+
+    return full_softmax
+
+
 ENCODERS.register(Backbone("sasrec", _sasrec))
 ENCODERS.register(Backbone("gru4rec", _gru4rec))
 ENCODERS.register(Backbone("tisasrec", _tisasrec))
 LOSSES.register(PositionLoss("bce", _bce))
 LOSSES.register(PositionLoss("softmax", _softmax))
+LOSSES.register(PositionLoss("full-softmax", _full_softmax, whole=True))
 
 
 def _clamped(own: Tensor, apart: Tensor, most: float) -> Tensor:

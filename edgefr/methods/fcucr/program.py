@@ -77,6 +77,7 @@ class FCUCR(SessionProgram):
     def __init__(self, settings: FCUCRSettings, items: int, local_epochs: int):
         self.settings, self.encoder = settings, encoder_of(settings)
         self.errors, self.teacher = LOSSES[settings.loss].load(), TEACHERS[settings.teacher]
+        self.whole_catalogue = LOSSES[settings.loss].whole
         self.distill, self.form = DISTILL_WEIGHTS[settings.distill], PROTOTYPE_FORMS[settings.pooling]
         self.window, self.publishes = settings.length, settings.prototypes
         self.reply = "prototype" if settings.reply else None
@@ -99,6 +100,7 @@ class FCUCR(SessionProgram):
                 dict.fromkeys(trained, settings.lr),
                 draws=purposes.ROUND,
                 beta_2=settings.beta_2,
+                clip=settings.gradient_clip,
             ),
         )
         self.one_draw, self.asks = settings.negatives_once, settings.query
@@ -247,8 +249,11 @@ class FCUCR(SessionProgram):
         out = self.predicted(tensors, features, batch.label)
         rows = tensors["item"]
         positive = (out * torch.nn.functional.embedding(batch.positive, rows)).sum(-1)
-        negative = torch.matmul(torch.nn.functional.embedding(batch.negative, rows), out.unsqueeze(-1)).squeeze(-1)
-        own = (self.errors(positive, negative) * batch.weight).sum(-1)  # [...], each client's
+        if self.whole_catalogue:
+            others = torch.matmul(out, batch.everything(rows).transpose(-1, -2))
+        else:
+            others = torch.matmul(torch.nn.functional.embedding(batch.negative, rows), out.unsqueeze(-1)).squeeze(-1)
+        own = (self.errors(positive, others) * batch.weight).sum(-1)  # [...], each client's
         if batch.taught is None:
             return own.sum()
         each = (features - batch.taught).square().mean(-1)

@@ -66,7 +66,15 @@ class FCUCRSettings(Settings):
     lr: float = Field(0.1, gt=0, description="learning rate of Adam")
     beta_2: float = Field(0.98, gt=0, lt=1, description="Adam's decay of the second moment")
     loss: Annotated[str, named_in(LOSSES)] = Field(
-        "bce", description="bce: binary cross-entropy with sampled negatives; softmax: over the target and them"
+        "bce",
+        description="bce: binary cross-entropy with sampled negatives; softmax: over the target and them; "
+        "full-softmax: over the whole catalogue, of which a client then trains every row",
+    )
+    gradient_clip: float | None = Field(
+        None,
+        gt=0,
+        description="largest joint length of a step's gradients, to which longer ones are cut; none: as they are. It "
+        "steadies steps and promises nothing (privacy.clip does)",
     )
     personal: bool = Field(True, description="whether every client has its own prediction MLP")
     hidden: Annotated[int, PERSONAL] = Field(80, ge=1, description="width of the MLP's hidden layer (values)")

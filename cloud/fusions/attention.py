@@ -1,0 +1,40 @@
+"""This fusion weighs prototypes by attention: softmax(query · prototype / sqrt(width)), as the article suggests.
+
+Its code says that "attention-weighted pooling" can stand in the plain mean's place, and does not write it down. So it
+is scaled dot-product attention (Vaswani et al., 2017) without layers of its own, of which a server that learns nothing
+has none. Unlike `softmax` it feels how long prototypes are, and not their angle alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cloud.fusion import Fusion, weighted_mean
+from cloud.settings import KnowledgeSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AttentionSettings(KnowledgeSettings):
+    """These settings are those of attention by scaled dot products."""
+
+    fusion: Literal["attention"] = "attention"
+
+
+class Attention(Fusion):
+    """This fusion takes the mean that prototypes along the query weigh more in."""
+
+    name = "attention"
+    settings = AttentionSettings
+    citation = "FCUCR Eq. 6, as its article's code suggests"
+
+    def fused(
+        self, settings: KnowledgeSettings, sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor
+    ) -> Tensor:
+        logits = (sets.double() @ queries.double().unsqueeze(2)).squeeze(2) / queries.shape[1] ** 0.5
+        logits = logits.masked_fill(~present, -np.inf)
+        highest = logits.amax(1, keepdim=True).clamp_min(float(np.finfo(np.float64).min))
+        return weighted_mean(sets, present, (logits - highest).exp())
