@@ -368,7 +368,7 @@ def reproduce(
     _at_least_one(seeds=seeds, workers=workers)
     entry = PAPERS[paper]
     _named(f"exhibit of {entry.title}", exhibits, entry.exhibits)
-    _named(f"data set of {entry.title}", data or (), entry.data)
+    _named(f"data set of {entry.title}", data or (), entry.data_sets)
     _named("fidelity", [fidelity], FIDELITIES)
     _named(f"stream of {entry.title}", [] if stream is None else [stream], entry.streams)
     extra = {change.field: change.value for change in map(Change.parse, overrides)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgefr.data import names
 from edgefr.reproductions.cells import Ask, Values
 from edgefr.reproductions.exhibits import Exhibit
 from edgefr.reproductions.f3crec import exhibits as f3crec_exhibits
@@ -31,7 +32,8 @@ class Paper:
     """A paper has exhibits (tables and figures) over data sets.
 
     `streams`: how often a client may meet a session; none where the paper has no sessions. `ask(fidelity, seeds, values
-    over every recipe, folder of archives, stream)` is what is asked for.
+    over every recipe, folder of archives, stream)` is what is asked for. `others`: its recipes fit other data sets
+    than the paper's, of which it prints nothing.
     """
 
     name: str
@@ -40,6 +42,12 @@ class Paper:
     data: Sequence[str]
     streams: Sequence[str]
     ask: Callable[[str, Sequence[int], Values, Path | None, str | None], Ask]
+    others: bool = False
+
+    @property
+    def data_sets(self) -> Sequence[str]:
+        """Return names of data sets that its exhibits can be made of: the paper's, and perhaps all."""
+        return tuple(dict.fromkeys([*self.data, *(names() if self.others else ())]))
 
 
 def _ask_f3crec(fidelity: str, seeds: Sequence[int], extra: Values, data_dir: Path | None, stream: str | None) -> Ask:
@@ -87,6 +95,7 @@ PAPERS.register(
         fcucr_published.DATA,
         ("one-pass", "cyclic"),
         fcucr.Ask,
+        others=True,
     )
 )
 PAPERS.register(Paper("fedcar", "FedCAR", _FEDCAR, _data(_FEDCAR), (), _ask_fedcar))

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+import edgefr
 from edgefr.belongs import read_values
 from edgefr.reproductions.cells import Found
 from edgefr.reproductions.fcucr import comparison, forgetting, published, sweeps
@@ -227,7 +228,7 @@ def test_tables_4_and_5():
 
 def test_figures_3_and_7():
     some = found(fcucr_sasrec=WITH)
-    three, seven = sweeps.figure_3(ASK, some, ["xing"]), sweeps.figure_7(ASK, some, ["xing"])
+    three, seven = sweeps.of_knobs(3, ASK, some, ["xing"]), sweeps.of_noise(7, ASK, some, ["xing"])
     assert [row["k"] for row in three.sheets[0].rows][:6] == [f"k {k}" for k in (1, 5, 20, 100, 200, 1000)]
     assert "seen, then popularity (xing, HR@10 0.4500): beaten by none" in three.notes
     assert three.sheets[0].rows[2]["HR@10"] == three.sheets[1].rows[3]["HR@10"] == "0.4000 ± 0.1000"
@@ -235,6 +236,40 @@ def test_figures_3_and_7():
     assert epsilons[:7] == ["inf", "48.45", "24.22", "16.15", "12.11", "9.69", "8.07"]
     assert three.figure is not None
     assert len(seven.figure.axes) == 2
+
+
+def test_each_data_set_of_the_paper_has_its_figure():
+    drawn = {name: list(exhibit.data) for name, exhibit in EXHIBITS.items() if name.startswith("figure")}
+    alone = {f"figure-{n}": [published.DATA[(n - 3) % 4]] for n in range(3, 11)}
+    assert drawn == {"figure-2": ["xing"], **alone}
+    for name, (data,) in alone.items():
+        page = EXHIBITS[name].page(ASK, Found({}), [data], None)
+        assert (page.name, page.title[: len(name) + 6]) == (name, f"FCUCR F{name[1:].replace('-', ' ')}")
+        assert all(data in sheet.title for sheet in page.sheets)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_fits_other_data_sets(row):
+    assert ASK.cell("ml-100k", row).experiment(0).data == "ml-100k"
+
+
+def test_other_data_sets_have_no_published_numbers_beside_theirs():
+    some = Found({ASK.cell("ml-100k", "fcucr-sasrec"): WITH, ASK.cell("ml-100k", "sasrec"): ALONE})
+    two, four, five = (EXHIBITS[name].page(ASK, some, ["ml-100k"], None) for name in ("table-2", "table-4", "table-5"))
+    whole = next(row for row in two.sheets[0].rows if row["model"] == "FCUCR (SASRec)")
+    assert whole["HR@10"] == "0.4000 ± 0.1000"
+    assert {record["published"] for page in (two, four, five) for record in page.records if "published" in record} == {
+        None
+    }
+    assert four.sheets[0].rows[4]["seconds\nper round"] == "1.50"
+    assert all("seconds\n(paper)" not in row for row in four.sheets[0].rows)
+
+
+def test_sessions_of_any_data_set_may_be_asked_for(tmp_path):
+    with pytest.raises(InputError, match=r"ml-100k.* is not there"):
+        edgefr.reproduce("fcucr", data=["ml-100k"], data_dir=tmp_path, out=tmp_path / "out")
+    with pytest.raises(InputError, match="data set of F3CRec 'xing'"):
+        edgefr.reproduce("f3crec", data=["xing"], data_dir=tmp_path, out=tmp_path / "out")
 
 
 def test_figure_2():

@@ -29,7 +29,7 @@ def needed_3(ask: Ask, data: str) -> list[Cell]:
 
 def lines(ask: Ask, data: str, rows: Sequence[str]) -> dict[str, Line]:
     """Return the rows of a table, by name, with what the paper prints for them."""
-    printed = published.TABLE_2[data] | published.TABLE_3[data]
+    printed = published.TABLE_2.get(data, {}) | published.TABLE_3.get(data, {})
     return {row: Line(LABELS[row], cell, printed.get(row)) for row, cell in ask.cells(data, rows).items()}
 
 

@@ -1,4 +1,4 @@
-"""Tables 4 and 5, Figures 3 and 7 turn one knob of FCUCR (SASRec) at a time."""
+"""Tables 4 and 5, Figures 3 to 6 and 7 to 10 turn one knob of FCUCR (SASRec) at a time."""
 
 from __future__ import annotations
 
@@ -78,8 +78,10 @@ def _table(
         own = []
         for at, (value, cell) in enumerate(turned(ask, each, knob).items()):
             ours = number(found.spread(cell, seconds_per_round).mean, ".2f")
-            more = {"seconds\nper round": ours, "seconds\n(paper)": f"{printed[1][each][at]:g}"}
-            own.append(Line(words[value], cell, printed[0][each][at], more))
+            more = {"seconds\nper round": ours}
+            if each in printed[1]:
+                more["seconds\n(paper)"] = f"{printed[1][each][at]:g}"
+            own.append(Line(words[value], cell, printed[0][each][at] if each in printed[0] else None, more))
         sheet, made = levels(found, f"{each}, {knob.rsplit('.', 1)[-1]}", "rounds", own)
         verdicts += beaten(found, own)
         sheets.append(sheet)
@@ -87,8 +89,8 @@ def _table(
     return Page(name, title, sheets, records, [*verdicts, *NOTES, SECONDS_NOTE])
 
 
-def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """Make a sheet and a curve per data set and knob."""
+def of_knobs(figure: int, ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
+    """Make a sheet and a curve per data set and knob, as the paper's figure of this number (3 to 6)."""
     sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     curves: dict[str, dict[float, Cell]] = {}
     for name in data:
@@ -106,8 +108,9 @@ def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | N
         "one knob at a time; the paper prints no numbers for this figure",
         *NOTES,
     ]
-    figure = _curves(found, curves, "log", list(curves))
-    return Page("figure-3", "FCUCR Figure 3: one hyper-parameter at a time (SASRec)", sheets, records, notes, figure)
+    drawn = _curves(found, curves, "log", list(curves))
+    title = f"FCUCR Figure {figure}: one hyper-parameter at a time (SASRec)"
+    return Page(f"figure-{figure}", title, sheets, records, notes, drawn)
 
 
 def noisy(ask: Ask, data: str) -> dict[str, dict[float, Cell]]:
@@ -129,8 +132,8 @@ def needed_noise(ask: Ask, data: str) -> list[Cell]:
     return list(dict.fromkeys(cell for cells in noisy(ask, data).values() for cell in cells.values()))
 
 
-def figure_7(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
-    """Make a sheet and a curve per data set and kind of noise."""
+def of_noise(figure: int, ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
+    """Make a sheet and a curve per data set and kind of noise, as the paper's figure of this number (7 to 10)."""
     sheets, records, verdicts = list[Sheet](), list[Record](), list[str]()
     curves: dict[str, dict[float, Cell]] = {}
     for name in data:
@@ -152,8 +155,8 @@ def figure_7(ask: Ask, found: Found, data: Sequence[str], progress: Progress | N
         "does; nothing that leaves a device is protected by it",
         *NOTES,
     ]
-    figure = _curves(found, curves, "linear", ["standard deviation"] * len(curves))
-    return Page("figure-7", "FCUCR Figure 7: noise (SASRec)", sheets, records, notes, figure)
+    drawn = _curves(found, curves, "linear", ["standard deviation"] * len(curves))
+    return Page(f"figure-{figure}", f"FCUCR Figure {figure}: noise (SASRec)", sheets, records, notes, drawn)
 
 
 def _curves(found: Found, curves: Mapping[str, Mapping[float, Cell]], scale: str, below: Sequence[str]) -> Figure:
