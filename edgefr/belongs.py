@@ -16,7 +16,6 @@ from pydantic import BaseModel
 from edgefr.encoders import ENCODERS
 from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.f3crec.strategies import readers
-from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.protocol import PROTOCOLS
 from privacy.belongs import default_of, unread_fields
 
@@ -114,7 +113,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         ("negatives",),
         "losses of sampled negatives",
-        lambda e: e.row.reads != "sessions" or not LOSSES[e.model["loss"]].whole,
+        lambda e: not e.learns_from_all or e.negatives == e.own.defaults.get("negatives"),
         lambda e: f"model.loss is {e.model['loss']}",
         "model.loss=softmax",
     ),

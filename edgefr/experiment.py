@@ -26,6 +26,7 @@ from edgefr.faults import fault, first_fault
 from edgefr.methods import METHODS, Method, method
 from edgefr.methods.f3crec.settings import BETWEEN_BLOCKS, ContinualSettings
 from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
+from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.plain_yaml import value_of
 from edgefr.protocol import PROTOCOLS, ProtocolSettings
 from edgefr.sections import EncoderSection, EngineSection, EvaluationSection, ExportSection, Section, SessionsSection
@@ -235,6 +236,16 @@ class Experiment(Section, PublicModel):
     def total_rounds(self) -> int:
         """Return the rounds in which updates leave devices, of all stages."""
         return 0 if self.row.central is not None else self.rounds * self.protocol.learned
+
+    @property
+    def drawn_negatives(self) -> int:
+        """Return the negatives that clients draw for a positive: none where the loss reads the whole catalogue."""
+        return 0 if self.learns_from_all else self.negatives
+
+    @property
+    def learns_from_all(self) -> bool:
+        """Say whether the loss reads the whole catalogue, and so no negatives."""
+        return self.row.reads == "sessions" and LOSSES[self.model["loss"]].whole
 
     @property
     def draws_noise(self) -> bool:

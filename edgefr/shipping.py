@@ -235,10 +235,10 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
     batch_size = e.batch_size
     if e.row.reads == "sessions":
         sessions |= {"gap_s": e.protocol.pause_s, "receiver_noise": e.model.get("receiver_noise", 0.0)}
-        batch_size = e.model["length"] * (1 + e.negatives)  # a window is one batch
+        batch_size = e.model["length"] * (1 + e.drawn_negatives)  # a window is one batch
     return LearningSpec(
         optimisers={name: rule.step for name, rule in RULES.items()},
-        negatives=e.negatives,
+        negatives=e.drawn_negatives,
         batch_size=batch_size,
         **sessions,
         seed=e.seed,

@@ -125,8 +125,9 @@ class Met(Stage):
         if self.windowed:
             program = cast(SessionProgram, run.federation.program)
             following = self.current(number + 1) if program.asks == "next" else None
-            drawn = (s.items, s.times, current, split.train, split.pool, catalogue, program.window, e.negatives, e.seed)
-            return population, SessionSampler(*drawn, once=program.one_draw, following=following)
+            drawn = (s.items, s.times, current, split.train, split.pool, catalogue, program.window)
+            counts = (e.drawn_negatives, e.seed)
+            return population, SessionSampler(*drawn, *counts, once=program.one_draw, following=following)
         rows = s.items.take(np.maximum(current, 0))
         real = current[rows.rows] >= 0
         own = self._distinct(rows.rows[real], rows.values[real])

@@ -83,6 +83,12 @@ def test_the_full_softmax_is_the_cross_entropy_over_the_catalogue() -> None:
         torch.testing.assert_close(local.loss(shared, window, local.phases[0]), expected)
 
 
+def test_no_negatives_are_drawn_where_the_loss_reads_everything() -> None:
+    whole = load_experiment(overrides=["method=sasrec", "model.loss=full-softmax"])
+    sampled = load_experiment(overrides=["method=sasrec"])
+    assert (whole.drawn_negatives, sampled.drawn_negatives) == (0, sampled.negatives)
+
+
 def test_what_has_no_place_for_them_is_refused() -> None:
     with pytest.raises(InputError, match=r"negatives: belongs to losses of sampled negatives, and model.loss is full"):
         load_experiment(overrides=["method=sasrec", "model.loss=full-softmax", "negatives=7"])
