@@ -27,12 +27,14 @@ class Terms:
     """These are the terms on which a device accepts a bundle.
 
     `trusted`: public keys, one of which must have signed it (None: whichever did). `now`: for its expiry (None: the
-    clock's; without an offset: UTC). `newest`: the highest serial seen so far; an older bundle is refused.
+    clock's; without an offset: UTC). `newest`: the highest serial seen so far; an older bundle is refused. `since`: the
+    latest time seen so far; a clock that is behind it is not believed.
     """
 
     trusted: Trusted = None
     now: datetime | None = None
     newest: int | None = None
+    since: datetime | None = None
 
 
 def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tuple[Manifest, KeyId | None]:
@@ -47,10 +49,21 @@ def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tupl
     if terms.newest is not None and manifest.serial < terms.newest:
         seen = f"serial {manifest.serial}, {terms.newest} was seen here"
         raise InputError(f"{where} is older than one before it ({seen}); get a newer one")
-    if manifest.expired(terms.now or datetime.now(UTC)):
-        raise InputError(f"{where} expired on {manifest.expires}; get a newer one")
+    _check_expiry(where, manifest, terms)
     check_runtime(where, manifest.onnx)
     return manifest, signed_by
+
+
+def _check_expiry(where: str, manifest: Manifest, terms: Terms) -> None:
+    """Refuse what has expired by the clock, or by the latest time that was seen."""
+    if manifest.expired(terms.now or datetime.now(UTC)):
+        raise InputError(f"{where} expired on {manifest.expires}; get a newer one")
+    if terms.since is not None and manifest.expired(terms.since):
+        before = f"{terms.since:%Y-%m-%d %H:%M} UTC"
+        raise InputError(
+            f"{where} expired on {manifest.expires}: the clock has been set back, since it was {before} here before; "
+            "get a newer one"
+        )
 
 
 def reason(error: Exception) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from edge.admission import MANIFEST_LIMIT, Terms, admit
-from edge.bundle import Bundle, open_bundle
+from edge.bundle import Bundle, open_on
 from edge.manifest import MANIFEST, SIGNATURE
 from edge.records import inside
 from edge.signature import LIMIT as SIGNATURE_LIMIT
@@ -60,28 +60,27 @@ def opened(
     """
     terms = Terms(trusted, now, newest)
     if not is_archive(path):
-        yield open_bundle(path, trusted=trusted, now=now, newest=newest)
+        yield open_on(path, terms)
         return
     with tempfile.TemporaryDirectory(prefix="edgefr-bundle-") as scratch:
         yield _into(Path(path), Path(scratch), terms)
 
 
-def kept(path: str | Path, folder: Path, *, trusted: Trusted = None, now: datetime | None = None) -> Bundle:
+def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
     """Open and check a bundle, folder or zip; a zip is unpacked once, to a folder of its own in `folder`.
 
-    What lies there is checked again whenever it is opened, and what another zip left there goes away. Arguments as
-    `open_bundle`.
+    What lies there is checked again whenever it is opened, and what another zip left there goes away.
     """
     if not is_archive(path):
-        return open_bundle(path, trusted=trusted, now=now)
+        return open_on(path, terms)
     unpacked = folder / UNPACKED
     try:
         place = unpacked / sha256_of(Path(path))[:32]
         if not place.is_dir():
             shutil.rmtree(unpacked, ignore_errors=True)
             unpacked.mkdir(mode=0o700, parents=True)
-            unpack(path, place, trusted=trusted, now=now)
-        return open_bundle(place, trusted=trusted, now=now)
+            _unpacked(Path(path), place, terms)
+        return open_on(place, terms)
     except OSError as error:
         raise InputError(f"bundle {path}: cannot unpack: {error.strerror or error}; nothing was changed") from error
     finally:
@@ -102,11 +101,14 @@ def unpack(
 
     Raises `InputError` for whatever is wrong with the archive, and when `target` exists.
     """
-    archive, target = Path(archive), Path(target)
+    return _unpacked(Path(archive), Path(target), Terms(trusted, now, newest))
+
+
+def _unpacked(archive: Path, target: Path, terms: Terms) -> Bundle:
     if target.exists() or target.is_symlink():
         raise InputError(f"{target} exists; choose another folder")
     with beside(target) as folder:
-        bundle = _into(archive, folder, Terms(trusted, now, newest))
+        bundle = _into(archive, folder, terms)
         settle(folder, target)
     return Bundle(target, bundle.manifest, bundle.config, bundle.signed_by)
 
@@ -127,7 +129,7 @@ def _into(archive: Path, folder: Path, terms: Terms) -> Bundle:
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"{where} is a damaged zip ({why}); get it again") from error
     try:
-        return open_bundle(folder, trusted=terms.trusted, now=terms.now, newest=terms.newest)
+        return open_on(folder, terms)
     except InputError as error:
         raise InputError(str(error).replace(str(folder), str(archive))) from error
 

@@ -54,6 +54,11 @@ def open_bundle(
     >>> open_bundle("bundles/rpi_5_8gb", trusted=["public.pem"]).signed_by  # doctest: +SKIP
     '2f1d8e0c...'
     """
+    return open_on(path, Terms(trusted, now, newest))
+
+
+def open_on(path: str | Path, terms: Terms) -> Bundle:
+    """Check a bundle folder as `open_bundle` does, on terms of one's own."""
     root = Path(path)
     where = f"bundle {root}"
     try:
@@ -63,7 +68,7 @@ def open_bundle(
         if raw is None:
             raise InputError(f"{root} is not a bundle: it has no {MANIFEST}; give the folder of one device class")
         signature = _read(root, SIGNATURE, SIGNATURE_LIMIT)
-        manifest, signed_by = admit(where, raw, signature, Terms(trusted, now, newest))
+        manifest, signed_by = admit(where, raw, signature, terms)
         _check_names(root, manifest)
         for entry in manifest.files:
             _check_file(root, entry)

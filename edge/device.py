@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge import exchange, publisher, streams
+from edge import exchange, publisher, seen, streams
 from edge.advice import Adviser
 from edge.archive import kept
 from edge.catalogue import Catalogue
@@ -85,13 +85,14 @@ class Device(Adviser):
         policy: Policy | None = None,
         renew: bool = False,
     ):
-        self.bundle = kept(bundle, Path(state_dir), trusted=trusted, now=now)
         self.store = Store(state_dir)
+        self.bundle = kept(bundle, self.store.folder, seen.terms(self.store, trusted, now))
         self.policy = Policy.of(self.store.folder) if policy is None else policy
         publisher.check(self.bundle, self.store, self.policy)  # before anything of it is given to a runtime
         self.catalogue, self._model = Catalogue(self.bundle), Model(self.bundle, self.store.folder)
         self._work = LocalWork(self.bundle, self.catalogue, self._model, Limits(max_ram_mb, max_seconds))
         self._start(user, renew)
+        seen.note(self.store.folder, self.bundle.manifest.serial, seen.unix(now), (self.bundle.manifest.bundle_id, 0))
 
     @property
     def learning(self) -> Learning:
@@ -136,6 +137,8 @@ class Device(Adviser):
             "epsilon_limit": self.policy.epsilon,
             "withheld": self._refuses(state) if self.bundle.config.learning is not None else None,
             "last_work": state.facts.get("work"),
+            "expires": self.bundle.manifest.expires,
+            "publisher": self.bundle.signed_by,
             "waiting_release": state.facts["learned"],
             "state_bytes": sum(value.nbytes for value in state.tensors.values()),
         }
@@ -231,22 +234,26 @@ class Device(Adviser):
 
         `reply`: the server's to the prototype that went with the last release.
 
-        Raises `InputError`, state unchanged, for a delta of another bundle, one that does not start where this device
-        is, tensors the bundle does not have, and values that are not finite.
+        Raises `InputError`, state unchanged, for a delta that the publisher has not signed, of another bundle, one that
+        does not start where this device is, is older than one before it or further ahead than can be,
+        tensors the bundle does not have, and values that are not finite.
         """
         learning = self.learning
         with self.store.locked():
             state = self.state
+            own, newest = self.bundle.manifest.bundle_id, state.facts["round"]
             base = delta.from_round == learning.round  # from what the bundle brought: any device can take it
-            if delta.base_digest != self.bundle.manifest.bundle_id:
+            publisher.check_update(delta, self.publisher)
+            if delta.base_digest != own:
                 raise InputError(
                     f"the update is of bundle {delta.base_digest[:12]}, not of this one; nothing was changed"
                 )
-            if delta.to_round <= state.facts["round"] or not (base or delta.from_round == state.facts["round"]):
+            if delta.to_round <= newest or not (base or delta.from_round == newest):
                 raise InputError(
                     f"the update goes from round {delta.from_round} to {delta.to_round}, but this device is at round "
-                    f"{state.facts['round']}; fetch the one that fits"
+                    f"{newest}; fetch the one that fits"
                 )
+            seen.check_round(self.store.folder, own, delta.to_round, newest)
             tables = self._model.tables(learning) if base else state.part("table")
             check_fits(delta, learning, tables)
             if reply is not None:
@@ -260,6 +267,7 @@ class Device(Adviser):
             state.put("shared", delta.dense)
             state.facts |= {"round": delta.to_round, "learned": None, "release": None}
             state.drop("outbox")
+            seen.note(self.store.folder, reached=(own, delta.to_round))  # ahead of the state
             self.store.write(state, keep_previous=True)
 
     def prototype(self, before: streams.Before = "recommending") -> Floats:

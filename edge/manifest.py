@@ -16,6 +16,8 @@ from edge.records import SIGNATURE as SIGNATURE
 from edge.records import Grown, Inside, Moment, Plain, Record, Whole
 
 SCHEMA: Literal["edgefr.bundle/3"] = "edgefr.bundle/3"
+LASTS_DAYS = 365
+"""Days after a run was made, from which devices refuse its bundles, unless who exports them says otherwise."""
 
 Role = (
     Literal["config", "card", "tokenizer", "score", "encoder", "words"]

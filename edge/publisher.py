@@ -6,10 +6,13 @@ Owns: whether a bundle is from whom the device's earlier ones are from. Does not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from edge.bundle import Bundle
+from edge.delta import Delta
 from edge.policy import NAME, Policy
+from edge.signature import KeyId
 from edge.state import PREVIOUS, STATE, Damaged, Store
 from privacy.errors import InputError
 
@@ -34,6 +37,19 @@ def check(bundle: Bundle, store: Store, policy: Policy) -> None:
         raise InputError(
             f"bundle {bundle.root} is not signed, so nobody can tell who made it; sign it with `edgefr bundle sign`, "
             f"or allow it with `signed: false` in {store.folder / NAME}"
+        )
+
+
+def check_update(delta: Delta, keys: Sequence[KeyId] | None) -> None:
+    """Refuse an update that none of the publisher's keys has signed; None: the device was let to take nobody's.
+
+    Raises `InputError`.
+    """
+    if keys is not None and delta.signed_by not in keys:
+        by = "nobody" if delta.signed_by is None else f"key {delta.signed_by[:16]}..."
+        raise InputError(
+            f"the update is signed by {by}, and this device takes its publisher's alone; get it from there, or sign it "
+            "with `export.sign.sign_delta`; nothing was changed"
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge.manifest import LASTS_DAYS
 from edgefr.answers import Audit, Bundles, Measured
 from edgefr.arguments import checked
 from edgefr.experiment import Change, Experiment
@@ -37,7 +38,7 @@ def export(
     run: Run | str | Path,
     out: str | Path | None = None,
     *,
-    expires_days: int | None = None,
+    expires_days: int | None = LASTS_DAYS,
     key: str | Path | None = None,
     zipped: bool = False,
     with_users: bool = False,

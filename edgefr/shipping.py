@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge.manifest import Promise
+from edge.manifest import LASTS_DAYS, Promise
 from edgefr.data import bare_name
 from edgefr.encoders import ENCODERS
 from edgefr.engine.aggregate import released_values
@@ -55,7 +55,7 @@ def export_run(
     run: Run,
     out: Path | None = None,
     progress: Progress | None = None,
-    expires_days: int | None = None,
+    expires_days: int | None = LASTS_DAYS,
     *,
     with_users: bool = False,
     key: Path | None = None,

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edge.admission import ALWAYS
 from edge.bundle import open_bundle
-from edge.manifest import SIGNATURE, Promise, canonical
+from edge.manifest import LASTS_DAYS, SIGNATURE, Promise, canonical
 from edge.recommender import Recommender
 from export.candidates import candidates
 from export.clients import Users, check
@@ -69,7 +69,7 @@ class Provenance:
     created: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
-    expires_days: int | None = None
+    expires_days: int | None = LASTS_DAYS
     promise: Promise | None = None
 
     @property

@@ -15,8 +15,8 @@ def export(
     run: Annotated[Path, typer.Option(help="Folder of a finished run.")],
     out: Annotated[Path, typer.Option(help="Folder for the bundles, one per device class.")],
     expires_days: Annotated[
-        int | None, typer.Option(min=1, help="Devices refuse the bundles so many days after the run was made.")
-    ] = None,
+        int, typer.Option(min=1, help="Devices refuse the bundles so many days after the run was made.")
+    ] = 365,
     key: Annotated[Path | None, typer.Option(help="Private key (PEM) to sign them with; none: the run's own.")] = None,
     zipped: Annotated[
         bool, typer.Option("--zip", help="Write each bundle as one zip file too, beside its folder.")

@@ -141,7 +141,8 @@ def test_a_device_replays_what_the_simulator_replays(variant: str, tmp_path: Pat
     device.learn(first[client])
     table = device.state.tensors["table.item"] + 0.2 * np.sin(np.arange(ITEMS))[:, None].astype(np.float32)
     base, dense = device.bundle.manifest.bundle_id, device.state.part("shared")
-    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND, dense, {"item": (pool, table)}))
+    facts = {"base_digest": base, "from_round": bundles.ROUND - 1, "to_round": bundles.ROUND}
+    device.apply(Delta(**facts, dense=dense, rows={"item": (pool, table)}, signed_by=device.bundle.signed_by))
     device.next_block()
     release = device.learn(second[client])
 
@@ -176,7 +177,7 @@ def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) ->
     base, shared = device.bundle.manifest.bundle_id, device.state.part("shared")
     moved = {name: value + 0.05 * np.cos(np.arange(value.size)).reshape(value.shape) for name, value in shared.items()}
     moved = {name: value.astype(np.float32) for name, value in moved.items()}
-    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND, moved))
+    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND, moved, signed_by=device.bundle.signed_by))
     after = device.scores()
     assert np.abs(after - before).max() > 1e-3
 

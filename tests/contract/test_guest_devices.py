@@ -108,7 +108,9 @@ class Fleet:
         every = np.arange(next(len(v) for n, v in before.items() if kinds[n] == "rows"))
         tables = {n: (every, v.numpy()) for n, v in self.shared.items() if kinds[n] == "rows"}
         for slot, one in enumerate(self.devices):
-            delta = Delta(one.bundle.manifest.bundle_id, number - 1, number, dense, tables)
+            delta = Delta(
+                one.bundle.manifest.bundle_id, number - 1, number, dense, tables, signed_by=one.bundle.signed_by
+            )
             one.apply(delta, None if told is None else self.private["message"][slot].numpy())
 
     def recommend(self) -> None:

@@ -146,9 +146,9 @@ def test_a_reply_comes_with_an_update() -> None:
     base = one.bundle.manifest.bundle_id
     moved = {name: value + np.float32(0.01) for name, value in one.state.part("shared").items()}
     with pytest.raises(InputError, match="finite float32"):
-        one.apply(Delta(base, 1, 2, moved), reply[:3])
+        one.apply(Delta(base, 1, 2, moved, signed_by=one.bundle.signed_by), reply[:3])
     assert one.state.facts["round"] == 1, "an update with a wrong reply changes nothing"
-    one.apply(Delta(base, 1, 2, moved), reply)
+    one.apply(Delta(base, 1, 2, moved, signed_by=one.bundle.signed_by), reply)
     assert one.state.facts["round"] == 2
     np.testing.assert_array_equal(one.state.part("private")["prototype"], reply)
     one.learn()

@@ -43,7 +43,8 @@ def delta(device: Device, to_round: int, from_round: int | None = None, **change
     items = keyed.choose(to_round, np.arange(ITEMS), 5)
     values = keyed.normal(keyed.fold(to_round, items)[:, None], np.arange(8)).astype(np.float32)
     start = device.learning.round if from_round is None else from_round
-    base = {"base_digest": device.bundle.manifest.bundle_id, "rows": {"item": (items, values)}}
+    manifest, signed_by = device.bundle.manifest, device.bundle.signed_by
+    base = {"base_digest": manifest.bundle_id, "rows": {"item": (items, values)}, "signed_by": signed_by}
     return Delta(from_round=start, to_round=to_round, **(base | changes))
 
 
@@ -249,10 +250,10 @@ def test_an_update_that_is_older_than_the_device_changes_nothing(tmp_path: Path)
 def test_a_delta_from_the_base_starts_from_what_the_bundle_brought(tmp_path: Path) -> None:
     """Dense tensors that such a delta leaves out are the bundle's, whatever an earlier update made of them."""
     device = made(tmp_path, "transfr vector")
-    base, first = device.bundle.manifest.bundle_id, device.state.part("shared")
+    first = device.state.part("shared")
     name, other = list(first)[:2]
-    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND, {name: first[name] + 1}))
-    device.apply(Delta(base, bundles.ROUND - 1, bundles.ROUND + 1, {other: first[other] + 2}))
+    device.apply(delta(device, bundles.ROUND, rows={}, dense={name: first[name] + 1}))
+    device.apply(delta(device, bundles.ROUND + 1, rows={}, dense={other: first[other] + 2}))
     now = device.state.part("shared")
     np.testing.assert_array_equal(now[name], first[name])
     np.testing.assert_array_equal(now[other], first[other] + 2)

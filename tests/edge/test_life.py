@@ -23,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edge.delta import Delta
 from edge.device import Device
+from edge.seen import Seen
 from edge.state import PREVIOUS, State, Store
 from privacy import keyed
 from privacy.errors import InputError
@@ -34,8 +35,8 @@ BASE, CLIP = bundles.ROUND - 1, 1.0
 NOISED = {"clip": CLIP, "noise": "discrete-gaussian", "scale": 0.25, "step": 2.0**-15, "noised": "here"}
 FILE_OPERATIONS = ("open", "mkdir", "fsync", "chmod", "replace", "rename", "unlink", "remove")
 some_items = st.lists(st.integers(0, ITEMS - 1), min_size=1, max_size=3)
-cuts = st.sampled_from([None] * 14 + list(range(14)))
-"""Before which of its file operations a call is cut off; none: it is not. The longest call has twelve."""
+cuts = st.sampled_from([None] * 18 + list(range(18)))
+"""Before which of its file operations a call is cut off; none: it is not. The longest call has 17."""
 
 
 class Killed(BaseException):
@@ -84,7 +85,7 @@ class Life(RuleBasedStateMachine):
         self.sent: dict[int, bytes] = {}
         self.own: list[int] = []
         self.past: list[int] = []
-        self.block = 0
+        self.block = self.highest = 0
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -116,7 +117,7 @@ class Life(RuleBasedStateMachine):
     @rule(new=some_items)
     def go_through_a_round(self, new: list[int]) -> None:
         self.learn(new, None)
-        self.apply(self.now.round, self.now.round + 1, None)
+        self.apply(self.now.round, self.now.round + 1, None, refused=self.now.round + 1 < self.highest)
 
     @rule(new=some_items, cut=cuts, personal=st.booleans())
     def learn_for_itself(self, new: list[int], cut: int | None, personal: bool) -> None:
@@ -132,7 +133,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(1, 3), base=st.booleans(), cut=cuts)
     def take_an_update(self, ahead: int, base: bool, cut: int | None) -> None:
-        self.apply(BASE if base else self.now.round, self.now.round + ahead, cut)
+        to_round = self.now.round + ahead
+        self.apply(BASE if base else self.now.round, to_round, cut, refused=to_round < self.highest)
 
     @precondition(lambda self: self.now.round > BASE)
     @rule(back=st.integers(0, 3), base=st.booleans(), cut=cuts)
@@ -145,7 +147,8 @@ class Life(RuleBasedStateMachine):
         """From a round that this device is not at, or (0) of another bundle."""
         start = max(self.now.round + off, 0)
         other = {"base_digest": "0" * 64} if off == 0 else {}
-        self.apply(start, self.now.round + 4, cut, refused=off == 0 or start not in (BASE, self.now.round), **other)
+        wrong = off == 0 or start not in (BASE, self.now.round)
+        self.apply(start, self.now.round + 4, cut, refused=wrong or self.now.round + 4 < self.highest, **other)
 
     @precondition(lambda self: self.before is not None)
     @rule(cut=cuts)
@@ -207,7 +210,9 @@ class Life(RuleBasedStateMachine):
         shared = dict(self.brought if start == BASE else self.now.shared)
         name = sorted(shared)[to_round % len(shared)]
         draw = keyed.normal(to_round, np.arange(shared[name].size)).astype(np.float32).reshape(shared[name].shape)
-        facts = {"base_digest": self.device.bundle.manifest.bundle_id, "from_round": start, "to_round": to_round}
+        bundle = self.device.bundle
+        facts: dict[str, Any] = {"base_digest": bundle.manifest.bundle_id, "from_round": start, "to_round": to_round}
+        facts |= {"signed_by": bundle.signed_by}
         if name == "item":
             items = keyed.choose(to_round, np.arange(ITEMS), 5)
             delta = Delta(**(facts | other), rows={"item": (items, draw[items])})
@@ -216,7 +221,11 @@ class Life(RuleBasedStateMachine):
             delta = Delta(**(facts | other), dense={name: draw})
             shared[name] = draw
         kept = self.state().digest()
-        if self.done(lambda: self.device.apply(delta), cut, refused):
+        taken = self.done(lambda: self.device.apply(delta), cut, refused)
+        seen = Seen.of(Store(self.folder).folder).round
+        assert seen in ({to_round} if taken else {self.highest, to_round} if cut is not None else {self.highest})
+        self.highest = seen  # noted ahead of the state, so it may be all that was done
+        if taken:
             self.before, self.now = self.now, Model(to_round, shared)
         elif (Store(self.folder).folder / PREVIOUS).exists() and Store(self.folder).read(PREVIOUS).digest() == kept:
             self.before = self.now  # cut off between the two files

@@ -1,5 +1,6 @@
 """Exporting as used: which variant each class gets, what is written, how it compares, what is refused."""
 
+import inspect
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -9,8 +10,12 @@ import onnx
 import pytest
 import torch
 
+import edgefr
 from edge import Recommender, open_bundle
+from edgefr.cli.export import export as command
+from edgefr.shipping import export_run
 from export.batches import One
+from export.bundle import Provenance
 from export.footprint import Footprint, Footprints
 from export.model import HeldOut
 from export.variants import ClassLimits, Rules
@@ -317,3 +322,10 @@ def test_a_class_whose_every_variant_loses_too_much_fails_the_export(tmp_path: P
     with pytest.raises(InputError, match=r"device class watch: all that fits loses too much \(i8 keeps 0\.\d{3} of"):
         worlds.export(**arguments, rules=Rules(min_overlap=1.0))
     assert not (tmp_path / "watch").exists()
+
+
+def test_bundles_expire_a_year_after_their_run_unless_somebody_says_otherwise() -> None:
+    assert Provenance("2100-01-01T00:00:00+00:00").expires == "2101-01-01T00:00:00+00:00"
+    assert Provenance("2100-01-01T00:00:00+00:00", expires_days=None).expires is None
+    for made in (edgefr.export, export_run, command):
+        assert inspect.signature(made).parameters["expires_days"].default == 365
