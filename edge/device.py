@@ -8,6 +8,7 @@
     prototype(), take(reply)           what a method that reads sessions tells the server of one, and is told
     next_block()                       what was learned so far is remembered and replayed from now on (continual runs)
     personalise()                      local training that never leaves the device
+    update(bundle)                     a newer bundle of the same lineage; undo() goes back
     recommend(k), explain(items)       (`edge.advice`)
 
 Every call leaves a whole state behind or the one from before it. Owns: the order of these things and what state they
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge import exchange, publisher, seen, streams
+from edge import exchange, publisher, seen, streams, undoing
 from edge.advice import Adviser
 from edge.archive import kept
 from edge.catalogue import Catalogue
@@ -35,11 +36,12 @@ from edge.enrol import first_state, renewed_state
 from edge.learning import Learning
 from edge.limits import Limits
 from edge.local_work import LocalWork
+from edge.migration import Carried, check_follows, migrated_state
 from edge.model import Model
 from edge.policy import Policy, event_of
 from edge.signature import KeyId, Trusted
 from edge.spending import Spending
-from edge.state import LEDGER, PREVIOUS, Damaged, State, Store
+from edge.state import Damaged, State, Store
 from edge.update import ClientUpdate
 from privacy.errors import InputError
 from privacy.guarantee import Event
@@ -92,7 +94,9 @@ class Device(Adviser):
         self.catalogue, self._model = Catalogue(self.bundle), Model(self.bundle, self.store.folder)
         self._work = LocalWork(self.bundle, self.catalogue, self._model, Limits(max_ram_mb, max_seconds))
         self._start(user, renew)
-        seen.note(self.store.folder, self.bundle.manifest.serial, seen.unix(now), (self.bundle.manifest.bundle_id, 0))
+        seen.note(self.store.folder, seconds=seen.unix(now))
+        if self.store.settled:
+            self._settle()
 
     @property
     def learning(self) -> Learning:
@@ -103,9 +107,8 @@ class Device(Adviser):
 
     @property
     def publisher(self) -> list[KeyId] | None:
-        """Return the key that signs what this device takes; None where it was let to take what nobody signed."""
-        key = self.bundle.signed_by
-        return None if key is None else [key]
+        """Return the keys whose updates this device takes; None where it was let to take what nobody signed."""
+        return publisher.keys_of(self.bundle, self.store)
 
     @property
     def state(self) -> State:
@@ -116,7 +119,7 @@ class Device(Adviser):
             other = str(found.facts.get("bundle"))[:12]
             raise InputError(
                 f"{self.store.folder} is the state of bundle {other}, not of {own[:12]}: go on under this one with "
-                "--renew, or give another --state"
+                "`edgefr device update` or --renew, or give another --state"
             )
         return found
 
@@ -185,6 +188,7 @@ class Device(Adviser):
             state.drop("outbox")
             state.put("outbox", made.arrays())
             self.store.write(state)
+            self._settle()
             return made
 
     def practise(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> None:
@@ -195,6 +199,7 @@ class Device(Adviser):
             self._add(state, interactions, times)
             self._work.round(learning, state, state.facts["round"] + 1)
             self.store.write(state)
+            self._settle()
 
     def refuses(self) -> str | None:
         """Return why no update may leave this device now, in one line, by its own policy and ledger; None: one may."""
@@ -292,41 +297,32 @@ class Device(Adviser):
             self.store.write(state)
 
     def undo(self) -> None:
-        """Go back to the model before the last update. Raises `InputError` when there is none.
+        """Go back to the model before the last update, or to the bundle before. Raises `InputError` when there is none.
 
-        What has happened since stays: interactions, what is remembered, and above all the ledger's releases. Of a state
-        that is damaged the ledger alone is kept, which lies beside it; where that is damaged too, nothing goes back.
+        What has happened since stays: interactions, what is remembered, and above all the ledger's releases; under the
+        bundle before, the ledger alone. Of a state that is damaged the ledger alone is kept, which lies beside it;
+        where that is damaged too, nothing goes back.
         """
         with self.store.locked():
-            before = self.store.read(PREVIOUS)
-            if before.facts.get("bundle") != self.bundle.manifest.bundle_id:
-                raise InputError(
-                    "there is no update of this bundle to go back from; what was before is another bundle's"
-                )
-            kept = ["items", "session", "memory", "ledger"]
-            try:
-                now = self.state
-            except Damaged:
-                now, kept = self._ledger(), ["ledger"]
-            for part in kept:
-                before.drop(part)
-                before.put(part, now.part(part))
-            before.facts["block"] = now.facts.get("block", before.facts["block"])
-            self.store.write(before)
+            undoing.undo(self.store, self.bundle.manifest.bundle_id)
 
-    def _ledger(self) -> State:
-        """Return the ledger beside a damaged state; `InputError` when nobody knows what was released."""
-        own = self.bundle.manifest.bundle_id
-        try:
-            found = self.store.read(LEDGER)
-            if found.facts.get("bundle") == own:
-                return found
-        except InputError:
-            pass
-        raise InputError(
-            f"{self.store.folder}: the state is damaged, and so is its ledger: what was released can no longer be "
-            "counted, so nothing more may be; give a new --state"
-        )
+    def update(self, bundle: str | Path, *, trusted: Trusted = None, now: datetime | None = None) -> Carried:
+        """Go on under a newer bundle of the same lineage, with which the state is opened from then on.
+
+        Private tensors, interactions, memory, name and ledger go on; shared tensors are the newer bundle's. What was
+        before stays until the device has learned under it, and `undo` goes back there. Raises `InputError`, state
+        unchanged, for a bundle of another publisher, method or experiment, an older one, and other private tensors.
+        """
+        newer = kept(bundle, self.store.folder, seen.terms(self.store, trusted, now))
+        publisher.check(newer, self.store, self.policy)
+        check_follows(self.bundle, newer)
+        learning, catalogue = newer.config.learning, Catalogue(newer)
+        tables = {} if learning is None else Model(newer, self.store.folder).tables(learning)
+        with self.store.locked():
+            state, carried = migrated_state(self.catalogue, newer, catalogue, tables, self.state)
+            self.store.set_aside()
+            self.store.write(state)
+        return carried
 
     def next_block(self) -> None:
         """End the block and remember its best items and the model's predictions (F3CRec Eq. 1).
@@ -347,6 +343,12 @@ class Device(Adviser):
             self.store.write(state)
 
     # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Stay with this bundle: no older one is taken from now on, and the state under the one before is dropped."""
+        manifest = self.bundle.manifest
+        seen.note(self.store.folder, manifest.serial, reached=(manifest.bundle_id, 0))
+        self.store.settle()
 
     def _start(self, user: str | None, renew: bool) -> None:
         """Read the state, or make the first one, of this device or of its life under this bundle."""
@@ -375,6 +377,7 @@ class Device(Adviser):
             before = self.store.read()
             if before.facts.get("bundle") != self.bundle.manifest.bundle_id:
                 self.store.write(renewed_state(self.bundle, tables, before), keep_previous=True)
+                self.store.settle()
 
     def _remember_publisher(self) -> None:
         """Note the key of a bundle that nobody had signed until now."""

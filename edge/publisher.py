@@ -1,5 +1,8 @@
 """A device trusts the key that signed its first bundle, remembers it, and takes nothing from anybody else.
 
+Where the publisher has shown it a set of keys that follows from that one (`follow`), it takes what any of the set has
+signed, and nothing of a key that is no longer in it.
+
 Owns: whether a bundle is from whom the device's earlier ones are from. Does not own: whether a signature holds
 (`edge.signature`), what a policy allows (`edge.policy`).
 """
@@ -8,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from edge.bundle import Bundle
 from edge.delta import Delta
+from edge.keys import KeyChain, KeySet
 from edge.policy import NAME, Policy
-from edge.signature import KeyId
+from edge.seen import Seen
+from edge.signature import KeyId, Trusted, keys_in
 from edge.state import PREVIOUS, STATE, Damaged, Store
 from privacy.errors import InputError
 
@@ -26,8 +32,10 @@ def check(bundle: Bundle, store: Store, policy: Policy) -> None:
     Raises `InputError` for another key than the one remembered, and for a bundle that nobody signed, unless the
     device's policy allows it.
     """
-    remembered = _remembered(store)
-    if remembered is not None and bundle.signed_by != remembered:
+    shown, remembered = Seen.of(store.folder).keys, _remembered(store)
+    if shown is not None:
+        _check_shown(bundle, shown)
+    elif remembered is not None and bundle.signed_by != remembered:
         by = "nobody" if bundle.signed_by is None else f"key {bundle.signed_by[:16]}..."
         raise InputError(
             f"bundle {bundle.root} is signed by {by}, but {store.folder} has trusted key {str(remembered)[:16]}... "
@@ -38,6 +46,42 @@ def check(bundle: Bundle, store: Store, policy: Policy) -> None:
             f"bundle {bundle.root} is not signed, so nobody can tell who made it; sign it with `edgefr bundle sign`, "
             f"or allow it with `signed: false` in {store.folder / NAME}"
         )
+
+
+def _check_shown(bundle: Bundle, shown: KeySet) -> None:
+    """Check that a bundle is signed by one of the set of keys that the publisher has shown."""
+    if bundle.signed_by not in shown.ids:
+        by = "nobody" if bundle.signed_by is None else f"key {bundle.signed_by[:16]}..."
+        raise InputError(
+            f"bundle {bundle.root} is signed by {by}, which is not among its publisher's {len(shown.keys)} keys "
+            f"(set {shown.version}): it is revoked, or another's; get the bundle again"
+        )
+
+
+def keys_of(bundle: Bundle, store: Store) -> list[KeyId] | None:
+    """Return the keys whose updates a device takes; None where it was let to take what nobody signed."""
+    shown = Seen.of(store.folder).keys
+    if shown is not None:
+        return shown.ids
+    return None if bundle.signed_by is None else [bundle.signed_by]
+
+
+def follow(state: str | Path, path: str | Path, trusted: Trusted = None) -> KeySet:
+    """Take a publisher's keys from a file for the device whose state lies in a folder; the newest set.
+
+    It has to follow from the set that the device has, or be signed by the key that it has trusted since its first use;
+    for a new device by one of `trusted` (None: it is trusted at first use). Raises `InputError`.
+    """
+    store = Store(state)
+    with store.locked():
+        seen, remembered = Seen.of(store.folder), _remembered(store)
+        asked = None if trusted is None else keys_in(trusted)
+        keys = asked if remembered is None else {KeyId(remembered)}
+        newest = KeyChain.read(path).newest(seen.keys, keys)
+        if asked is not None and not asked & set(newest.ids):
+            raise InputError(f"{path} does not have the key that was asked for; get the publisher's own")
+        seen.model_copy(update={"keys": newest}).keep(store.folder)
+    return newest
 
 
 def check_update(delta: Delta, keys: Sequence[KeyId] | None) -> None:

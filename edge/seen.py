@@ -1,6 +1,6 @@
 """A device remembers the newest that it has seen of its publisher, in a file beside its state.
 
-    seen.json       highest serial of a bundle, highest round of this bundle, latest time of the clock
+    seen.json       highest serial of a bundle, highest round of this bundle, latest time of the clock, newest keys
 
 It lies beside the state and not in it, so going back to an earlier state (`Device.undo`) takes nothing out of it. What
 is older than it is refused, and what has expired by its time has expired, whatever the clock says now. Whoever had the
@@ -18,6 +18,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from edge.admission import Terms
+from edge.keys import KeySet
 from edge.records import Record, Round, Whole
 from edge.signature import Trusted
 from edge.spending import LATEST
@@ -27,7 +28,7 @@ from privacy.files import write_atomic
 
 SCHEMA: Literal["edgefr.seen/1"] = "edgefr.seen/1"
 NAME = "seen.json"
-LIMIT = 4096  # bytes
+LIMIT = 1 << 16  # bytes
 MOST_AHEAD = 10_000
 """Rounds that one update may be ahead of a device: one that said a billion would keep it waiting for ever."""
 
@@ -44,6 +45,7 @@ class Seen(Record):
     seconds: int = Field(0, ge=0, le=LATEST, description="latest time of the clock, unix seconds")
     bundle: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="id of the bundle whose rounds these are")
     round: Round = Field(0, description="highest round of an update that was taken")
+    keys: KeySet | None = Field(None, description="the publisher's newest set of keys; null: it has shown none")
 
     @classmethod
     def of(cls, folder: Path) -> Self:

@@ -117,12 +117,17 @@ def check(kind: Kind, where: str, content: bytes, raw: bytes | None, trusted: Tr
         verify(where, statement(kind, content), signature)
     if trusted is None:
         return None if signature is None else signature.key
-    keys = {entry if isinstance(entry, KeyId) else key_id(load_public(entry)) for entry in trusted}
+    keys = keys_in(trusted)
     if signature is None:
         raise InputError(f"{where} is not signed; get a signed one, or sign it with `edgefr bundle sign`")
     if signature.key not in keys:
         raise InputError(f"{where} is signed by key {signature.key[:16]}..., which is not trusted; give its public key")
     return signature.key
+
+
+def keys_in(trusted: Sequence[str | Path | KeyId]) -> set[KeyId]:
+    """Return the ids of keys that are given as ids or as files."""
+    return {entry if isinstance(entry, KeyId) else key_id(load_public(entry)) for entry in trusted}
 
 
 def opened_seal(content: bytes) -> tuple[bytes, bytes | None]:

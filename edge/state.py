@@ -2,6 +2,7 @@
 
     state.safetensors      everything: tensors by name, and the facts as JSON in its header
     previous.safetensors   the same before the last update of the server was applied
+    earlier.safetensors    the same under the bundle before, until the device has learned under this one
     ledger.safetensors     its ledger once more, written ahead: what was released is known where the state is damaged
     lock                   held by the one process that may change the state
 
@@ -29,7 +30,8 @@ from privacy.files import packed, write_atomic
 from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.state/2"] = "edgefr.state/2"
-STATE, PREVIOUS, LEDGER, LOCK = "state.safetensors", "previous.safetensors", "ledger.safetensors", "lock"
+STATE, PREVIOUS, EARLIER = "state.safetensors", "previous.safetensors", "earlier.safetensors"
+LEDGER, LOCK = "ledger.safetensors", "lock"
 Array = npt.NDArray[Any]
 
 
@@ -117,6 +119,19 @@ class Store:
         if keep_previous and (self.folder / STATE).exists():
             write_atomic(self.folder / PREVIOUS, (self.folder / STATE).read_bytes(), mode=0o600)
         write_atomic(self.folder / STATE, content, mode=0o600)
+
+    def set_aside(self) -> None:
+        """Keep what is there as earlier.safetensors, until `settle`."""
+        write_atomic(self.folder / EARLIER, (self.folder / STATE).read_bytes(), mode=0o600)
+
+    def settle(self) -> None:
+        """Forget what was set aside."""
+        (self.folder / EARLIER).unlink(missing_ok=True)
+
+    @property
+    def settled(self) -> bool:
+        """Say whether nothing is set aside: the device has learned under its bundle."""
+        return not (self.folder / EARLIER).exists()
 
     def _has(self, ledger: State) -> bool:
         """Say whether this is the ledger beside the state."""

@@ -121,6 +121,38 @@ def keygen(
     _say(f"made {out}/private.pem and {out}/public.pem, key {generate(out)}")
 
 
+@bundle.command()
+def keys(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The publisher's keys; made when it is not there.")],
+    key: Annotated[
+        list[Path] | None, typer.Option("--key", help="Public key (PEM) of a new set; give it again for more.")
+    ] = None,
+    threshold: Annotated[int, typer.Option(min=1, help="How many of the new set's keys must sign the one after.")] = 1,
+    sign: Annotated[
+        list[Path] | None,
+        typer.Option("--sign", help="Private key (PEM) that signs the newest set; as often as needed."),
+    ] = None,
+) -> None:
+    """Hand over to a new set of keys, or sign the newest one; a key that is left out is revoked.
+
+    Devices follow with `edgefr device trust`. A set needs signatures of its own keys, and of the set before.
+
+    Example: `edgefr bundle keys keys.json --key a/public.pem --key b/public.pem --sign a/private.pem`
+
+    Example: `edgefr bundle keys keys.json --sign b/private.pem`
+    """
+    from export.keys import add_set, sign_set
+    from privacy.errors import InputError
+
+    if not key and not sign:
+        raise InputError("nothing to do; give --key for a new set, or --sign for a signature of the newest")
+    if key:
+        made = add_set(path, key, threshold)
+        _say(f"{path}: set {made.version} has {len(made.keys)} keys, of which {made.threshold} sign the next")
+    for private in sign or []:
+        _say(f"{path}: {sign_set(path, private)}")
+
+
 def _say(line: str) -> None:
     """Print a line that is never broken, so that it can be copied. What a terminal would act on is shown as '?'."""
     Console(soft_wrap=True, highlight=False).print("".join(c if c.isprintable() else "?" for c in line), markup=False)

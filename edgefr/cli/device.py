@@ -167,12 +167,72 @@ def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) ->
     Example: `edgefr device status shipped/phone_sd680 --state phone --key public.pem`
     """
     from edge.device import Device
+
+    _started(bundle, state)
+    facts = Device(bundle, state, trusted=key).status()
+    _print("device", {name.replace("_", " "): "-" if value is None else str(value) for name, value in facts.items()})
+
+
+@device.command()
+def update(
+    bundle: BundleFolder,
+    state: StateFolder,
+    to: Annotated[Path | None, typer.Option(help="The newer bundle, of the same publisher and experiment.")] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Go back to what was before BUNDLE, if the device has not learned since.")
+    ] = False,
+    key: TrustedKeys = None,
+) -> None:
+    """Go on under a newer bundle with all that the device has learned; it can be undone until it learns again.
+
+    Example: `edgefr device update old/phone_sd680 --to new/phone_sd680 --state phone`
+
+    Example: `edgefr device update new/phone_sd680 --undo --state phone`
+    """
+    from edge.device import Device
+
+    if (to is None) == (not undo):
+        raise InputError("give --to with the newer bundle, or --undo to go back; one of them")
+    _started(bundle, state)
+    one = Device(bundle, state)
+    if to is None:
+        one.undo()
+        Console(soft_wrap=True).print(f"{state} is as it was before; open it with the bundle before {bundle}")
+        return
+    carried = one.update(to, trusted=key)
+    gone = f", {carried.gone:,} are no longer in the catalogue" if carried.gone else ""
+    Console(soft_wrap=True).print(f"{state} goes on under {to}: {carried.kept:,} interactions{gone}")
+
+
+@device.command()
+def trust(
+    keys: Annotated[
+        Path, typer.Argument(metavar="KEYS", help="The publisher's keys, as `edgefr bundle keys` made them.")
+    ],
+    state: StateFolder,
+    key: Annotated[
+        list[Path] | None, typer.Option("--key", help="Public key that must be among them; may be repeated.")
+    ] = None,
+) -> None:
+    """Take the publisher's newest keys, if they follow from those that this device trusts; what is left out is revoked.
+
+    Example: `edgefr device trust keys.json --state phone`
+
+    Example: `edgefr device trust keys.json --state new-phone --key a/public.pem`
+    """
+    from edge.publisher import follow
+
+    found = follow(state, keys, key)
+    names = ", ".join(f"{name[:16]}..." for name in found.ids)
+    Console(soft_wrap=True).print(f"trusted: set {found.version}, {len(found.keys)} keys: {names}")
+
+
+def _started(bundle: Path, state: Path) -> None:
+    """Refuse a folder without a device's state."""
     from edge.state import Store
 
     if not Store(state).exists:
         raise InputError(f"{state} holds no state yet; start one with `edgefr device learn {bundle} --state {state}`")
-    facts = Device(bundle, state, trusted=key).status()
-    _print("device", {name.replace("_", " "): "-" if value is None else str(value) for name, value in facts.items()})
 
 
 def adopt(policy: Path | None, state: Path) -> None:
