@@ -53,8 +53,8 @@ def _check_shown(bundle: Bundle, shown: KeySet) -> None:
     if bundle.signed_by not in shown.ids:
         by = "nobody" if bundle.signed_by is None else f"key {bundle.signed_by[:16]}..."
         raise InputError(
-            f"bundle {bundle.root} is signed by {by}, which is not among its publisher's {len(shown.keys)} keys "
-            f"(set {shown.version}): it is revoked, or another's; get the bundle again"
+            f"bundle {bundle.root} is signed by {by}, which is not among its publisher's keys (set "
+            f"{shown.version}): it is revoked, or another's; get the bundle again"
         )
 
 

@@ -148,7 +148,9 @@ def keys(
         raise InputError("nothing to do; give --key for a new set, or --sign for a signature of the newest")
     if key:
         made = add_set(path, key, threshold)
-        _say(f"{path}: set {made.version} has {len(made.keys)} keys, of which {made.threshold} sign the next")
+        _say(
+            f"{path}: set {made.version}, whose next is signed by {made.threshold} of its keys: {len(made.keys)} in all"
+        )
     for private in sign or []:
         _say(f"{path}: {sign_set(path, private)}")
 

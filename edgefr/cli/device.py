@@ -200,8 +200,8 @@ def update(
         Console(soft_wrap=True).print(f"{state} is as it was before; open it with the bundle before {bundle}")
         return
     carried = one.update(to, trusted=key)
-    gone = f", {carried.gone:,} are no longer in the catalogue" if carried.gone else ""
-    Console(soft_wrap=True).print(f"{state} goes on under {to}: {carried.kept:,} interactions{gone}")
+    counts = f"interactions kept: {carried.kept:,}; no longer in the catalogue: {carried.gone:,}"
+    Console(soft_wrap=True).print(f"{state} goes on under {to}; {counts}")
 
 
 @device.command()
@@ -224,7 +224,7 @@ def trust(
 
     found = follow(state, keys, key)
     names = ", ".join(f"{name[:16]}..." for name in found.ids)
-    Console(soft_wrap=True).print(f"trusted: set {found.version}, {len(found.keys)} keys: {names}")
+    Console(soft_wrap=True).print(f"trusted: set {found.version}, with the keys {names}")
 
 
 def _started(bundle: Path, state: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_device_follows_its_publishers_keys_and_takes_nothing_of_a_revoked_one
     follow(state, path)
     assert Device(bundle, state).publisher == ids(keys, "b")
     sign_bundle(bundle, keys / "a" / "private.pem")
-    with pytest.raises(InputError, match=r"is not among its publisher's 1 keys \(set 2\): it is revoked, or another's"):
+    with pytest.raises(InputError, match=r"is not among its publisher's keys \(set 2\): it is revoked, or another's"):
         Device(bundle, state)
     rows = {"item": (np.arange(ITEMS), np.ones((ITEMS, 8), np.float32))}
     change = Delta(device.bundle.manifest.bundle_id, bundles.ROUND - 1, bundles.ROUND, rows=rows)
