@@ -345,7 +345,7 @@ class Device(Adviser):
     # --- parts ----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Stay with this bundle: no older one is taken from now on, and the state under the one before is dropped."""
+        """Take no older bundle from now on, and drop the state under the one before."""
         manifest = self.bundle.manifest
         seen.note(self.store.folder, manifest.serial, reached=(manifest.bundle_id, 0))
         self.store.settle()

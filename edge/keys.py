@@ -1,4 +1,4 @@
-"""A publisher's keys: a set of them, and how one set follows another.
+"""A publisher has a set of keys, and one set follows another.
 
     keys.json       sets in their order: each names the keys, and how many of them must sign the next one
 

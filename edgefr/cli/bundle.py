@@ -125,12 +125,15 @@ def keygen(
 def keys(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The publisher's keys; made when it is not there.")],
     key: Annotated[
-        list[Path] | None, typer.Option("--key", help="Public key (PEM) of a new set; give it again for more.")
+        list[Path] | None,
+        typer.Option("--key", help="Public key (PEM) of a new set, none: no new set. May be repeated."),
     ] = None,
     threshold: Annotated[int, typer.Option(min=1, help="How many of the new set's keys must sign the one after.")] = 1,
     sign: Annotated[
         list[Path] | None,
-        typer.Option("--sign", help="Private key (PEM) that signs the newest set; as often as needed."),
+        typer.Option(
+            "--sign", help="Private key (PEM) that signs the newest set, none: nobody does now. May be repeated."
+        ),
     ] = None,
 ) -> None:
     """Hand over to a new set of keys, or sign the newest one; a key that is left out is revoked.

@@ -177,7 +177,9 @@ def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) ->
 def update(
     bundle: BundleFolder,
     state: StateFolder,
-    to: Annotated[Path | None, typer.Option(help="The newer bundle, of the same publisher and experiment.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="The newer bundle, of the same publisher and experiment; none: --undo.")
+    ] = None,
     undo: Annotated[
         bool, typer.Option("--undo", help="Go back to what was before BUNDLE, if the device has not learned since.")
     ] = False,
@@ -211,7 +213,7 @@ def trust(
     ],
     state: StateFolder,
     key: Annotated[
-        list[Path] | None, typer.Option("--key", help="Public key that must be among them; may be repeated.")
+        list[Path] | None, typer.Option("--key", help="Public key that must be among them; none: any. May be repeated.")
     ] = None,
 ) -> None:
     """Take the publisher's newest keys, if they follow from those that this device trusts; what is left out is revoked.

@@ -52,6 +52,7 @@ def test_a_device_remembers_serial_round_and_time_beside_its_state(bundle: Path,
         "seconds": 2524608000,
         "bundle": device.bundle.manifest.bundle_id,
         "round": 4,
+        "keys": None,
     }
     assert (tmp_path / "s" / NAME).stat().st_mode & 0o777 == 0o600
     assert device.status()["expires"] == "2100-01-01T00:00:00+00:00"
