@@ -58,6 +58,17 @@ def limit_memory(megabytes: float) -> bool:
     return True
 
 
+def allow_files() -> None:
+    """Let this process have as many open files, sockets included, as the system lets it ask for."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def memory_bytes() -> int:
     """Return the memory of this machine, bytes; 4 GiB where the system does not tell."""
     try:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from edge.connection import BAD, CONFLICT, Task
 from edge.learning import Learning
@@ -36,17 +35,22 @@ class Counts:
     bytes_down: int = 0
 
 
+def _nobody() -> None:
+    """Do nothing: nobody hears."""
+
+
 class RoundBroker:
     """This hands rounds to devices and takes their releases, from any number of threads.
 
     `devices`: the ids that are known; `items`: size of the catalogue, which no client has more interactions than.
 
-    One thread opens rounds and collects; others ask for tasks and submit releases.
+    One thread opens rounds and collects; others ask for tasks and submit releases, and wait for what `heard` tells:
+    it is called whenever a round opens, or the last has ended.
     """
 
     def __init__(self, bundle: str, learning: Learning, devices: Collection[str], items: int):
         self.bundle, self.learning, self.devices, self.items = bundle, learning, frozenset(devices), items
-        self.counts = Counts()
+        self.counts, self.heard = Counts(), _nobody
         self.reach = Reach.of(learning)
         self._changed = threading.Condition()
         self._task: Task | None = None
@@ -68,7 +72,7 @@ class RoundBroker:
         with self._changed:
             self._task, self._cohort, self._arrived = Task(number, content, done=False), frozenset(cohort), {}
             self._resting, self._started = frozenset(resting), set()
-            self._changed.notify_all()
+        self.heard()
 
     def collect(self, timeout_s: float) -> dict[str, ClientUpdate]:
         """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device."""
@@ -87,31 +91,26 @@ class RoundBroker:
         """No more rounds: `content` is the last word. Waits until every device that ever asked has it, or `grace_s`."""
         with self._changed:
             self._task = Task(number, content, done=True)
-            self._changed.notify_all()
+            self.heard()
             self._changed.wait_for(lambda: self._seen <= self._told, grace_s)
 
     # --- the devices' side ----------------------------------------------------------------------------------------
 
-    def task(self, device: str, after: int, wait_s: float) -> Task | None:
-        """Return the open round, if it is above `after` and the device is in its cohort.
-
-        None after `wait_s` without one.
+    def task(self, device: str, after: int) -> Task | None:
+        """Return the open round, if it is above `after` and the device is in its cohort; else None.
 
         Whoever has to rest is given the round without its content.
         """
         self._know(device)
-        until = time.monotonic() + wait_s
         with self._changed:
             self._seen.add(device)
-            while True:
-                task = self._task
-                if task is not None and (task.done or (task.round > after and device in self._cohort)):
-                    self._started |= set() if task.done else {device}
-                    return task
-                if task is not None and task.round > after and device in self._resting:
-                    return Task(task.round, b"", done=False, rest=True)
-                if not self._changed.wait(until - time.monotonic()):
-                    return None
+            task = self._task
+            if task is not None and (task.done or (task.round > after and device in self._cohort)):
+                self._started |= set() if task.done else {device}
+                return task
+            if task is not None and task.round > after and device in self._resting:
+                return Task(task.round, b"", done=False, rest=True)
+            return None
 
     def handed(self, device: str, task: Task) -> None:
         """Count a task whose content has left the server."""
@@ -140,6 +139,15 @@ class RoundBroker:
             counts = self.counts
             self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
             self._changed.notify_all()
+
+    def prometheus(self) -> str:
+        """Return the counts in the text format of Prometheus."""
+        with self._changed:
+            counts, task = asdict(self.counts), self._task
+            now = {"round": 0 if task is None else task.round, "waited_for": len(self._cohort - self._arrived.keys())}
+        lines = [f"# TYPE edgefr_{name}_total counter\nedgefr_{name}_total {value}" for name, value in counts.items()]
+        lines += [f"# TYPE edgefr_{name} gauge\nedgefr_{name} {value}" for name, value in now.items()]
+        return "\n".join(lines) + "\n"
 
     def refuse(self) -> None:
         """Count a refusal."""

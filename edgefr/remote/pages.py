@@ -1,0 +1,192 @@
+"""The pages of a server are a thin layer over its round broker: they check who asks, wait, read and answer.
+
+A device that waits for a round holds a connection and no thread. Every refusal is one line of plain text. Owns: what a
+request is answered with. Does not own: what is asked and answered (`broker`), whose request it is (`gate`),
+connections and their limits (`server`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from edge.connection import BAD, DIGITS, DONE, ENROL, FORBIDDEN, LOOPBACK, OK, RELEASE, ROUND, TASK, WAIT, Task
+from edge.identity import Signed
+from edgefr.remote.broker import UNKNOWN, RoundBroker
+from edgefr.remote.gate import Gate, Refused, check_body
+from privacy.errors import InputError
+
+NO_LENGTH, TOO_LARGE = 411, 413
+POLL_S = 20.0  # how long a request for a task is held
+DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
+LONGEST_CODE = 256  # bytes of a body that enrols
+PIECE = 1 << 15  # bytes that are handed to a connection at once
+METRICS = "/metrics"
+
+
+@dataclass
+class Pages:
+    """These are the pages over one round broker. `limit`: bytes of a release."""
+
+    broker: RoundBroker
+    gate: Gate
+    limit: int
+    stopping: bool = False
+    loop: asyncio.AbstractEventLoop | None = None
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def app(self) -> Starlette:
+        """Return them as an application."""
+        routes = [
+            Route(TASK, self.task, methods=["GET"]),
+            Route(RELEASE, self.release, methods=["POST"]),
+            Route(ENROL, self.enrol, methods=["POST"]),
+            Route(METRICS, self.metrics, methods=["GET"]),
+        ]
+        handlers = {Refused: self._refused, HTTPException: self._no_page, ClientDisconnect: self._gone}
+        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+
+    def wake(self) -> None:
+        """Have whoever waits look again; from any thread."""
+        with suppress(RuntimeError):  # the loop has ended, and nobody waits
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self.woken.set()
+        self.woken = asyncio.Event()
+
+    async def task(self, request: Request) -> Response:
+        """Answer with the open round, when there is one for this device."""
+        device, _ = self.gate.admit(*_signature(request))
+        task = await self._waited(device, _asked(request, "after"))
+        if task is None:
+            return Response(status_code=WAIT)
+        headers = {ROUND: str(task.round), "Content-Length": str(len(task.content))}
+        if task.rest:
+            return Response(status_code=WAIT, headers={ROUND: str(task.round)})
+        status = DONE if task.done else OK
+        told = BackgroundTask(self._handed, device, task)
+        return StreamingResponse(_pieces(task.content), status, headers, "application/octet-stream", told)
+
+    async def release(self, request: Request) -> Response:
+        """Take a release."""
+        _bound(request, self.limit)
+        device, signed = self.gate.admit(*_signature(request))
+        number = _asked(request, "round")
+        content = await _body(request, signed, self.limit)
+        await run_in_threadpool(self.broker.submit, device, number, content)
+        return PlainTextResponse("taken\n", headers={ROUND: str(number)})
+
+    async def enrol(self, request: Request) -> Response:
+        """Enrol a key with a one-time code."""
+        _bound(request, LONGEST_CODE)
+        signed = self.gate.stranger(*_signature(request))
+        try:
+            code = str(json.loads(await _body(request, signed, LONGEST_CODE))["code"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise Refused(BAD, "the body is no code") from None
+        try:
+            user = await run_in_threadpool(self.gate.keys.enrol, code, signed.key)
+        except InputError as error:
+            raise Refused(FORBIDDEN, str(error)) from error
+        return PlainTextResponse(json.dumps({"user": user}))
+
+    async def metrics(self, request: Request) -> Response:
+        """Count in the text format of Prometheus, for this host alone."""
+        if request.client is None or request.client.host not in LOOPBACK:
+            raise Refused(UNKNOWN, "there is no such page")
+        return PlainTextResponse(self.broker.prometheus(), media_type="text/plain; version=0.0.4")
+
+    async def _waited(self, device: str, after: int) -> Task | None:
+        until = time.monotonic() + POLL_S
+        while True:
+            woken, task, left = self.woken, self.broker.task(device, after), until - time.monotonic()
+            if task is not None or left <= 0 or self.stopping:
+                return task
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await woken.wait()
+
+    async def _handed(self, device: str, task: Task) -> None:
+        self.broker.handed(device, task)
+
+    async def _refused(self, request: Request, refused: Refused) -> Response:
+        self.broker.refuse()
+        await _discarded(request)
+        return PlainTextResponse(f"{' '.join(str(refused).split())}\n", refused.status, refused.headers)
+
+    async def _no_page(self, request: Request, error: HTTPException) -> Response:
+        return await self._refused(request, Refused(error.status_code, "there is no such page"))
+
+    async def _gone(self, request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=BAD)
+
+
+def _signature(request: Request) -> tuple[str, str, str]:
+    """Return what a signature covers of a request's head, and the header it is in."""
+    query = request.scope["query_string"].decode("latin-1")
+    path = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+    return request.method, path, request.headers.get("authorization", "")
+
+
+def _bound(request: Request, limit: int) -> None:
+    """Refuse a body of unknown length, or too long, before any of it is read."""
+    length = request.headers.get("content-length", "")
+    if not (length.isascii() and length.isdigit() and len(length) < 16) or "transfer-encoding" in request.headers:
+        raise Refused(NO_LENGTH, "say how long the body is")
+    if int(length) > limit:
+        raise Refused(TOO_LARGE, f"{int(length):,} bytes are more than the {limit:,} of a release")
+
+
+async def _body(request: Request, signed: Signed, limit: int) -> bytes:
+    """Return the body that was signed."""
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > limit:
+            raise Refused(TOO_LARGE, f"more bytes than the {limit:,} of a release")
+    check_body(signed, bytes(content))
+    return bytes(content)
+
+
+async def _discarded(request: Request) -> None:
+    """Read on a little after a refusal: closed on bytes that nobody read, a connection loses what was sent."""
+    left = DISCARDED
+    with suppress(TimeoutError, ClientDisconnect, RuntimeError):
+        async with asyncio.timeout(LINGER_S):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    """Yield bytes piece by piece, so that a slow reader has little of them in memory."""
+    for at in range(0, len(content), PIECE):
+        yield content[at : at + PIECE]
+
+
+def _asked(request: Request, number: str) -> int:
+    """Return the number of a query."""
+    try:
+        query = parse_qs(request.scope["query_string"].decode("latin-1"), strict_parsing=True, max_num_fields=1)
+        (value,) = query[number]
+    except (ValueError, KeyError):
+        raise Refused(BAD, f"ask with {number}, once") from None
+    if not (value.isascii() and value.isdigit() and len(value) <= DIGITS):
+        raise Refused(BAD, f"{number} is a whole number")
+    return int(value)
