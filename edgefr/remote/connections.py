@@ -92,10 +92,14 @@ class Uvicorn(uvicorn.Server):
         """Start to listen on sockets that are bound already."""
         self.pages.loop = loop = asyncio.get_running_loop()
         SSLProtocol.max_size = READ_BYTES
-        limit = {"ssl_handshake_timeout": SILENCE_S} if self.config.ssl is not None else {}
+        limit = SILENCE_S if self.config.ssl is not None else None
         self.servers = [
             await loop.create_server(
-                self._protocol, sock=sock, ssl=self.config.ssl, backlog=self.config.backlog, **limit
+                self._protocol,
+                sock=sock,
+                ssl=self.config.ssl,
+                backlog=self.config.backlog,
+                ssl_handshake_timeout=limit,
             )
             for sock in sockets or []
         ]
