@@ -82,7 +82,7 @@ class Closed(Record):
     round: Number
     clients: list[Number] = Field(description="who took up work; all that were asked where nobody can tell any more")
     tensors: Sha256 | None = Field(description="sha256 of shared.safetensors after it; null: the run's own tensors")
-    burnt: bool = Field(description="the server was killed while it was open")
+    burnt: bool = Field(description="its server was killed, and another bundle's devices were served next")
 
 
 Line = Begun | Opened | Closed
@@ -183,6 +183,11 @@ class Lineage:
         return self.lines[-1].round if self.lines else 0
 
     @property
+    def over(self) -> int:
+        """Return the number of the last round that is over, or of the run's own last."""
+        return self.round - (self.open is not None)
+
+    @property
     def tensors(self) -> str | None:
         """Return the sha256 of the tensors after the last round that was closed; None: they are the run's own."""
         return next((line.tensors for line in reversed(self.lines) if isinstance(line, Closed)), None)
@@ -204,10 +209,10 @@ class Lineage:
         self.charge(ledger)
         return ledger
 
-    def charge(self, ledger: Ledger) -> None:
-        """Charge a ledger for every served round; for one that is open, whoever was asked."""
+    def charge(self, ledger: Ledger, open_too: bool = True) -> None:
+        """Charge a ledger for every served round; for one that is open, unless it is going on, whoever was asked."""
         for opened, closed in self.rounds:
-            if opened.event is not None:
+            if opened.event is not None and (open_too or closed is not None):
                 ledger.refuse(_numbers(opened.refused), opened.event)
                 ledger.spend(_numbers((closed or opened).clients), opened.event)
 

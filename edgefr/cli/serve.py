@@ -38,8 +38,9 @@ def serve(
     """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
 
     They enrol with codes of `edgefr enrol`, also while it serves. Prints its address once it listens. Goes on from the
-    run's last served round, whose number and what it has cost its clients are kept in RUN/lineage. Writes the tensors
-    that were learned, and what it took.
+    run's last served round, whose number and what it has cost its clients are kept in RUN/lineage. A server that was
+    killed goes on by the same command: with the round that was open, and the answers it had. Writes the tensors that
+    were learned, and what it took.
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 3`
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from edge.connection import BAD, CONFLICT, Task
@@ -39,18 +39,23 @@ def _nobody() -> None:
     """Do nothing: nobody hears."""
 
 
+def _nowhere(device: str, number: int, content: bytes) -> None:
+    """Keep a release in memory alone."""
+
+
 class RoundBroker:
     """This hands rounds to devices and takes their releases, from any number of threads.
 
     `devices`: the ids that are known; `items`: size of the catalogue, which no client has more interactions than.
 
     One thread opens rounds and collects; others ask for tasks and submit releases, and wait for what `heard` tells:
-    it is called whenever a round opens, or the last has ended.
+    it is called whenever a round opens, or the last has ended. `keep` is called with a release before its device is
+    told that it was taken.
     """
 
     def __init__(self, bundle: str, learning: Learning, devices: Collection[str], items: int):
         self.bundle, self.learning, self.devices, self.items = bundle, learning, frozenset(devices), items
-        self.counts, self.heard = Counts(), _nobody
+        self.counts, self.heard, self.keep = Counts(), _nobody, _nowhere
         self.reach = Reach.of(learning)
         self._changed = threading.Condition()
         self._task: Task | None = None
@@ -73,6 +78,20 @@ class RoundBroker:
             self._task, self._cohort, self._arrived = Task(number, content, done=False), frozenset(cohort), {}
             self._resting, self._started = frozenset(resting), set()
         self.heard()
+
+    def put_back(self, contents: Mapping[str, bytes]) -> None:
+        """Take releases of the open round again that were taken before the server was killed."""
+        with self._changed:
+            task = self._task
+            assert task is not None
+            found = {device: content for device, content in contents.items() if device in self._cohort}
+        for device, content in found.items():
+            release = self._read(task.round, content)
+            with self._changed:
+                self._started.add(device)
+                self._arrived[device] = release
+                self._taken[device] = task.round, hashlib.sha256(content).digest()
+                self._changed.notify_all()
 
     def collect(self, timeout_s: float) -> dict[str, ClientUpdate]:
         """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device."""
@@ -135,6 +154,7 @@ class RoundBroker:
                 raise Refused(CONFLICT, f"round {number} is not open for this device")
             if device in self._arrived:
                 raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
+            self.keep(device, number, content)
             self._arrived[device], self._taken[device] = release, (number, digest)
             counts = self.counts
             self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))

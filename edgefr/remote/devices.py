@@ -26,6 +26,7 @@ from edge.update import ClientUpdate as Upload
 from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
 from edgefr.engine.backend import Backend
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
+from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.ledger import ServingLedger
 from edgefr.training import Training
@@ -106,7 +107,7 @@ class Devices(Backend):
     A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
     are counted in `missing`, by round. `ledger`: of the lineage, in which every round is written down before it is
     offered (None: in tests of a round alone). Of a round with fewer answers than `min_answers` nothing is published:
-    the tensors stay as they are, and it is counted in `withheld`.
+    the tensors stay as they are, and it is counted in `withheld`. `answers`: releases of the open round on the disk.
     """
 
     broker: RoundBroker
@@ -114,6 +115,7 @@ class Devices(Backend):
     timeout_s: float
     ledger: ServingLedger | None = None
     min_answers: int = 1
+    answers: Answers | None = None
     missing: list[int] = field(default_factory=list)
     withheld: list[int] = field(default_factory=list)
     resting: list[str] = field(default_factory=list)
@@ -136,6 +138,8 @@ class Devices(Backend):
             clients = {user: client for client, user in self.origin.users.items()}
             self.ledger.close(clients[user] for user in started)
             self.open = False
+            if self.answers is not None:
+                self.answers.clear()
 
     def closed(self, run: Training) -> None:
         """A round is done, its tensors are put on the disk, and it is closed: the callback of the loop."""
@@ -155,6 +159,8 @@ class Devices(Backend):
             raise ValueError("what devices replay is in their own memory")
         users = {self.origin.users[client]: client for shard in shards for client in shard.tolist()}
         self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, self.resting)
+        if self.answers is not None:
+            self.broker.put_back(self.answers.of(work.round, users))
         uploads = self.broker.collect(self.timeout_s)
         self.missing.append(len(users) - len(uploads))
         if len(uploads) < self.min_answers:

@@ -4,8 +4,10 @@ A round is on the disk before any device hears of it, and counts its whole cohor
 
     round opened → devices asked → sum and noise → tensors on the disk → round closed → the next
 
-and a server that was killed anywhere in it has burnt that round: its cohort stays charged, its number is never opened
-again, and the next one starts from the tensors that are on the disk. Else a client is charged when it took up work,
+and the next server of the same bundle goes on where one was killed: a round that is open is offered to the same cohort
+again, from the same tensors, with the releases that lie on the disk (`answers`); one whose sum is there is over. Its
+whole cohort is charged then, since nobody can tell any more who took up work. Only where another bundle's devices are
+served next is an open round burnt: charged, and never opened again. Else a client is charged when it took up work,
 whether its release arrived or not, and whoever would exceed the budget sits out, as in a simulation.
 
 Owns: that order. Does not own: the file (`edgefr.lineage`), what a release costs (`privacy`).
@@ -50,7 +52,7 @@ class ServingLedger:
     """This is what the clients of `run` have released, in its rounds and in all served ones, kept by `journal`.
 
     `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `event`: what each release in a round
-    is; `bundle`: of the devices that are asked.
+    is; `bundle`: of the devices that are asked. `resumed`: the round that a killed server left, which goes on.
     """
 
     run: Run
@@ -59,6 +61,7 @@ class ServingLedger:
     bundle: str
     ledger: Ledger | None
     event: Event | None
+    resumed: Opened | None = None
 
     @classmethod
     def of(cls, run: Run, journal: Journal, plan: Plan, clients: int, bundle: str) -> ServingLedger:
@@ -71,15 +74,15 @@ class ServingLedger:
                 f"{run.path} is not as it was when devices first went on with it (its experiment, tensors or ledger "
                 "have changed); put its files back"
             )
-        _burn(journal)
+        resumed = _left_open(journal, bundle)
         if total is not None:
-            journal.lineage.charge(total)
-        return cls(run, journal, begun, bundle, total, None if total is None else plan.event)
+            journal.lineage.charge(total, open_too=False)
+        return cls(run, journal, begun, bundle, total, None if total is None else plan.event, resumed)
 
     @property
     def round(self) -> int:
-        """Return the number of the last round that was opened; the next one has the number above it."""
-        return self.journal.lineage.round or self.begun.round
+        """Return the number of the last round that is over; the next one has the number above it."""
+        return self.journal.lineage.over or self.begun.round
 
     def check(self, clients: Clients, rounds: int, settings: PrivacySettings) -> None:
         """Raise `InputError` where `rounds` more would cost one of `clients` more than the epsilon that is promised.
@@ -116,6 +119,8 @@ class ServingLedger:
 
     def open(self, number: int, cohort: Clients) -> Clients:
         """Return those of a round's cohort who may release once more; on the disk all of them already did."""
+        if self.resumed is not None:  # it is on the disk already
+            return np.array(self.resumed.clients, np.int64)
         may = np.ones(len(cohort), np.bool_) if self.ledger is None else self.ledger.admit(cohort, *self._events)
         if self.journal.lineage.begun is None:
             self.journal.append(self.begun)
@@ -141,6 +146,8 @@ class ServingLedger:
         """The round is over: charge those who took up its work. What is on the disk are the tensors after it."""
         opened, clients = self.journal.lineage.open, sorted(started)
         assert opened is not None
+        if self.resumed is not None:  # nobody can tell who took it up before
+            clients, self.resumed = opened.clients, None
         if self.ledger is not None:
             self.ledger.spend(np.array(clients, np.int64), *self._events)
         tensors = digest_of(self.path)
@@ -202,8 +209,12 @@ def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
     )
 
 
-def _burn(journal: Journal) -> None:
-    """Close what a killed server left open, the whole cohort charged, and check that the tensors are the lineage's."""
+def _left_open(journal: Journal, bundle: str) -> Opened | None:
+    """Return the round that a killed server left open, where this bundle's devices can go on with it.
+
+    One whose tensors are on the disk is closed, and one of another bundle burnt. Raises `InputError` where the tensors
+    are not the lineage's.
+    """
     lineage, path = journal.lineage, journal.run / FOLDER / SHARED
     for left in path.parent.glob(".*.part"):  # of a server that was killed while it wrote
         left.unlink(missing_ok=True)
@@ -211,8 +222,10 @@ def _burn(journal: Journal) -> None:
     stepped = opened is not None and there is not None and _read(path)[1]["head"] == lineage.head
     if there != lineage.tensors and not stepped:
         raise InputError(f"{path} is not what the last served round left; put it back")
-    if opened is not None:
-        journal.append(Closed(round=opened.round, clients=opened.clients, tensors=there, burnt=True))
+    if opened is None or (not stepped and opened.bundle == bundle):
+        return opened
+    journal.append(Closed(round=opened.round, clients=opened.clients, tensors=there, burnt=not stepped))
+    return None
 
 
 def _read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

@@ -20,6 +20,7 @@ from edge.signature import key_id
 from edgefr.lineage import Journal
 from edgefr.prepare import Progress
 from edgefr.remote import certificate
+from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.devices import Devices, Origin
 from edgefr.remote.keys import Keys
@@ -68,7 +69,8 @@ def serve(
     many as the experiment says and waits `timeout_s` for them. Of a round with fewer answers than `min_answers` (None:
     half of those invited, three at least) nothing is published. Other hosts come by TLS: with the run's own
     certificate, where `access` names none. The first round is the one after the last of the run's lineage, and starts
-    from the tensors that one left; every round is written down in RUN/lineage before it is offered. Written to `out`
+    from the tensors that one left; every round is written down in RUN/lineage before it is offered, and releases lie in
+    RUN/private until their round is over, so a server that was killed goes on where it was. Written to `out`
     (default RUN/served, or the first of served-2, ... that is free) when all is done: `shared.safetensors` and
     `summary.json`.
 
@@ -86,8 +88,10 @@ def serve(
         raise InputError(f"rounds must be at least 1, got {rounds}")
     origin = origin_of(run, bundle_class)
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
+    answers = Answers(run.path)
+    broker.keep = answers.keep
     fewest = fewest_answers(min_answers, run.experiment.cohort_size(len(origin.users)))
-    devices = Devices(broker, origin, timeout_s, min_answers=fewest)
+    devices = Devices(broker, origin, timeout_s, min_answers=fewest, answers=answers)
     with Journal.locked(run.path) as journal:
         devices.ledger = ledger = ledger_of(run, journal, origin, rounds)
         first, training = ledger.round + 1, training_of(run, devices, rounds)
@@ -134,7 +138,7 @@ def ledger_of(run: Run, journal: Journal, origin: Origin, rounds: int) -> Servin
 
     Raises `InputError` where these would cost more than is promised.
     """
-    before = journal.lineage.round or origin.learning.round
+    before = journal.lineage.over or origin.learning.round
     plan = plan_of(run, len(origin.users), before + rounds)
     ledger = ServingLedger.of(run, journal, plan, len(open_model(run).model.names.users), origin.bundle)
     ledger.check(np.array(sorted(origin.users), np.int64), rounds, run.experiment.privacy)

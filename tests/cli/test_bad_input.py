@@ -32,7 +32,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         (["--set", "method=trasnfr"], ["--set method", "did you mean 'transfr'"]),
         (["--data", "ml-100l"], ["unknown data set 'ml-100l'", "did you mean 'ml-100k'"]),
         (["--device", "tpu"], ["--device", "'auto', 'cpu' or 'cuda'", "'tpu'"]),
-        (["--executor", "inlin"], ["--executor", "did you mean 'inline'? (known: debug, inline, processes)"]),
+        (["--executor", "inlin"], ["--executor", "did you mean 'inline'? (known: debug, inline, processes, ray)"]),
         (["--set", "ronuds=3"], ["--set ronuds=3", "did you mean 'rounds'"]),
         (["--set", "model.adaptr=[8]"], ["--set model.adaptr", "model.adaptr", "did you mean 'adapter'"]),
         (["--set", "privacy.at-least=2"], [": privacy.at-least: unknown key 'at-least'", "did you mean 'at_least'"]),

@@ -66,7 +66,7 @@ REFUSED = {
     "method=fedcar model.negative=none model.margin=2": "negative is none",
     "method=fedcar model.context=0 model.negative=none model.feed_forward=8": "context is 0",
     "method=fedmf fidelity=released": "methods whose released code differs, and method is fedmf",
-    "method=fedmf engine.workers=4": "executor processes, and executor is inline",
+    "method=fedmf engine.workers=4": "executor processes or ray, and executor is inline",
     "method=fedmf engine.shard_size=8 engine.memory_mb=32": "shard_size null, and shard_size is 8",
 }
 

@@ -21,6 +21,7 @@ from typing import Any
 import edgefr.trained
 from edgefr.lineage import Journal, sealed
 from edgefr.remote import ledger
+from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.server import Access
@@ -32,6 +33,7 @@ POINTS: dict[str, tuple[Any, str]] = {
     "the tensors": (ServingLedger, "keep"),
     "a file": (ledger, "write_atomic"),
     "a round offered": (RoundBroker, "open"),
+    "an answer": (Answers, "keep"),
     "a round collected": (RoundBroker, "collect"),
     "a round closed": (RoundBroker, "close"),
 }

@@ -61,6 +61,8 @@ TRANSFR = {
     "clients_per_round": 1.0,
     "local_epochs": 3,
     "model.adapter": "[16, 8]",
+    "aggregation.server_lr": 0.05,
+    "model.head_form": "plain",
     "model.head": "[8]",
     "model.lr": 0.01,
     "model.local_training_epochs": 2,
