@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
@@ -96,11 +96,6 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path, monkeypatch: py
     watched, over = Watched(monkeypatch), Event()
     port = free_port()
     command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), worlds.CLASS, str(port)]
-    driver = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    assert driver.stdin is not None
-    assert driver.stdout is not None
     for user in twins.users:
         worlds.known(twins.begun, tmp_path / "states" / user, user)
     spent, url = [0.0], f"http://127.0.0.1:{port}"
@@ -108,22 +103,35 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path, monkeypatch: py
     def device(user: str) -> tuple[Device, str, list[str]]:
         return open_device(twins.bundle, tmp_path / "states" / user, user=user), url, twins.items(user)
 
-    try:
-        with ThreadPoolExecutor(len(twins.users)) as pool, ending(over):
-            working = [pool.submit(at_work, *device(user), over) for user in twins.users]
-            for job in [*moments(KILLS), {"rounds": 1}]:
-                driver.stdin.write(json.dumps(job) + "\n")
-                driver.stdin.flush()
-                code = int(driver.stdout.readline())
-                assert code == (-9 if job["rounds"] == MORE else 0), job
-                spent.append(epsilon(twins.begun))
-            for future in working:
-                future.result(60)
-    finally:
-        driver.kill()
-        driver.wait()
+    with ThreadPoolExecutor(len(twins.users)) as pool, ending(over), driver(command) as told:
+        working = [pool.submit(at_work, *device(user), over) for user in twins.users]
+        for job in [*moments(KILLS), {"rounds": 1}]:
+            assert told(job) == (-9 if job["rounds"] == MORE else 0), job
+            spent.append(epsilon(twins.begun))
+        for future in working:
+            future.result(60)
     assert spent == sorted(spent), "what was spent has become less"
     holds(twins, watched)
+
+
+@contextmanager
+def driver(command: list[str]) -> Iterator[Callable[[dict[str, object]], int]]:
+    """A process that serves and is killed as it is told; an exit code a job."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as process:
+
+        def told(job: dict[str, object]) -> int:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        try:
+            yield told
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -196,31 +204,40 @@ def noise_of(twins: Twins, watched: Watched, learning: Learning) -> list[np.ndar
     return [move for move in moves if move.any()]
 
 
-@pytest.mark.parametrize(("point", "how", "call"), [("an answer", "after", 9), ("a round collected", "after", 2)])
-def test_a_round_that_was_cut_off_comes_to_the_same_tensors(tmp_path: Path, point: str, how: str, call: int) -> None:
-    """Without noise, nothing else could make them differ: in the second round, with some of its answers, or all."""
+ENDS = {
+    "some answered, and all come again": ("an answer", 9, 3),
+    "all had answered, and nobody comes": ("a round collected", 2, 2),
+}
+"""By what was going on in the second round when its server was killed: where, at which call, and how many rounds."""
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_round_that_was_cut_off_comes_to_the_same_tensors(tmp_path: Path, case: str) -> None:
+    """Without noise, nothing but a lost answer could make them differ."""
+    point, call, rounds = ENDS[case]
     whole, cut = (worlds.Twins.of(worlds.FEDMF, tmp_path / name) for name in ("whole", "cut"))
-    expected = worlds.served(whole, tmp_path / "whole").shared
+    expected = worlds.served(whole, tmp_path / "whole", rounds=rounds).shared
     port, over = free_port(), Event()
     command = [sys.executable, "-m", "tests.remote.kills", str(cut.begun.path), worlds.CLASS, str(port)]
     for user in cut.users:
         worlds.known(cut.begun, tmp_path / "states" / user, user)
-    devices = [open_device(cut.bundle, tmp_path / "states" / user, user=user) for user in cut.users]
-    jobs = [{"point": point, "how": how, "call": call, "rounds": 3}, {"rounds": 2}]
-    with ThreadPoolExecutor(len(devices)) as pool, ending(over):
-        url, items = f"http://127.0.0.1:{port}", [cut.items(user) for user in cut.users]
-        working = [pool.submit(at_work, device, url, own, over) for device, own in zip(devices, items, strict=True)]
-        text = "".join(json.dumps(job) + "\n" for job in jobs)
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True
-        )
-        assert done.stdout.split() == ["-9", "0"], done.stderr
+    url = f"http://127.0.0.1:{port}"
+    with ThreadPoolExecutor(len(cut.users)) as pool, ending(over), driver(command) as told:
+        working = [
+            pool.submit(
+                at_work, open_device(cut.bundle, tmp_path / "states" / user, user=user), url, cut.items(user), over
+            )
+            for user in cut.users
+        ]
+        assert told({"point": point, "how": "after", "call": call, "rounds": rounds}) == -9
+        if "nobody" in case:
+            over.set()
+            wait(working, 60)
+        assert told({"rounds": rounds - 1}) == 0
         for future in working:
             future.result(60)
     assert [(opened.round, closed is not None and closed.burnt) for opened, closed in cut.begun.lineage.rounds] == [
-        (1, False),
-        (2, False),
-        (3, False),
+        (number, False) for number in range(1, rounds + 1)
     ]
     found = load_file(cut.begun.path / "served" / "shared.safetensors")
     for name, value in expected.items():
