@@ -117,7 +117,7 @@ def test_the_same_again_runs_nothing(made, data_dir, cli):
         (("--data", "xin"), "did you mean 'xing'"),
         (("--data", "xing"), "xing-sessions.parquet is not there"),
         (("--table", "6"), "'--table'"),
-        (("--figure", "4"), "use --figure 2, 3 or 7"),
+        (("--figure", "11"), "less than or equal to 10"),
         (("--stream", "twice"), "'--stream'"),
         (("--set", "model.dim"), "--set takes key=value"),
     ],
