@@ -85,7 +85,7 @@ def test_an_encoder_and_a_loss_of_ones_own_read_sessions(tmp_path: Path) -> None
 
     with LOSSES.having(PositionLoss("hinge", lambda: hinge)):
         assert set(metrics("hinge", "model.loss=hinge")) == set(metrics("bce"))
-    with pytest.raises(InputError, match=r"model.loss: unknown loss 'hinge' \(known: bce, softmax\)"):
+    with pytest.raises(InputError, match=r"model.loss: unknown loss 'hinge' \(known: bce, full-softmax, softmax\)"):
         metrics("gone", "model.loss=hinge")
     with pytest.raises(InputError, match=r"model.encoder: unknown encoder 'bert4rec'"):
         metrics("none", "model.encoder=bert4rec")
