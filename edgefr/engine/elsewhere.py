@@ -7,7 +7,8 @@ Owns: what is told once, what once a round, and the work on a block. Does not ow
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from edge.ragged import Ragged
 from edgefr.engine import formed, inline
 from edgefr.engine.aggregate import ShardAggregate, Terms, summed
-from edgefr.engine.backend import blocks
+from edgefr.engine.backend import Backend, blocks
 from edgefr.engine.work import Clients, LocalWork, Memory, Table, Updates
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
@@ -49,6 +50,39 @@ class Round(NamedTuple):
         program, sampler, context, memory = setting
         host = torch.device("cpu")
         return LocalWork(program, self.phases, sampler, context, self.number, host, memory, self.tables)
+
+
+class Elsewhere(Backend):
+    """This backend hands blocks of shards to other processes; `run` says how, and starts them where they are not."""
+
+    name = ""
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        """Yield one release per block, in order."""
+        return self._run(work, terms, shared, private, shards)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        """Yield the updates themselves, in order."""
+        return self._run(work, None, shared, private, shards)
+
+    def _run(
+        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Any]:
+        if work.device.type != "cpu":
+            raise InputError(f"executor {self.name} trains on the CPU, not on {work.device}; set engine.device=cpu")
+        if shards:
+            self.start()
+            yield from self.run(work, terms, shared, private, shards)
+
+    @abstractmethod
+    def run(
+        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Any]:
+        """Yield what leaves each block, in order; with no terms the updates themselves."""
 
 
 def cut(terms: Terms | None, shards: int) -> list[range]:

@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgefr.engine.aggregate import ShardAggregate, Terms
-from edgefr.engine.backend import Backend, own
-from edgefr.engine.elsewhere import Round, Setting, answer, cut, trained
+from edgefr.engine.aggregate import Terms
+from edgefr.engine.backend import own
+from edgefr.engine.elsewhere import Elsewhere, Round, Setting, answer, cut, trained
 from edgefr.engine.shared_memory import packed
-from edgefr.engine.work import Clients, LocalWork, Updates
+from edgefr.engine.work import Clients, LocalWork
 from export.program import Tensors
 from privacy.errors import InputError
 
@@ -42,13 +42,15 @@ Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 """An object for the object store: arrays beside the rest of it, which readers see without a copy."""
 
 
-class OnRay(Backend):
+class OnRay(Elsewhere):
     """This backend runs blocks as tasks of Ray.
 
     `address`: of a cluster, "auto" for the one that this machine belongs to, or "local" for a Ray with `workers`
     processors that ends with the backend. Raises `InputError` without the extra `ray` or where no cluster answers,
     RuntimeError when a task fails.
     """
+
+    name = "ray"
 
     def __init__(self, address: str = LOCAL, workers: int = 2):
         self.address, self.workers = address, workers
@@ -79,18 +81,6 @@ class OnRay(Backend):
             self.mine = True
         self.ray, self.task = ray, ray.remote(num_cpus=1, max_retries=RETRIES)(run_block)
 
-    def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[ShardAggregate]:
-        """Yield one release per block, in order."""
-        return self._run(work, terms, shared, private, shards)
-
-    def updates(
-        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[Updates]:
-        """Yield the updates themselves, in order."""
-        return self._run(work, None, shared, private, shards)
-
     def close(self) -> None:
         """Leave the cluster; a Ray of one's own ends."""
         self._setting = self._kept = None
@@ -98,14 +88,10 @@ class OnRay(Backend):
             self.ray.shutdown()
         self.ray, self.task, self.mine = None, None, False
 
-    def _run(
+    def run(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
-        if work.device.type != "cpu":
-            raise InputError(f"executor ray trains on the CPU, not on {work.device}; set engine.device=cpu")
-        if not shards:
-            return
-        self.start()
+        """Yield what leaves each block, in order; with no terms the updates themselves."""
         setting = Setting.of(work)
         if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
             self._setting, self._kept = setting, self._put(setting)

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 
 from edgefr.engine.aggregate import ShardAggregate, Terms
-from edgefr.engine.backend import Backend, own
-from edgefr.engine.elsewhere import Round, Setting, answer, cut, trained
+from edgefr.engine.backend import own
+from edgefr.engine.elsewhere import Elsewhere, Round, Setting, answer, cut, trained
 from edgefr.engine.shared_memory import Reader, Segment, Shelf, sealed
 from edgefr.engine.work import MEMORY, Clients, LocalWork, Updates
 from export.program import Tensors, read_by
@@ -39,12 +39,14 @@ PATIENCE = 2.0
 """Seconds a worker has to leave by itself before it is ended."""
 
 
-class Workers(Backend):
+class Workers(Elsewhere):
     """This backend is worker processes, started when first needed.
 
     Raises RuntimeError when a worker ends or fails; then, and when a caller stops midway, all workers are ended, and
     the next round starts new ones. `close()` ends them; so does dropping the backend or leaving the interpreter.
     """
+
+    name = "processes"
 
     def __init__(self, count: int):
         if count < 1:
@@ -66,31 +68,15 @@ class Workers(Backend):
             self._abandon()
             raise
 
-    def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[ShardAggregate]:
-        """Yield one release per block, in order."""
-        return self._run(work, terms, shared, private, shards)
-
-    def updates(
-        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[Updates]:
-        """Yield the updates themselves, in order."""
-        return self._run(work, None, shared, private, shards)
-
     def close(self) -> None:
         """End the workers and give their memory back."""
         self._setting = None
         _end(self.started, self._shelves, PATIENCE)
 
-    def _run(
+    def run(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
-        if work.device.type != "cpu":
-            raise InputError(f"executor processes trains on the CPU, not on {work.device}; set engine.device=cpu")
-        if not shards:
-            return
-        self.start()
+        """Yield what leaves each block, in order; with no terms the updates themselves."""
         done = False
         try:
             self._brief(work, terms, shared, private, shards)
