@@ -1,0 +1,60 @@
+"""Slow tests can be taken by shares, which together are all of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import share_of
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = """
+import pytest
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", range(30))
+def test_slow(n): pass
+
+def test_quick(): pass
+"""
+
+
+def collected(folder: Path, *options: str) -> set[str]:
+    """Return the names of the tests that a call would run in a folder of three files."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider", *options]
+    done = subprocess.run([*command, str(folder)], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow: takes minutes\n")
+    (tmp_path / "test_some.py").write_text(TESTS)
+    return tmp_path
+
+
+def test_shares_are_apart_and_together_all_slow_tests(folder: Path) -> None:
+    everything = collected(folder)
+    assert len(everything) == 31
+    thirds = [collected(folder, "--slow-share", f"{k}/3") for k in (1, 2, 3)]
+    assert set.union(*thirds) == everything
+    assert set.intersection(*thirds) == {"test_some.py::test_quick"}
+    assert all(4 < len(third) < 20 for third in thirds)
+
+
+def test_a_share_follows_from_the_name_alone() -> None:
+    """Not from hash(), which is another in each process: these are CRC-32 of the names, worked out elsewhere."""
+    assert [share_of(name, 1000) for name in ("tests/a.py::test_b", "123456789")] == [298, 0xCBF43926 % 1000 + 1]
+
+
+@pytest.mark.parametrize("share", ["0/3", "4/3"])
+def test_other_shares_are_refused(folder: Path, share: str) -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", f"--slow-share={share}", str(folder)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 4
+    assert "--slow-share is K/N" in done.stderr
