@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import json
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -25,7 +24,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from edge.identity import Identity, opened_code
+from edge.messages import Code, Known
 from edge.records import MOST_ROUNDS
 from privacy.errors import InputError
 
@@ -139,16 +141,13 @@ class Server:
 
     def enrol(self, secret: str) -> str:
         """Enrol the identity's key with a code's secret; the name of the user it stands for."""
-        answer = self._ask("POST", ENROL, json.dumps({"code": secret}).encode(), CHUNK)
+        answer = self._ask("POST", ENROL, Code(code=secret).model_dump_json().encode(), CHUNK)
         if answer.status != OK:
             raise self._refused(answer)
         try:
-            user = json.loads(answer.body)["user"]
-        except (ValueError, LookupError, TypeError):
-            user = None
-        if not isinstance(user, str):
-            raise InputError(f"{self.url} does not say who this device is: not a server of edgefr")
-        return user
+            return Known.model_validate_json(answer.body).user
+        except ValidationError:
+            raise InputError(f"{self.url} does not say who this device is: not a server of edgefr") from None
 
     def _ask(self, method: Literal["GET", "POST"], path: str, body: bytes, limit: int) -> Answer:
         """Ask until there is an answer: a server that cannot be reached, or is out of order, is asked again."""

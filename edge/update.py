@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from edge.admission import reason
 from edge.learning import Learning, ReleaseRecord
+from edge.messages import RELEASE_FACTS
 from edge.tensors import parse
 from edge.training import Trained
 from privacy.clip import clip_factors, joint_norms
@@ -243,10 +244,10 @@ def read_update(content: bytes | Path, learning: Learning, bundle: str) -> Clien
         content = content.read_bytes()
     try:
         file = parse(content, HEADER_LIMIT)
-        facts = json.loads(file.metadata["release"])
-        if facts["schema"] != SCHEMA or facts["bundle"] != bundle:
-            raise ValueError(f"it is {facts['schema']} of bundle {str(facts['bundle'])[:12]}, not of {bundle[:12]}")
-        found = ClientUpdate.of(facts, file.copied())
+        facts = RELEASE_FACTS.validate_json(file.metadata["release"])
+        if facts.bundle != bundle:
+            raise ValueError(f"it is {facts.schema_} of bundle {facts.bundle[:12]}, not of {bundle[:12]}")
+        found = ClientUpdate.of(facts.model_dump(by_alias=True), file.copied())
         _check(found, learning)
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
         raise InputError(f"not a release of this bundle: {reason(error)}") from error

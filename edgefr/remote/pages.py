@@ -8,33 +8,33 @@ connections and their limits (`server`).
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from edge.connection import BAD, DIGITS, DONE, ENROL, FORBIDDEN, LOOPBACK, OK, RELEASE, ROUND, TASK, WAIT, Task
+from edge.connection import BAD, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, ROUND, WAIT, Task
 from edge.identity import Signed
+from edge.messages import Code, Known
 from edgefr.remote.broker import UNKNOWN, RoundBroker
 from edgefr.remote.gate import Gate, Refused, check_body
+from edgefr.remote.protocol import NO_LENGTH, OPERATIONS, TOO_LARGE, document
 from privacy.errors import InputError
 
-NO_LENGTH, TOO_LARGE = 411, 413
 POLL_S = 20.0  # how long a request for a task is held
 DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
 LONGEST_CODE = 256  # bytes of a body that enrols
 PIECE = 1 << 15  # bytes that are handed to a connection at once
-METRICS = "/metrics"
 
 
 @dataclass
@@ -50,12 +50,17 @@ class Pages:
 
     def app(self) -> Starlette:
         """Return them as an application."""
-        routes = [
-            Route(TASK, self.task, methods=["GET"]),
-            Route(RELEASE, self.release, methods=["POST"]),
-            Route(ENROL, self.enrol, methods=["POST"]),
-            Route(METRICS, self.metrics, methods=["GET"]),
-        ]
+        answers = {
+            "task": self.task,
+            "release": self.release,
+            "enrol": self.enrol,
+            "metrics": self.metrics,
+            "openapi": self.openapi,
+        }
+        routes = [Route(one.path, answers.pop(one.name), methods=[one.method]) for one in OPERATIONS]
+        assert not answers, "every page is declared"
+        for route, one in zip(routes, OPERATIONS, strict=True):
+            route.methods = {one.method}  # without HEAD
         handlers = {Refused: self._refused, HTTPException: self._no_page, ClientDisconnect: self._gone}
         return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
 
@@ -96,20 +101,24 @@ class Pages:
         _bound(request, LONGEST_CODE)
         signed = self.gate.stranger(*_signature(request))
         try:
-            code = str(json.loads(await _body(request, signed, LONGEST_CODE))["code"])
-        except (ValueError, LookupError, TypeError, RecursionError):
+            asked = Code.model_validate_json(await _body(request, signed, LONGEST_CODE))
+        except ValidationError:
             raise Refused(BAD, "the body is no code") from None
         try:
-            user = await run_in_threadpool(self.gate.keys.enrol, code, signed.key)
+            user = await run_in_threadpool(self.gate.keys.enrol, asked.code, signed.key)
         except InputError as error:
             raise Refused(FORBIDDEN, str(error)) from error
-        return PlainTextResponse(json.dumps({"user": user}))
+        return JSONResponse(Known(user=user).model_dump())
 
     async def metrics(self, request: Request) -> Response:
         """Count in the text format of Prometheus, for this host alone."""
         if request.client is None or request.client.host not in LOOPBACK:
             raise Refused(UNKNOWN, "there is no such page")
         return PlainTextResponse(self.broker.prometheus(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        """Answer with the protocol."""
+        return JSONResponse(document())
 
     async def _waited(self, device: str, after: int) -> Task | None:
         until = time.monotonic() + POLL_S

@@ -1,0 +1,215 @@
+"""The protocol between devices and a server is declared here: what may be asked, and all that may be answered.
+
+The pages of a server are those declared (`pages`), docs/openapi.json is made from this by `python -m
+edgefr.remote.protocol`, and a running server gives the same at /openapi.json. docs/protocol.md tells it in words.
+
+Owns: the declaration. Does not own: names and numbers (`edge.connection`), messages (`edge.messages`), which answer is
+given when (`pages`, `gate`, `broker`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from edge.connection import (
+    BAD,
+    CONFLICT,
+    DONE,
+    ENROL,
+    FORBIDDEN,
+    NONCE,
+    OK,
+    RELEASE,
+    ROUND,
+    SESSION,
+    TASK,
+    TOO_MANY,
+    UNSIGNED,
+    WAIT,
+)
+from edge.delta import Facts as DeltaFacts
+from edge.messages import Code, Known, OpenFacts, SealedFacts
+from edge.records import MOST_ROUNDS
+from edge.signature import Signature
+
+VERSION = "1"
+"""Of the protocol: it is in the heading of what is signed, so a request of another version is refused as unsigned."""
+UNKNOWN, NOT_ALLOWED, NO_LENGTH, TOO_LARGE = 404, 405, 411, 413
+METRICS, OPENAPI = "/metrics", "/openapi.json"
+BYTES, TEXT, JSON = "application/octet-stream", "text/plain", "application/json"
+PAGE = Path("docs") / "openapi.json"
+
+Asker = Literal["enrolled", "key", "anybody"]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """This is one answer: what it means, the media type of its body (None: it has none), its model and headers."""
+
+    meaning: str
+    media: str | None = TEXT
+    model: type[BaseModel] | None = None
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """This is one thing to ask for.
+
+    `asker`: an enrolled key signs it, any key does (it is not enrolled yet), or nobody. `query`: its one number.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    name: str
+    summary: str
+    replies: dict[int, Reply]
+    asker: Asker = "enrolled"
+    query: str | None = None
+    media: str | None = None
+    model: type[BaseModel] | None = None
+
+
+@dataclass(frozen=True)
+class Header:
+    """This is a header of an answer: what it says, and its form."""
+
+    meaning: str
+    schema: dict[str, Any] = field(default_factory=dict)
+
+
+HEADERS = {
+    ROUND: Header("number of the round", {"type": "integer", "minimum": 0, "maximum": MOST_ROUNDS}),
+    SESSION: Header(
+        "session of this start of the server: sign for it", {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+    ),
+    NONCE: Header("the key's last nonce that was taken: sign with a larger one", {"type": "integer", "minimum": 0}),
+}
+
+SIGNED = {
+    BAD: Reply("the request is malformed, or the clocks are too far apart"),
+    UNSIGNED: Reply("not signed, for another session, or with a nonce that is not new", headers=(SESSION, NONCE)),
+    FORBIDDEN: Reply("the key is not enrolled, was replaced or is revoked, or the signature is wrong"),
+    TOO_MANY: Reply("this key asks too often"),
+}
+BODY = {NO_LENGTH: Reply("the body's length is not said"), TOO_LARGE: Reply("the body is too long; it is not read")}
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        TASK,
+        "task",
+        "The open round, for which a request is held until there is one, or for some seconds",
+        {
+            OK: Reply("a round: an update from the bundle to where it starts", BYTES, headers=(ROUND,)),
+            WAIT: Reply("none yet; with a round, that goes on without this device", None, headers=(ROUND,)),
+            DONE: Reply("there are no more rounds: the last update", BYTES, headers=(ROUND,)),
+            **SIGNED,
+            UNKNOWN: Reply("the server serves no device of this user"),
+        },
+        query="after",
+    ),
+    Operation(
+        "POST",
+        RELEASE,
+        "release",
+        "A device's release of a round; the same bytes may be sent again",
+        {
+            OK: Reply("it is taken", headers=(ROUND,)),
+            **SIGNED,
+            **BODY,
+            UNKNOWN: Reply("the server serves no device of this user"),
+            CONFLICT: Reply("the round is not open for this device, or another release of it was taken"),
+        },
+        query="round",
+        media=BYTES,
+    ),
+    Operation(
+        "POST",
+        ENROL,
+        "enrol",
+        "Enrol the key that signs this with a one-time code",
+        {
+            OK: Reply("the key is enrolled", JSON, Known),
+            **{status: reply for status, reply in SIGNED.items() if status != TOO_MANY},
+            **BODY,
+        },
+        asker="key",
+        media=JSON,
+        model=Code,
+    ),
+    Operation(
+        "GET",
+        METRICS,
+        "metrics",
+        "Counts in the text format of Prometheus",
+        {OK: Reply("counts"), UNKNOWN: Reply("whoever asks is on another host")},
+        asker="anybody",
+    ),
+    Operation("GET", OPENAPI, "openapi", "This document", {OK: Reply("this document", JSON, None)}, asker="anybody"),
+)
+
+
+def document() -> dict[str, Any]:
+    """Return the protocol as an OpenAPI 3.1 document, whose schemas are JSON Schemas."""
+    models: list[tuple[type[BaseModel], Literal["validation"]]] = [
+        (model, "validation") for model in (Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts)
+    ]
+    _, schemas = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    paths: dict[str, dict[str, Any]] = {}
+    for one in OPERATIONS:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    about = "Devices and the server of a federated run. In words: docs/protocol.md."
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "edgefr", "version": VERSION, "summary": about},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas["$defs"].items())),
+            "securitySchemes": {"signed": {"type": "apiKey", "in": "header", "name": "Authorization"}},
+        },
+    }
+
+
+def written() -> str:
+    """Return the document as its file has it."""
+    return json.dumps(document(), indent=1) + "\n"
+
+
+def _operation(one: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {"operationId": one.name, "summary": one.summary}
+    found["security"] = [] if one.asker == "anybody" else [{"signed": []}]
+    if one.query is not None:
+        number = {"type": "integer", "minimum": 0, "maximum": MOST_ROUNDS}
+        found["parameters"] = [{"name": one.query, "in": "query", "required": True, "schema": number}]
+    if one.media is not None:
+        found["requestBody"] = {"required": True, "content": _content(one.media, one.model)}
+    found["responses"] = {str(status): _reply(reply) for status, reply in sorted(one.replies.items())}
+    return found
+
+
+def _reply(reply: Reply) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": reply.meaning}
+    if reply.headers:
+        heads = {name: HEADERS[name] for name in reply.headers}
+        found["headers"] = {n: {"description": head.meaning, "schema": head.schema} for n, head in heads.items()}
+    if reply.media is not None:
+        found["content"] = _content(reply.media, reply.model)
+    return found
+
+
+def _content(media: str, model: type[BaseModel] | None) -> dict[str, Any]:
+    if model is not None:
+        return {media: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    return {media: {"schema": {"type": "string"}} if media == TEXT else {}}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(), encoding="utf-8")

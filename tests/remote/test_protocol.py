@@ -1,0 +1,105 @@
+"""The page and the document of the protocol are what the server does: another client is written from them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from edge.delta import Delta, write_delta
+from edge.identity import Identity, IdentityRecord, Signed
+from edge.messages import RELEASE_FACTS, Code, Known
+from edge.records import MOST_ROUNDS
+from edge.tensors import parse
+from edgefr.remote import connections, gate, pages, protocol, server
+from export.sign import signature_of
+from tests.export import worlds
+from tests.remote.test_server import Broker
+from tests.remote.test_server import broker as broker
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+
+
+def schema(name: str) -> Draft202012Validator:
+    """What a reader of the document checks a message against."""
+    found = json.loads((ROOT / protocol.PAGE).read_text())["components"]["schemas"]
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": {"schemas": found}})
+
+
+def test_the_document_is_that_of_the_code() -> None:
+    """Write it again with `python -m edgefr.remote.protocol`."""
+    assert (ROOT / protocol.PAGE).read_text(encoding="utf-8") == protocol.written()
+
+
+def test_a_server_gives_the_document_and_has_its_pages_alone(broker: Broker) -> None:
+    status, body = broker.ask("GET", "/openapi.json")
+    assert (status, json.loads(body)) == (200, json.loads(protocol.written()))
+    declared = {(one.path, one.method) for one in protocol.OPERATIONS}
+    routes: Any = broker.server.pages.app().routes
+    assert {(route.path, method) for route in routes for method in route.methods} == declared
+    for path, method in declared:
+        assert f"`{path}`" in PAGE or f"{method} {path}" in PAGE, f"{path} is not told of"
+
+
+def test_the_example_of_a_signature_is_right() -> None:
+    content, header = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
+    said = Signed.of(header)
+    assert said is not None
+    _, method, path, session, nonce, now, _ = content.split("\n")
+    assert said.content(method, path) == content.encode()
+    assert said.holds(method, path)
+    identity = Identity(Path("nowhere"), IdentityRecord(private=bytes(range(32)).hex()))
+    assert identity.signed(method, path, b"hello", session, int(nonce), int(now)).header == header
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    table = PAGE.split("## Limits")[1]
+    most = server.Access().connections
+    for words in (
+        f"head of a request | {server.HEADER_BYTES:,} bytes",
+        f"body that enrols | {pages.LONGEST_CODE} bytes",
+        f"TLS handshake | {connections.SILENCE_S:g} seconds",
+        f"all in all | {connections.REQUEST_S:g} seconds",
+        f"one key | {gate.PER_MINUTE} a minute, {gate.BURST} at once",
+        f"connections | {most:,};",
+        f"number | {MOST_ROUNDS:,}",
+    ):
+        assert words in table, words
+    assert f"more than {gate.CLOCK_S} seconds apart" in PAGE
+    assert f"held for {pages.POLL_S:g} seconds" in PAGE
+    for status in {status for one in protocol.OPERATIONS for status in one.replies}:
+        assert re.search(rf"^\|.*\b{status}\b.*\|$", PAGE.split("## Statuses")[1], re.MULTILINE), status
+
+
+def test_messages_are_as_the_schemas_have_them(broker: Broker, tmp_path: Path) -> None:
+    path = write_delta(tmp_path / "update", Delta("0" * 64, 1, 3))
+    sealed = {"schema": "edgefr.release/2", "bundle": "0" * 64, "round": 3}
+    right = {
+        "Code": Code(code="0" * 32).model_dump(),
+        "Known": Known(user="ada").model_dump(),
+        "Facts": json.loads(parse(path.read_bytes()).metadata["delta"]),
+        "OpenFacts": broker.release.facts(),
+        "SealedFacts": sealed,
+        "Signature": json.loads(signature_of("delta", b"x", worlds.KEY)),
+    }
+    schemas = json.loads(protocol.written())["components"]["schemas"]
+    assert set(right) == set(schemas)
+    for name, message in right.items():
+        schema(name).validate(message)
+        for wrong in ({**message, "more": 1}, {}, [message]):
+            assert not schema(name).is_valid(wrong), (name, wrong)
+
+
+@pytest.mark.parametrize(
+    "change", [{"round": True}, {"round": -1}, {"round": 1.0}, {"round": 10**9}, {"bundle": "no"}, {"schema": "x"}]
+)
+def test_what_the_schema_refuses_of_a_release_the_server_does(change: dict[str, Any]) -> None:
+    facts = {"schema": "edgefr.release/2", "bundle": "0" * 64, "round": 3}
+    assert RELEASE_FACTS.validate_python(facts).round == 3
+    with pytest.raises(ValueError):
+        RELEASE_FACTS.validate_json(json.dumps(facts | change))
