@@ -59,13 +59,14 @@ def export_run(
     *,
     with_users: bool = False,
     key: Path | None = None,
+    only: str | None = None,
 ) -> list[dict[str, Any]]:
     """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class.
 
     A class that lies there already with the same content is kept. Devices refuse the bundles `expires_days` after the
     run was made (None: never). `with_users`: bundles carry the simulated users of their class, for tests. `key`: a
-    private key that signs them (None: the run's own). Raises `InputError` for a run that is not whole, a folder in the
-    way, and a full disk.
+    private key that signs them (None: the run's own). `only`: the one class that a bundle is made for. Raises
+    `InputError` for a run that is not whole, a folder in the way, and a full disk.
 
     Example: ``export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
@@ -93,7 +94,7 @@ def export_run(
         out if out is not None else run.path / "bundles",
         model,
         Targets(
-            {name: limits_of(fleet.spec, name) for name in fleet.classes},
+            {name: limits_of(fleet.spec, name) for name in fleet.classes if only in (None, name)},
             {name: np.searchsorted(users, own).tolist() for name, own in users_by_class(run, saved).items()},
             with_users,
         ),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edgefr.run import Run
 
 
 def serve(
@@ -22,8 +26,12 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds a round waits for its devices; the others are left out of it.")
-    ] = 600.0,
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Seconds a round waits for its devices; the others are left out of it. Default: 600, rehearsing 20.",
+        ),
+    ] = None,
     min_answers: Annotated[
         int | None,
         typer.Option(
@@ -32,7 +40,17 @@ def serve(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the result; must be new. Default: RUN/served, served-2, ...")
+        Path | None,
+        typer.Option(help="Folder for the result; must be new. Default: RUN/served (or rehearsed), served-2, ..."),
+    ] = None,
+    rehearse: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Rehearse in a copy of the run: N of its users as device processes of this host, with the fleet's "
+            "failures, beside what the simulator says.",
+        ),
     ] = None,
 ) -> None:
     """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
@@ -44,7 +62,7 @@ def serve(
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 3`
 
-    Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 1 --port 8765`
+    Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 2 --rehearse 6`
     """
     from edgefr.remote.server import Access
     from edgefr.remote.serving import serve as serve_run
@@ -55,13 +73,18 @@ def serve(
 
     access = Access(host, port, tls_cert, tls_key)
     opened = Run.open(run)
+    if rehearse is not None:
+        if access != Access():
+            raise InputError("a rehearsal stays on this host: drop --host, --port, --tls-cert and --tls-key")
+        _rehearse(opened, bundle_class, rounds, rehearse, timeout or 20.0, min_answers, out)
+        return
     with shown() as progress:
         served = serve_run(
             opened,
             bundle_class,
             rounds,
             access,
-            timeout_s=timeout,
+            timeout_s=timeout or 600.0,
             min_answers=min_answers,
             out=out,
             ready=_ready,
@@ -73,6 +96,31 @@ def serve(
     console = Console()
     console.print(Sheet("served", rows, words=["what"]))
     print_path("result", served.path, console)
+
+
+def _rehearse(
+    run: Run, bundle_class: str, rounds: int, devices: int, timeout: float, min_answers: int | None, out: Path | None
+) -> None:
+    """Rehearse, and print what the simulator said beside what happened."""
+    from edgefr.remote.rehearsal import rehearse, table
+    from edgefr.report.layout import Sheet
+    from edgefr.report.tables import print_path
+
+    with shown() as progress:
+        found = rehearse(
+            run,
+            bundle_class,
+            rounds,
+            devices,
+            timeout_s=timeout,
+            min_answers=min_answers,
+            out=out,
+            progress=progress,
+        )
+    console = Console()
+    rows = [{"what": what, "simulated": said, "happened": did} for what, said, did in table(found.summary)]
+    console.print(Sheet("rehearsed", rows, words=["what", "simulated", "happened"]))
+    print_path("result", found.path, console)
 
 
 def _ready(url: str) -> None:

@@ -7,7 +7,7 @@ Owns: which bundle's devices they are, what is written at the end. Does not own:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,12 @@ def serve(
     out: Path | None = None,
     ready: Ready = print,
     progress: Progress | None = None,
+    clients: Collection[int] | None = None,
 ) -> Served:
     """Go on with `run` for `rounds` rounds with the devices that hold its bundle of one class; they come by HTTP.
 
-    All users of the class are the clients, of whom those with a key (`edgefr enrol`) are let in. A round invites as
+    All users of the class are the clients (or those of them in `clients`), of whom those with a key (`edgefr enrol`)
+    are let in. A round invites as
     many as the experiment says and waits `timeout_s` for them. Of a round with fewer answers than `min_answers` (None:
     half of those invited, three at least) nothing is published. Other hosts come by TLS: with the run's own
     certificate, where `access` names none. The first round is the one after the last of the run's lineage, and starts
@@ -86,7 +88,7 @@ def serve(
         raise InputError(f"{target} is there already; give another --out (nothing was changed)")
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
-    origin = origin_of(run, bundle_class)
+    origin = origin_of(run, bundle_class, clients)
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
     answers = Answers(run.path)
     broker.keep = answers.keep
@@ -176,8 +178,11 @@ def _noise(devices: Devices, training: Training) -> dict[str, Any] | None:
     return {"where": planned.where, "std_on_mean": planned.std_on_mean_of(smallest), "smallest_cohort": smallest}
 
 
-def origin_of(run: Run, bundle_class: str) -> Origin:
-    """Return the bundle of a class and its users. Raises `InputError` for a class that has none, or nobody."""
+def origin_of(run: Run, bundle_class: str, clients: Collection[int] | None = None) -> Origin:
+    """Return the bundle of a class and its users, or those of them in `clients`.
+
+    Raises `InputError` for a class that has no bundle, or nobody.
+    """
     folder = run.path / "bundles"
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     if not classes:
@@ -190,7 +195,8 @@ def origin_of(run: Run, bundle_class: str) -> Origin:
             f"{bundle.root} is signed by another key than the run's own, so its devices would take nothing from here; "
             f"sign it with `edgefr bundle sign {bundle.root} --key {run.path}/{PRIVATE}/{SIGNING_KEY}`"
         )
-    origin = Origin.of(bundle, users_of_class(run, bundle_class), key)
+    users = users_of_class(run, bundle_class)
+    origin = Origin.of(bundle, {n: user for n, user in users.items() if clients is None or n in clients}, key)
     if not origin.users:
         raise InputError(f"no user of {run.path} has a device of class {bundle_class}; choose another --bundle-class")
     return origin

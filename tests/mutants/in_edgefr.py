@@ -7,6 +7,8 @@ STEPS = "tests/audit/test_checks.py::test_right_steps_pass"
 LINEAGE = "tests/remote/test_lineage.py"
 LEDGER = "tests/remote/test_ledger.py"
 CUT_OFF = "tests/remote/test_kills.py::test_a_round_that_was_cut_off_comes_to_the_same_tensors"
+FATES = "tests/remote/test_links.py::test_every_failure_comes_to_what_it_is_called"
+REHEARSED = "tests/remote/test_rehearsal.py::test_processes_come_to_what_the_simulator_said_and_fail_as_it_said"
 LEAK = "tests/contract/test_held_out.py::test_held_out_items_do_not_leak"
 FCUCR = "tests/released/fcucr/test_fcucr.py::test_shards_in_float64_give_it_too"
 ENCODERS = "tests/test_encoders.py"
@@ -389,5 +391,41 @@ FAULTS = (
         "self.broker.put_back(self.answers.of(work.round, users))",
         "self.answers.of(work.round, users)",
         f"{CUT_OFF}[all had answered, and nobody comes]",
+    ),
+    # --- rehearsals
+    Fault(
+        "a client that was off the network hears of its round while it rehearses",
+        "edgefr/remote/links.py",
+        "while self._away(device, await self._ahead(request.number)):",
+        "while False:",
+        FATES,
+    ),
+    Fault(
+        "a release that the fleet makes late arrives in time",
+        "edgefr/remote/links.py",
+        "(fate.failure != Failure.OK or time.monotonic() < due)",
+        "(time.monotonic() < due)",
+        FATES,
+    ),
+    Fault(
+        "a rehearsed release arrives as soon as it is made",
+        "edgefr/remote/links.py",
+        "self.scale * fate.seconds",
+        "0.0 * fate.seconds",
+        "tests/remote/test_links.py::test_a_release_arrives_when_the_fleet_says",
+    ),
+    Fault(
+        "a rehearsal enrols its devices in the run itself",
+        "edgefr/remote/rehearsal.py",
+        "    return Copy(target)\n",
+        "    return Copy(run.path)\n",
+        REHEARSED,
+    ),
+    Fault(
+        "everybody contributes to simulated rounds, whatever the fleet says",
+        "edgefr/remote/twin.py",
+        "contributed = invited[outcome.contributed]",
+        "contributed = invited",
+        REHEARSED,
     ),
 )
