@@ -101,7 +101,7 @@ def serve(
 def _rehearse(
     run: Run, bundle_class: str, rounds: int, devices: int, timeout: float, min_answers: int | None, out: Path | None
 ) -> None:
-    """Rehearse, and print what the simulator said beside what happened."""
+    """Print what the simulator said of a rehearsal beside what happened in it."""
     from edgefr.remote.rehearsal import rehearse, table
     from edgefr.report.layout import Sheet
     from edgefr.report.tables import print_path

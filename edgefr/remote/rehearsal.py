@@ -1,4 +1,4 @@
-"""A rehearsal: some of a run's users as device processes of this host, for the real server, beside the simulator.
+"""A rehearsal sets some of a run's users, as device processes of this host with the real server, beside the simulator.
 
 Everything happens in a copy of the run, so that its lineage, its keys and its clients' budgets stay as they are: the
 copy's bundle carries the simulated users, whom its devices go on as, and its rounds invite all of them. What failed in
