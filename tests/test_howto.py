@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import commands
+from tests.warm import WARM
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -43,6 +44,8 @@ SLOW = {page for page in PAGES if any(kind == "sh slow" for kind, _ in blocks(pa
 def run(command: list[str], folder: Path, seconds: int = 300) -> subprocess.CompletedProcess[str]:
     """Run a command in the folder of a page."""
     surroundings = commands.environment(folder / "cache") | {"PYTHONPATH": str(ROOT)}
+    if command[: len(commands.COMMAND)] == commands.COMMAND:
+        return WARM.run(command[len(commands.COMMAND) :], folder, surroundings, seconds)
     return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=seconds)
 
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.warm import ROOT, WARM
+
 COMMAND = [sys.executable, "-m", "edgefr.cli.app"]
 TINY = """\
 name: tiny
@@ -49,11 +50,8 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """`edgefr arguments` as a process of its own, with its output caught (no terminal), without its progress."""
-    command = [*COMMAND, *map(str, arguments)]
-    paths = {"PYTHONPATH": str(ROOT)}
-    where = {"cwd": cwd, "env": environment(cache) | paths}
-    done = subprocess.run(command, **where, capture_output=True, text=True, timeout=300)  # type: ignore[call-overload]
+    """`edgefr arguments` in a process of its own, with its output caught (no terminal), without its progress."""
+    done = WARM.run([*map(str, arguments)], cwd, environment(cache) | {"PYTHONPATH": str(ROOT)}, seconds=300)
     done.stderr = without_progress(done.stderr)
     return done
 
