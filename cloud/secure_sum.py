@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -135,6 +135,10 @@ class SecureSum:
     def inbox(self, number: int) -> dict[int, bytes]:
         """Return the shares that a device was sent, once all have sent theirs or are gone."""
         return self._inboxes.get(number, {}) if number in self._shared else {}
+
+    def openable(self, there: Set[int]) -> set[int]:
+        """Return the devices whose secrets the neighbours of theirs that are `there` suffice to open."""
+        return {number for number, near in self._near.items() if len(there & set(near)) >= self.threshold}
 
     def take_masked(self, number: int, vector: Words) -> None:
         """Add a device's masked vector; nothing else of it is kept."""

@@ -4,6 +4,8 @@
                              without this device, whose privacy budget is spent
     POST /release?round=N    200 taken (also when sent again), 409 the round has closed, other: refused
     POST /enrol              200 with the user's name: the key of the request is enrolled with the code in its body
+    POST /sum/STEP?round=N   200 taken, 409 the sum goes on without this device (`edge.sum_messages`)
+    GET  /sum/STEP?round=N   200 what the step came to, 204 it has not ended, 409 as above
 
 `Edgefr-Round` is the number of the round. 401 with `Edgefr-Session` or `Edgefr-Nonce` says what to sign with; the
 request is then signed and sent again. One request per connection, no redirects, no proxies. Other hosts are reached by
@@ -29,11 +31,12 @@ from pydantic import ValidationError
 from edge.identity import Identity, opened_code
 from edge.messages import Code, Known
 from edge.records import MOST_ROUNDS
+from edge.sum_messages import Seat, Step
 from privacy.errors import InputError
 
-ROUND, SESSION, NONCE = "Edgefr-Round", "Edgefr-Session", "Edgefr-Nonce"
-"""Headers with a round's number, the session of the server's start, and a key's last nonce."""
-TASK, RELEASE, ENROL = "/task", "/release", "/enrol"
+ROUND, SESSION, NONCE, SUM = "Edgefr-Round", "Edgefr-Session", "Edgefr-Nonce", "Edgefr-Sum"
+"""Headers with a round's number, the session of the server's start, a key's last nonce, and a seat in a secure sum."""
+TASK, RELEASE, ENROL, SUMS = "/task", "/release", "/enrol", "/sum"
 OK, WAIT, BAD, UNSIGNED, FORBIDDEN, CONFLICT, DONE, TOO_MANY = 200, 204, 400, 401, 403, 409, 410, 429
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LINE = 300  # characters of a server's refusal that are shown
@@ -61,13 +64,14 @@ class Task:
     """A task is a round to be done.
 
     `done`: there are no more, and `content` is the server's last word. `rest`: it goes on without this device, whose
-    privacy budget is spent.
+    privacy budget is spent. `seat`: uploads of the round are summed under masks, and this is the device's place there.
     """
 
     round: int
     content: bytes
     done: bool
     rest: bool = False
+    seat: Seat | None = None
 
 
 @dataclass
@@ -87,6 +91,7 @@ class Answer:
     body: bytes
     session: str | None = None
     nonce: int | None = None
+    seat: Seat | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Server:
             return None if answer.round is None else Task(answer.round, b"", done=False, rest=True)
         if answer.status not in (OK, DONE) or answer.round is None:
             raise self._refused(answer)
-        return Task(answer.round, answer.body, answer.status == DONE)
+        return Task(answer.round, answer.body, answer.status == DONE, seat=answer.seat)
 
     def send(self, number: int, content: bytes) -> bool:
         """Send a round's release; whether it was taken. False: the round has closed."""
@@ -138,6 +143,25 @@ class Server:
         if answer.status not in (OK, CONFLICT):
             raise self._refused(answer)
         return answer.status == OK
+
+    def tell(self, step: Step, number: int, content: bytes) -> bool:
+        """Send what a step of a round's secure sum asks for. False: the sum goes on without this device."""
+        answer = self._ask("POST", f"{SUMS}/{step}?round={number}", content, CHUNK)
+        if answer.status not in (OK, CONFLICT):
+            raise self._refused(answer)
+        return answer.status == OK
+
+    def told(self, step: Step, number: int, limit: int) -> bytes | None:
+        """Wait for the end of a step, and return what it came to; None: the sum goes on without this device."""
+        until = time.monotonic() + self.patience.idle_s
+        while time.monotonic() < until:
+            answer = self._ask("GET", f"{SUMS}/{step}?round={number}", b"", limit)
+            if answer.status in (OK, CONFLICT):
+                return answer.body if answer.status == OK else None
+            if answer.status != WAIT:
+                raise self._refused(answer)
+            time.sleep(self.patience.pause_s)  # however fast it says so
+        return None
 
     def enrol(self, secret: str) -> str:
         """Enrol the identity's key with a code's secret; the name of the user it stands for."""
@@ -199,7 +223,9 @@ class Server:
             session = answer.getheader(SESSION)
             known = session is not None and len(session) == 32 and set(session) <= set("0123456789abcdef")
             numbers = (_number(answer.getheader(ROUND), DIGITS), _number(answer.getheader(NONCE), 20))
-            return Answer(answer.status, numbers[0], bytes(got), session if known else None, numbers[1])
+            seat = answer.getheader(SUM)
+            seated = None if seat is None else Seat.of(seat)
+            return Answer(answer.status, numbers[0], bytes(got), session if known else None, numbers[1], seated)
         finally:
             connection.close()
 

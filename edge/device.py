@@ -154,10 +154,13 @@ class Device(Adviser):
 
     # --- learning -------------------------------------------------------------------------------------------------
 
-    def learn(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> ClientUpdate:
+    def learn(
+        self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None, *, masked: bool = False
+    ) -> ClientUpdate:
         """Add interactions (item ids or numbers), do the local work of the next round, and release the update.
 
-        `times`: when each of them was, unix seconds, for methods that read sessions (None: now).
+        `times`: when each of them was, unix seconds, for methods that read sessions (None: now). `masked`: it is going
+        to leave under the masks of a secure sum (`edge.sealing`).
 
         Asked again before the server's next update, it hands out the same release: nothing is released twice. It is in
         the device's own ledger before it is handed out. Raises `InputError` for unknown items, for a release that the
@@ -169,6 +172,8 @@ class Device(Adviser):
             state = self.state
             self._add(state, interactions, times)
             number = state.facts["round"] + 1
+            if not masked:
+                self._stays_sealed()
             if state.facts["learned"] == number:
                 self.store.write(state)
                 return ClientUpdate.of(state.facts["release"], state.part("outbox"))
@@ -191,6 +196,22 @@ class Device(Adviser):
             self._settle()
             return made
 
+    def has_left_masked(self, number: int) -> bool:
+        """Say whether the update of a round was in a secure sum, and so may be in no other."""
+        return bool(self.state.facts.get("masked") == number)
+
+    def leave_masked(self, number: int) -> None:
+        """Write down that the update of a round is about to leave in a secure sum; `Withheld` where it has before.
+
+        Two totals that differ by one device would be its update.
+        """
+        with self.store.locked():
+            state = self.state
+            if state.facts.get("masked") == number:
+                raise Withheld(f"the update of round {number} has left in a secure sum, and leaves in no other")
+            state.facts["masked"] = number
+            self.store.write(state)
+
     def practise(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> None:
         """Add interactions and do the local work of the next round as `learn` does it; nothing leaves the device."""
         learning = self.learning
@@ -204,6 +225,11 @@ class Device(Adviser):
     def refuses(self) -> str | None:
         """Return why no update may leave this device now, in one line, by its own policy and ledger; None: one may."""
         return self._refuses(self.state)
+
+    def _stays_sealed(self) -> None:
+        """Raise `Withheld` where nothing may leave but under the masks of a secure sum."""
+        if (why := self.policy.refuses_in_the_clear()) is not None:
+            raise Withheld(f"nothing leaves this device: {why}")
 
     def _refuses(self, state: State) -> str | None:
         return self._unfit() or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
@@ -287,6 +313,7 @@ class Device(Adviser):
             raise InputError(f"bundle {self.bundle.root} sends no prototypes")
         if (why := self._unfit()) is not None:
             raise Withheld(f"nothing leaves this device: {why}")
+        self._stays_sealed()
         return self._model.told(self.learning, how.publish, self.state, before)
 
     def take(self, reply: Floats) -> None:

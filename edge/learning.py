@@ -13,7 +13,7 @@ from edge.records import Grown, Inside, Plain, Record, Round
 from edge.replay import PICKS
 from edge.sampling import EVERYTHING, Selection
 from privacy.errors import InputError
-from privacy.grid import LONGEST_SCALE
+from privacy.grid import LONGEST_SCALE, step_for
 from privacy.mechanism import Noise, law_of
 
 Name = Annotated[Plain, Field(min_length=1, max_length=128)]
@@ -156,6 +156,14 @@ class ReleaseRecord(Grown):
     def promises(self) -> bool:
         """Say whether anything is promised of a release: somebody adds noise to it, or to its sum."""
         return self.noised != "nowhere"
+
+    @property
+    def grid(self) -> float | None:
+        """Return the step of the grid on which uploads can be summed as whole numbers; None without a clip.
+
+        Where nothing is promised there is no other use for one.
+        """
+        return self.step or (None if self.clip is None else step_for(self.clip))
 
     @property
     def own_noise(self) -> Noise | None:

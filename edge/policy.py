@@ -66,6 +66,10 @@ class Policy(BaseModel):
     least_cohort: int = Field(
         10, ge=1, lt=1 << 63, description="clients whose sum is opened, at least, under central trust"
     )
+    sealed: bool = Field(
+        False,
+        description="true: updates leave under the masks of a secure sum alone, of which a server learns the total",
+    )
     signed: bool = Field(True, description="true: only bundles that a trusted key has signed")
     tensors: tuple[str, ...] | None = Field(
         None, strict=False, description="shared tensors that may leave; left out: those that the bundle names"
@@ -99,6 +103,13 @@ class Policy(BaseModel):
         that its updates hold.
         """
         return next(self._reasons(release, promise, signed_by, released), None)
+
+    def refuses_in_the_clear(self) -> str | None:
+        """Return why no update may leave without masks, in one line; None: it may."""
+        if not self.sealed:
+            return None
+        seen = "policy sealed: the server would see the update itself"
+        return f"{seen}; join one that sums them under masks, or allow it with sealed: false"
 
     def _reasons(
         self, release: ReleaseRecord, promise: Promise | None, signed_by: str | None, released: Collection[str]

@@ -19,7 +19,10 @@ from edge.delta import read_delta
 from edge.device import Device, Withheld
 from edge.identity import Identity
 from edge.learning import Learning
+from edge.sealing import Sealing
+from edge.secure_sum import SumRefused
 from edge.signature import opened_seal, place
+from edge.update import ClientUpdate
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -32,12 +35,15 @@ class TrafficCounts:
     """This counts what a device did for a server.
 
     Rounds whose release was taken, those that had closed, those it was told to sit out since its privacy budget is
-    spent, bytes of bodies. `stopped`: why the device let no more leave (None: it did to the end).
+    spent, those whose secure sum the device refused (`refused`: why, the last time), bytes of bodies. `stopped`: why
+    the device let no more leave (None: it did to the end).
     """
 
     taken: int = 0
     late: int = 0
     rested: int = 0
+    unsafe: int = 0
+    refused: str | None = None
     bytes_up: int = 0
     bytes_down: int = 0
     stopped: str | None = None
@@ -94,16 +100,32 @@ def join(
         if task.done:
             return counts
         try:
-            content = device.learn(new).to_bytes()
+            release = device.learn(new, masked=task.seat is not None)
+            new, after = [], task.round
+            if _sent(device, server, task, release, counts):
+                counts.taken += 1
+            else:
+                counts.late += 1
+        except SumRefused as refused:
+            counts.unsafe, counts.refused = counts.unsafe + 1, str(refused)
         except Withheld as refused:
             return replace(counts, stopped=str(refused))
-        new, after = [], task.round
-        if server.send(task.round, content):
-            counts.taken += 1
-            counts.bytes_up += len(content)
-        else:
-            counts.late += 1
         until = time.monotonic() + server.patience.idle_s
+
+
+def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, counts: TrafficCounts) -> bool:
+    """Send a round's release, under masks where its task has a seat in a secure sum; whether it was taken."""
+    if task.seat is None:
+        content = release.to_bytes()
+        taken = server.send(task.round, content)
+        counts.bytes_up += len(content) if taken else 0
+        return taken
+    sealing = Sealing(device, server, task)
+    try:
+        return sealing.sent(release)
+    finally:
+        counts.bytes_up += sealing.traffic.up
+        counts.bytes_down += sealing.traffic.down
 
 
 def _catch_up(device: Device, task: Task, url: str) -> None:

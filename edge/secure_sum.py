@@ -35,6 +35,10 @@ FEWEST = 3
 """Vectors in a sum, below which a device reveals nothing: of two, each would know the other's."""
 
 
+class SumRefused(InputError):
+    """A device refuses to go on in a secure sum, and stays out of this one."""
+
+
 class Participant:
     """This is one device in one session; its steps must come in their order, each once.
 
@@ -58,12 +62,12 @@ class Participant:
         """Return what each neighbour is to be sent: shares of both secrets, which it alone can open."""
         self._step("share", "mask")
         if self.number in neighbours or not len(neighbours) < 2 * threshold <= 2 * len(neighbours):
-            raise InputError(
+            raise SumRefused(
                 f"a secure sum with {len(neighbours)} neighbours and a threshold of {threshold} is refused: more than "
                 "half of the neighbours must be needed, so that nobody is asked for both secrets of one"
             )
         if len({keys.share for keys in neighbours.values()} | {self.keys.share}) <= len(neighbours):
-            raise InputError("a secure sum is refused: two devices in it have one key")
+            raise SumRefused("a secure sum is refused: two devices in it have one key")
         self._neighbours, self._threshold = dict(neighbours), threshold
         own = cut(self._own, threshold, list(neighbours))
         pairs = cut(self._mask, threshold, list(neighbours))
@@ -73,7 +77,7 @@ class Participant:
         """Return the vector, masked; `inbox` has what each neighbour that is still there sent to this device."""
         self._step("mask", "reveal")
         if not inbox.keys() <= self._neighbours.keys() or len(inbox) < self._threshold:
-            raise InputError(
+            raise SumRefused(
                 f"a secure sum is refused: {len(inbox)} neighbours sent shares, and {self._threshold} are needed"
             )
         self._held = {other: self._opened(other, sealed) for other, sealed in inbox.items()}
@@ -87,9 +91,9 @@ class Participant:
         """Return the shares that open the sum of whose vector `arrived`, without the neighbours that are `gone`."""
         self._step("reveal", "nothing")
         if arrived & gone or arrived | gone != self._held.keys():
-            raise InputError("a secure sum is refused: it does not say of each neighbour whether its vector arrived")
+            raise SumRefused("a secure sum is refused: it does not say of each neighbour whether its vector arrived")
         if len(arrived) < max(self._threshold, FEWEST - 1):
-            raise InputError(
+            raise SumRefused(
                 f"a secure sum is refused: the vectors of {len(arrived)} neighbours arrived, and "
                 f"{max(self._threshold, FEWEST - 1)} are needed"
             )
@@ -97,14 +101,14 @@ class Participant:
 
     def _step(self, now: str, then: str) -> None:
         if self._next != now:
-            raise InputError(f"a secure sum is refused: a device was asked to {now}, and its next step is {self._next}")
+            raise SumRefused(f"a secure sum is refused: a device was asked to {now}, and its next step is {self._next}")
         self._next = then
 
     def _agreed(self, other: int, secret: bytes, public: bytes, use: Literal["mask", "share"]) -> bytes:
         try:
             return agreed(secret, public, self.session, use)
         except ValueError as error:
-            raise InputError(f"a secure sum is refused: the key of device {other} is none") from error
+            raise SumRefused(f"a secure sum is refused: the key of device {other} is none") from error
 
     def _sealed(self, other: int, shares: bytes) -> bytes:
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -120,9 +124,9 @@ class Participant:
         try:
             shares = ChaCha20Poly1305(key).decrypt(sealed[:NONCE], sealed[NONCE:], _between(other, self.number))
         except (InvalidTag, ValueError) as error:
-            raise InputError(f"a secure sum is refused: device {other} did not send these shares") from error
+            raise SumRefused(f"a secure sum is refused: device {other} did not send these shares") from error
         if len(shares) != 2 * SHARE:
-            raise InputError(f"a secure sum is refused: device {other} sent {len(shares)} bytes of shares")
+            raise SumRefused(f"a secure sum is refused: device {other} sent {len(shares)} bytes of shares")
         return shares[:SHARE], shares[SHARE:]
 
 

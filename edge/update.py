@@ -232,6 +232,21 @@ def _noised(terms: ReleaseRecord, vector: Floats) -> npt.NDArray[np.int32]:
     return np.clip(steps, WIDEST.min, WIDEST.max).astype(np.int32)
 
 
+def whole_steps(update: ClientUpdate, learning: Learning) -> npt.NDArray[np.int32]:
+    """Return an update in whole steps of its grid, every coordinate that rounds train: what a secure sum adds up.
+
+    Raises `InputError` where it has no grid, being of no bounded length, and for what no sum can have in it.
+    """
+    terms = learning.release
+    if update.whole:
+        return update.update
+    if terms.grid is None or terms.weights != "uniform" or update.prototype is not None:
+        raise InputError("uploads without a clip, with weights or with messages beside them cannot be summed masked")
+    change = Change(update.update, update.rows)
+    vector = change.dense if terms.project is not None else change.whole(learning)
+    return (to_grid(vector, terms.grid) / terms.grid).astype(np.int32)
+
+
 def read_update(content: bytes | Path, learning: Learning, bundle: str) -> ClientUpdate:
     """A device's upload, checked against what a device of this bundle may send.
 

@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from edge.records import Record
+from edge.records import Grown, Record
 from edgefr.run import LEDGER
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_json
@@ -64,8 +64,10 @@ class Begun(Record):
     terms: Terms | None = Field(description="what their ledger has to know; null: nothing is guaranteed")
 
 
-class Opened(Record):
+class Opened(Grown):
     """A round is going to be offered to `clients`: from here on all of them are charged, until it is closed."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"sealed", "trusted"})
 
     kind: Literal["opened"] = "opened"
     round: Number
@@ -73,6 +75,8 @@ class Opened(Record):
     event: Event | None = Field(description="what each of them releases; null: nothing is guaranteed")
     clients: list[Number] = Field(description="who is asked")
     refused: list[Number] = Field(description="who was drawn, but may not release once more")
+    sealed: bool = Field(False, description="uploads are summed under masks, so that the server sees their total alone")
+    trusted: str | None = Field(None, description="name of whom clients trust with single uploads; null: of nobody")
 
 
 class Closed(Record):
@@ -82,7 +86,9 @@ class Closed(Record):
     round: Number
     clients: list[Number] = Field(description="who took up work; all that were asked where nobody can tell any more")
     tensors: Sha256 | None = Field(description="sha256 of shared.safetensors after it; null: the run's own tensors")
-    burnt: bool = Field(description="its server was killed, and another bundle's devices were served next")
+    burnt: bool = Field(
+        description="its server was killed, and it was sealed, or another bundle's devices were served next"
+    )
 
 
 Line = Begun | Opened | Closed
@@ -198,6 +204,11 @@ class Lineage:
         after = [*self.lines[1:], None]
         pairs = zip(self.lines, after, strict=True) if self.lines else ()
         return [(a, b if isinstance(b, Closed) else None) for a, b in pairs if isinstance(a, Opened)]
+
+    @property
+    def seen(self) -> int:
+        """Count the rounds whose uploads a server saw that was not named as trusted with them."""
+        return sum(not opened.sealed and opened.trusted is None for opened, _ in self.rounds)
 
     def ledger(self) -> Ledger | None:
         """Return what was released to the served rounds alone; None where nothing is guaranteed."""

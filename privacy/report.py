@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from privacy.accounting import composed, nominal_epsilon
+from privacy.accounting import Guarantee, composed, nominal_epsilon
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.mechanism import SAMPLERS, law_of
@@ -102,8 +102,11 @@ def report(
     }
 
 
-def ledger_report(ledger: Ledger) -> dict[str, Any]:
+def ledger_report(ledger: Ledger, seen: int = 0) -> dict[str, Any]:
     """Report what a run's clients really spent, ready for JSON: the worst of them, and how many had to sit out.
+
+    `seen`: rounds in which a server that nobody named as trusted saw single uploads. Where these had no noise of their
+    own (zero-out), nothing is guaranteed then.
 
     >>> ledger = Ledger(3, delta=1e-5, adjacency="zero-out", budget=1.0)
     >>> clients = ledger.try_spend([0, 1], Event("gaussian", multiplier=4.0))
@@ -112,6 +115,8 @@ def ledger_report(ledger: Ledger) -> dict[str, Any]:
     (0.9263, {'max': 1, 'median': 1.0}, 0)
     """
     guaranteed, made_of = ledger.worst()
+    if seen and ledger.adjacency == "zero-out" and guaranteed.epsilon:
+        guaranteed = Guarantee(math.inf, f"in {seen} rounds a server that nobody named as trusted saw uploads")
     releases, sat_out = ledger.releases(), _sat_out(ledger)
     return {
         "eps_guaranteed": in_words(guaranteed.epsilon),

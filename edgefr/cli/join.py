@@ -84,6 +84,8 @@ def join(
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )
+    if done.unsafe:
+        Console().print(f"{done.unsafe} secure sums refused: {done.refused}", soft_wrap=True)
     if done.rested:
         Console().print(f"{done.rested} rounds sat out: the server counts releases, and the privacy budget is spent")
     if done.stopped is not None:

@@ -179,7 +179,11 @@ def _print_run(folder: Path, as_json: bool) -> None:
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
     report = {**report, "eps_lb95": read_bound(folder)}
     found = {"ledger": run.read_ledger(report), **_parts(run, report)}
-    spent = {name: None if ledger is None else ledger_report(ledger) for name, ledger in found.items()}
+    seen = {"simulated": 0}
+    spent = {
+        name: None if ledger is None else ledger_report(ledger, seen.get(name, run.lineage.seen))
+        for name, ledger in found.items()
+    }
     _print({"privacy": report, **spent}, as_json, {**report, **spent})
 
 

@@ -39,6 +39,20 @@ def serve(
             help="Answers without which nothing of a round is published. Default: half, and 3 at least.",
         ),
     ] = None,
+    secure_sum: Annotated[
+        bool,
+        typer.Option(
+            "--secure-sum", help="Sum uploads under masks, of which the server learns the total (secure aggregation)."
+        ),
+    ] = False,
+    trusted_server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Who is trusted with single uploads. Under central trust an epsilon is stated for sealed sums, or "
+            "where somebody is named here.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the result; must be new. Default: RUN/served (or rehearsed), served-2, ..."),
@@ -57,13 +71,16 @@ def serve(
 
     They enrol with codes of `edgefr enrol`, also while it serves. Prints its address once it listens. Goes on from the
     run's last served round, whose number and what it has cost its clients are kept in RUN/lineage. A server that was
-    killed goes on by the same command: with the round that was open, and the answers it had. Writes the tensors that
-    were learned, and what it took.
+    killed goes on by the same command: with the round that was open, and the answers it had (a round of --secure-sum
+    is given up, and stays charged). Writes the tensors that were learned, and what it took.
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 3`
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 2 --rehearse 6`
+
+    Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 1 --port 8765 --secure-sum`
     """
+    from edgefr.remote.collecting import Collecting
     from edgefr.remote.server import Access
     from edgefr.remote.serving import serve as serve_run
     from edgefr.report.layout import Sheet
@@ -71,11 +88,13 @@ def serve(
     from edgefr.run import Run
     from privacy.report import render_ledger
 
-    access = Access(host, port, tls_cert, tls_key)
+    access, collecting = Access(host, port, tls_cert, tls_key), Collecting(secure_sum, trusted_server)
     opened = Run.open(run)
     if rehearse is not None:
         if access != Access():
             raise InputError("a rehearsal stays on this host: drop --host, --port, --tls-cert and --tls-key")
+        if collecting != Collecting():
+            raise InputError("a rehearsal collects uploads as they are: drop --secure-sum and --trusted-server")
         _rehearse(opened, bundle_class, rounds, rehearse, timeout or 20.0, min_answers, out)
         return
     with shown() as progress:
@@ -86,8 +105,9 @@ def serve(
             access,
             timeout_s=timeout or 600.0,
             min_answers=min_answers,
+            collecting=collecting,
             out=out,
-            ready=_ready,
+            ready=lambda url: print(f"{collecting.said}; listening on {url}", flush=True),
             progress=progress,
         )
     shown_as = [(name.replace("_", " "), str(v)) for name, v in served.summary.items() if name != "privacy"]
@@ -121,8 +141,3 @@ def _rehearse(
     rows = [{"what": what, "simulated": said, "happened": did} for what, said, did in table(found.summary)]
     console.print(Sheet("rehearsed", rows, words=["what", "simulated", "happened"]))
     print_path("result", found.path, console)
-
-
-def _ready(url: str) -> None:
-    """Print the address on a line of its own at once: whoever starts devices waits for it."""
-    print(f"listening on {url}", flush=True)

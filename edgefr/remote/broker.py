@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, replace
 
 from edge.connection import BAD, CONFLICT, Task
 from edge.learning import Learning
+from edge.sum_messages import Step
 from edge.update import ClientUpdate, read_update
 from edgefr.remote.gate import Refused
 from edgefr.remote.reach import Reach
+from edgefr.remote.sealing import SealedRound
 from privacy.errors import InputError
 
 UNKNOWN = 404
@@ -61,6 +63,7 @@ class RoundBroker:
         self._task: Task | None = None
         self._cohort: frozenset[str] = frozenset()
         self._resting: frozenset[str] = frozenset()
+        self._sealed: SealedRound | None = None
         self._started: set[str] = set()
         self._arrived: dict[str, ClientUpdate] = {}
         self._taken: dict[str, tuple[int, bytes]] = {}  # by device the last round taken and its digest
@@ -69,14 +72,24 @@ class RoundBroker:
 
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
-    def open(self, number: int, content: bytes, cohort: Collection[str], resting: Collection[str] = ()) -> None:
+    def open(
+        self,
+        number: int,
+        content: bytes,
+        cohort: Collection[str],
+        resting: Collection[str] = (),
+        sealed: SealedRound | None = None,
+    ) -> None:
         """Open a round for the devices in `cohort`. `content` is what they start from.
 
-        `resting` are told that it goes on without them.
+        `resting` are told that it goes on without them. `sealed`: what their uploads are summed by, masked; nothing is
+        taken in the clear then.
         """
         with self._changed:
             self._task, self._cohort, self._arrived = Task(number, content, done=False), frozenset(cohort), {}
-            self._resting, self._started = frozenset(resting), set()
+            self._resting, self._started, self._sealed = frozenset(resting), set(), sealed
+        if sealed is not None:
+            sealed.heard = lambda: self.heard()
         self.heard()
 
     def put_back(self, contents: Mapping[str, bytes]) -> None:
@@ -103,8 +116,10 @@ class RoundBroker:
     def close(self) -> frozenset[str]:
         """End the round, if one is open; the devices that took up its work. No other can take it up from now on."""
         with self._changed:
-            self._cohort = frozenset()
-            return frozenset(self._started)
+            self._cohort, sealed = frozenset(), self._sealed
+        if sealed is not None:
+            sealed.close()
+        return frozenset(self._started)
 
     def finish(self, number: int, content: bytes, grace_s: float) -> None:
         """No more rounds: `content` is the last word. Waits until every device that ever asked has it, or `grace_s`."""
@@ -125,8 +140,10 @@ class RoundBroker:
             self._seen.add(device)
             task = self._task
             if task is not None and (task.done or (task.round > after and device in self._cohort)):
-                self._started |= set() if task.done else {device}
-                return task
+                if task.done:
+                    return task
+                self._started.add(device)
+                return task if self._sealed is None else replace(task, seat=self._sealed.seat(device))
             if task is not None and task.round > after and device in self._resting:
                 return Task(task.round, b"", done=False, rest=True)
             return None
@@ -139,9 +156,39 @@ class RoundBroker:
                 self._told.add(device)
                 self._changed.notify_all()
 
+    def in_the_clear(self, device: str) -> None:
+        """Raise `Refused` where no release is taken: nothing of one is read then."""
+        self._know(device)
+        if self._sealed is not None:
+            raise Refused(CONFLICT, "uploads of this round are summed under masks (POST /sum), and none is taken here")
+
+    def take_step(self, device: str, number: int, step: Step, content: bytes) -> None:
+        """Take what a device sends in a step of the open round's secure sum. Raises `Refused`."""
+        if self._sum(device, number).take(device, step, content):
+            with self._changed:
+                counts = self.counts
+                uploads = counts.uploads + (step == "vector")
+                self.counts = replace(counts, uploads=uploads, bytes_up=counts.bytes_up + len(content))
+
+    def step(self, device: str, number: int, step: Step) -> bytes | None:
+        """Return what a step of the open round's secure sum came to; None: it has not ended. Raises `Refused`."""
+        return self._sum(device, number).answer(device, step)
+
+    def told_step(self, content: bytes) -> None:
+        """Count what a step came to, which has left the server."""
+        with self._changed:
+            self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(content))
+
+    def _sum(self, device: str, number: int) -> SealedRound:
+        self._know(device)
+        with self._changed:
+            if self._sealed is None or self._sealed.round != number:
+                raise Refused(CONFLICT, f"no sum of round {number} is open")
+            return self._sealed
+
     def submit(self, device: str, number: int, content: bytes) -> None:
         """Take a device's release of the open round; the same one again is no fault. Raises `Refused`."""
-        self._know(device)
+        self.in_the_clear(device)
         digest = hashlib.sha256(content).digest()
         with self._changed:
             if self._taken.get(device) == (number, digest):
@@ -164,7 +211,8 @@ class RoundBroker:
         """Return the counts in the text format of Prometheus."""
         with self._changed:
             counts, task = asdict(self.counts), self._task
-            now = {"round": 0 if task is None else task.round, "waited_for": len(self._cohort - self._arrived.keys())}
+            left = self._cohort - self._arrived.keys() if self._sealed is None else self._sealed.waiting
+            now = {"round": 0 if task is None else task.round, "waited_for": len(left)}
         lines = [f"# TYPE edgefr_{name}_total counter\nedgefr_{name}_total {value}" for name, value in counts.items()]
         lines += [f"# TYPE edgefr_{name} gauge\nedgefr_{name} {value}" for name, value in now.items()]
         return "\n".join(lines) + "\n"

@@ -29,6 +29,7 @@ from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.sealing import SealedRound, SumTerms
 from edgefr.training import Training
 from export.program import Tensors
 from export.sign import sealed
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 
+NOTHING = ShardAggregate({}, {}, 0.0, 0, np.zeros(0), 0, 0, {})
+"""The sum of nobody's uploads."""
 GRACE_S = 30.0  # how long devices are given to fetch the last word
 
 
@@ -108,6 +111,7 @@ class Devices(Backend):
     are counted in `missing`, by round. `ledger`: of the lineage, in which every round is written down before it is
     offered (None: in tests of a round alone). Of a round with fewer answers than `min_answers` nothing is published:
     the tensors stay as they are, and it is counted in `withheld`. `answers`: releases of the open round on the disk.
+    `sums`: uploads are summed under masks, on these terms; `given_up` says by round why a sum stayed closed.
     """
 
     broker: RoundBroker
@@ -116,6 +120,8 @@ class Devices(Backend):
     ledger: ServingLedger | None = None
     min_answers: int = 1
     answers: Answers | None = None
+    sums: SumTerms | None = None
+    given_up: dict[int, str] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
     withheld: list[int] = field(default_factory=list)
     resting: list[str] = field(default_factory=list)
@@ -158,6 +164,9 @@ class Devices(Backend):
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
         users = {self.origin.users[client]: client for shard in shards for client in shard.tolist()}
+        if self.sums is not None:
+            yield self._summed(work.round, self.sums, shared, list(users), len(shards))
+            return
         self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, self.resting)
         if self.answers is not None:
             self.broker.put_back(self.answers.of(work.round, users))
@@ -169,6 +178,20 @@ class Devices(Backend):
         for shard in shards:
             found = [uploads.get(self.origin.users[client]) for client in shard.tolist()]
             yield released([upload for upload in found if upload is not None], self.origin.learning, terms)
+
+    def _summed(self, number: int, terms: SumTerms, shared: Tensors, users: list[str], shards: int) -> ShardAggregate:
+        """Return the sum of a round that its devices seal: of all its shards, whose parts nobody knows."""
+        sealed = SealedRound(self.origin.bundle, number, terms, users, self.min_answers)
+        self.broker.open(number, self.origin.update(number - 1, shared), users, self.resting, sealed)
+        total = sealed.collect(self.timeout_s)
+        self.missing.append(len(users) - (0 if total is None else total.clients))
+        if total is None:
+            self.withheld.append(number)
+            self.given_up[number] = sealed.given_up or ""
+            return replace(NOTHING, shards=shards)
+        whole = torch.from_numpy(total.steps).double().unsqueeze(0) * terms.grid
+        dense = {name: value[0] for name, value in in_tensors(whole, self.origin.learning).items()}
+        return replace(NOTHING, dense=dense, weight=float(total.clients), clients=total.clients, shards=shards)
 
     def updates(
         self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -187,8 +210,7 @@ def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> Sha
         terms = replace(terms, largest=math.inf)
     sound = [upload for upload in uploads if not upload.dropped]
     sizes = np.array([upload.examples or 1 for upload in sound], np.int64)
-    nothing = ShardAggregate({}, {}, 0.0, 0, np.zeros(0), 0, 0, {})
-    part = release(updates_of(sound, learning), sizes, terms) if sound else nothing
+    part = release(updates_of(sound, learning), sizes, terms) if sound else NOTHING
     dropped = len(uploads) - len(sound)
     return replace(
         part,
@@ -196,6 +218,15 @@ def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> Sha
         clipped=0,  # what a device clipped it keeps to itself
         weight=part.weight + (dropped if terms.count_everyone else 0),
     )
+
+
+def in_tensors(whole: torch.Tensor, learning: Learning) -> dict[str, torch.Tensor]:
+    """Return vectors [C, values] by tensor, [C, *shape]: every row of a table is there, touched or not."""
+    if learning.release.project is not None:
+        return {SHORT: whole}
+    shared = [learning.tensor(name) for name in learning.trained("round", "shared")]
+    parts = whole.split([int(np.prod(tensor.shape)) for tensor in shared], dim=1)
+    return {t.name: part.reshape(len(whole), *t.shape) for t, part in zip(shared, parts, strict=True)}
 
 
 def updates_of(uploads: Sequence[Upload], learning: Learning) -> Updates:
@@ -206,12 +237,8 @@ def updates_of(uploads: Sequence[Upload], learning: Learning) -> Updates:
     step = learning.release.step
     if step is not None:  # whole steps, whose sums in float64 are exact
         whole = whole.double() * step
-    if learning.release.project is not None:
-        return Updates({SHORT: whole}, {}, {})
-    if step is not None:  # every row of a table is there, touched or not
-        parts = whole.split([int(np.prod(tensor.shape)) for tensor in shared], dim=1)
-        found = zip(shared, parts, strict=True)
-        return Updates({t.name: part.reshape(len(uploads), *t.shape) for t, part in found}, {}, {})
+    if learning.release.project is not None or step is not None:
+        return Updates(in_tensors(whole, learning), {}, {})
     for tensor in shared:
         if tensor.kind == "rows":
             parts = [upload.rows[tensor.name] for upload in uploads]

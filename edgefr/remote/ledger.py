@@ -6,8 +6,9 @@ A round is on the disk before any device hears of it, and counts its whole cohor
 
 and the next server of the same bundle goes on where one was killed: a round that is open is offered to the same cohort
 again, from the same tensors, with the releases that lie on the disk (`answers`); one whose sum is there is over. Its
-whole cohort is charged then, since nobody can tell any more who took up work. Only where another bundle's devices are
-served next is an open round burnt: charged, and never opened again. Else a client is charged when it took up work,
+whole cohort is charged then, since nobody can tell any more who took up work. An open round is burnt, charged and never
+opened again, where it was a secure sum, which died with the server, or where the next server asks other devices or
+collects uploads in another way. Else a client is charged when it took up work,
 whether its release arrived or not, and whoever would exceed the budget sits out, as in a simulation.
 
 Owns: that order. Does not own: the file (`edgefr.lineage`), what a release costs (`privacy`).
@@ -33,6 +34,7 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.work import Clients
 from edgefr.lineage import FOLDER, SHARED, Begun, Closed, Journal, Opened, Terms, digest_of
 from edgefr.participation import ledger_for
+from edgefr.remote.collecting import SEEN, Collecting
 from edgefr.run import LEDGER, Run
 from privacy.errors import InputError
 from privacy.files import packed, sha256_of, write_atomic
@@ -52,7 +54,8 @@ class ServingLedger:
     """This is what the clients of `run` have released, in its rounds and in all served ones, kept by `journal`.
 
     `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `event`: what each release in a round
-    is; `bundle`: of the devices that are asked. `resumed`: the round that a killed server left, which goes on.
+    is; `bundle`: of the devices that are asked; `collecting`: how their uploads reach the server. `resumed`: the round
+    that a killed server left, which goes on.
     """
 
     run: Run
@@ -62,9 +65,18 @@ class ServingLedger:
     ledger: Ledger | None
     event: Event | None
     resumed: Opened | None = None
+    collecting: Collecting = SEEN
 
     @classmethod
-    def of(cls, run: Run, journal: Journal, plan: Plan, clients: int, bundle: str) -> ServingLedger:
+    def of(
+        cls,
+        run: Run,
+        journal: Journal,
+        plan: Plan,
+        clients: int,
+        bundle: str,
+        collecting: Collecting = SEEN,
+    ) -> ServingLedger:
         """Go on from the end of a lineage. Raises `InputError` for a run whose files are not those it began with."""
         empty = ledger_for(run.experiment.privacy, plan, clients)
         total = None if empty is None else _own(run, empty)
@@ -74,10 +86,10 @@ class ServingLedger:
                 f"{run.path} is not as it was when devices first went on with it (its experiment, tensors or ledger "
                 "have changed); put its files back"
             )
-        resumed = _left_open(journal, bundle)
+        resumed = _left_open(journal, bundle, collecting)
         if total is not None:
             journal.lineage.charge(total, open_too=False)
-        return cls(run, journal, begun, bundle, total, None if total is None else plan.event, resumed)
+        return cls(run, journal, begun, bundle, total, None if total is None else plan.event, resumed, collecting)
 
     @property
     def round(self) -> int:
@@ -124,7 +136,8 @@ class ServingLedger:
         may = np.ones(len(cohort), np.bool_) if self.ledger is None else self.ledger.admit(cohort, *self._events)
         if self.journal.lineage.begun is None:
             self.journal.append(self.begun)
-        lines = {"clients": cohort[may].tolist(), "refused": cohort[~may].tolist()}
+        how = {"sealed": self.collecting.sealed, "trusted": self.collecting.trusted}
+        lines = {"clients": cohort[may].tolist(), "refused": cohort[~may].tolist(), **how}
         self.journal.append(Opened(round=number, bundle=self.bundle, event=self.event, **lines))
         return cohort[may]
 
@@ -176,7 +189,7 @@ class ServingLedger:
 
     def report(self) -> dict[str, Any] | None:
         """Return, for the summary, what the worst client has spent in the whole lineage, and who sat out."""
-        return None if self.ledger is None else ledger_report(self.ledger)
+        return None if self.ledger is None else ledger_report(self.ledger, self.journal.lineage.seen)
 
     @property
     def _events(self) -> tuple[Event, ...]:
@@ -209,11 +222,12 @@ def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
     )
 
 
-def _left_open(journal: Journal, bundle: str) -> Opened | None:
+def _left_open(journal: Journal, bundle: str, collecting: Collecting) -> Opened | None:
     """Return the round that a killed server left open, where this bundle's devices can go on with it.
 
-    One whose tensors are on the disk is closed, and one of another bundle burnt. Raises `InputError` where the tensors
-    are not the lineage's.
+    One whose tensors are on the disk is closed. One of another bundle is burnt, one whose uploads came otherwise, and
+    one that was sealed: masked uploads are worth nothing without what their devices had in memory. Raises `InputError`
+    where the tensors are not the lineage's.
     """
     lineage, path = journal.lineage, journal.run / FOLDER / SHARED
     for left in path.parent.glob(".*.part"):  # of a server that was killed while it wrote
@@ -222,7 +236,9 @@ def _left_open(journal: Journal, bundle: str) -> Opened | None:
     stepped = opened is not None and there is not None and _read(path)[1]["head"] == lineage.head
     if there != lineage.tensors and not stepped:
         raise InputError(f"{path} is not what the last served round left; put it back")
-    if opened is None or (not stepped and opened.bundle == bundle):
+    again = opened is not None and opened.bundle == bundle and not opened.sealed
+    alike = opened is not None and (opened.sealed, opened.trusted) == (collecting.sealed, collecting.trusted)
+    if opened is None or (not stepped and again and alike):
         return opened
     journal.append(Closed(round=opened.round, clients=opened.clients, tensors=there, burnt=not stepped))
     return None

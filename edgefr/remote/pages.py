@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import ValidationError
@@ -23,18 +24,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from edge.connection import BAD, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, ROUND, WAIT, Task
+from edge.connection import BAD, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, ROUND, SUM, WAIT, Task
 from edge.identity import Signed
 from edge.messages import Code, Known
+from edge.sum_messages import STEPS, Step
 from edgefr.remote.broker import UNKNOWN, RoundBroker
 from edgefr.remote.gate import Gate, Refused, check_body
-from edgefr.remote.protocol import NO_LENGTH, OPERATIONS, TOO_LARGE, document
+from edgefr.remote.protocol import NO_LENGTH, OPERATIONS, TOO_LARGE, document, send_of, told_of
 from privacy.errors import InputError
 
 POLL_S = 20.0  # how long a request for a task is held
 DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
 LONGEST_CODE = 256  # bytes of a body that enrols
 PIECE = 1 << 15  # bytes that are handed to a connection at once
+
+Found = TypeVar("Found", Task, bytes)
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass
@@ -56,6 +61,8 @@ class Pages:
             "enrol": self.enrol,
             "metrics": self.metrics,
             "openapi": self.openapi,
+            **{send_of(step): self._taken(step) for step in STEPS},
+            **{told_of(step): self._told(step) for step in STEPS[:-1]},
         }
         routes = [Route(one.path, answers.pop(one.name), methods=[one.method]) for one in OPERATIONS]
         assert not answers, "every page is declared"
@@ -77,10 +84,13 @@ class Pages:
     async def task(self, request: Request) -> Response:
         """Answer with the open round, when there is one for this device."""
         device, _ = self.gate.admit(*_signature(request))
-        task = await self._waited(device, _asked(request, "after"))
+        after = _asked(request, "after")
+        task = await self._waited(lambda: self.broker.task(device, after))
         if task is None:
             return Response(status_code=WAIT)
         headers = {ROUND: str(task.round), "Content-Length": str(len(task.content))}
+        if task.seat is not None:
+            headers[SUM] = task.seat.header
         if task.rest:
             return Response(status_code=WAIT, headers={ROUND: str(task.round)})
         status = DONE if task.done else OK
@@ -91,10 +101,38 @@ class Pages:
         """Take a release."""
         _bound(request, self.limit)
         device, signed = self.gate.admit(*_signature(request))
+        self.broker.in_the_clear(device)
         number = _asked(request, "round")
         content = await _body(request, signed, self.limit)
         await run_in_threadpool(self.broker.submit, device, number, content)
         return PlainTextResponse("taken\n", headers={ROUND: str(number)})
+
+    def _taken(self, step: Step) -> Endpoint:
+        """Return the page that takes what a step of a secure sum asks for."""
+
+        async def page(request: Request) -> Response:
+            _bound(request, self.limit)
+            device, signed = self.gate.admit(*_signature(request))
+            number = _asked(request, "round")
+            content = await _body(request, signed, self.limit)
+            await run_in_threadpool(self.broker.take_step, device, number, step, content)
+            return PlainTextResponse("taken\n", headers={ROUND: str(number)})
+
+        return page
+
+    def _told(self, step: Step) -> Endpoint:
+        """Return the page that tells what a step of a secure sum came to, when it has ended."""
+
+        async def page(request: Request) -> Response:
+            device, _ = self.gate.admit(*_signature(request))
+            number = _asked(request, "round")
+            content = await self._waited(lambda: self.broker.step(device, number, step))
+            if content is None:
+                return Response(status_code=WAIT)
+            self.broker.told_step(content)
+            return Response(content, OK, {ROUND: str(number)}, "application/json")
+
+        return page
 
     async def enrol(self, request: Request) -> Response:
         """Enrol a key with a one-time code."""
@@ -120,12 +158,12 @@ class Pages:
         """Answer with the protocol."""
         return JSONResponse(document())
 
-    async def _waited(self, device: str, after: int) -> Task | None:
+    async def _waited(self, ask: Callable[[], Found | None]) -> Found | None:
         until = time.monotonic() + POLL_S
         while True:
-            woken, task, left = self.woken, self.broker.task(device, after), until - time.monotonic()
-            if task is not None or left <= 0 or self.stopping:
-                return task
+            woken, found, left = self.woken, ask(), until - time.monotonic()
+            if found is not None or left <= 0 or self.stopping:
+                return found
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await woken.wait()

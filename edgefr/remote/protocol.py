@@ -28,6 +28,8 @@ from edge.connection import (
     RELEASE,
     ROUND,
     SESSION,
+    SUM,
+    SUMS,
     TASK,
     TOO_MANY,
     UNSIGNED,
@@ -37,6 +39,7 @@ from edge.delta import Facts as DeltaFacts
 from edge.messages import Code, Known, OpenFacts, SealedFacts
 from edge.records import MOST_ROUNDS
 from edge.signature import Signature
+from edge.sum_messages import SEAT, STEPS, Asked, KeysMessage, Neighbours, Opening, Shares, Step
 
 VERSION = "1"
 """Of the protocol: it is in the heading of what is signed, so a request of another version is refused as unsigned."""
@@ -89,6 +92,10 @@ HEADERS = {
     SESSION: Header(
         "session of this start of the server: sign for it", {"type": "string", "pattern": "^[0-9a-f]{32}$"}
     ),
+    SUM: Header(
+        "uploads of this round are summed under masks: the device's number in the sum, and the sum's salt in hex",
+        {"type": "string", "pattern": f"^{SEAT.pattern.replace('?P<number>', '').replace('?P<salt>', '')}$"},
+    ),
     NONCE: Header("the key's last nonce that was taken: sign with a larger one", {"type": "integer", "minimum": 0}),
 }
 
@@ -100,6 +107,36 @@ SIGNED = {
 }
 BODY = {NO_LENGTH: Reply("the body's length is not said"), TOO_LARGE: Reply("the body is too long; it is not read")}
 
+SENT: dict[Step, type[BaseModel] | None] = {"keys": KeysMessage, "shares": Shares, "vector": None, "opening": Opening}
+TOLD: dict[Step, type[BaseModel]] = {"keys": Neighbours, "shares": Shares, "vector": Asked}
+"""What a device sends in a step of a secure sum (None: a vector), and is told when it has ended."""
+
+
+def send_of(step: Step) -> str:
+    """Return the name of the operation that takes what a step asks for."""
+    return f"send_{step}"
+
+
+def told_of(step: Step) -> str:
+    """Return the name of the operation that tells what a step came to."""
+    return f"await_{step}"
+
+
+def _steps(step: Step) -> list[Operation]:
+    """Return the operations of one step of a round's secure sum."""
+    path, sent = f"{SUMS}/{step}", SENT[step]
+    unknown = {UNKNOWN: Reply("the server serves no device of this user")}
+    over = {CONFLICT: Reply("the sum goes on without this device, or is given up")}
+    taken = {OK: Reply("it is taken, or was before", headers=(ROUND,)), **SIGNED, **BODY, **unknown, **over}
+    says, media = f"What a device sends in step {step} of a round's secure sum", BYTES if sent is None else JSON
+    found = [Operation("POST", path, send_of(step), says, taken, query="round", media=media, model=sent)]
+    if step in TOLD:
+        told = {OK: Reply("the step has ended", JSON, TOLD[step], (ROUND,)), WAIT: Reply("it has not ended", None)}
+        says = f"What step {step} of a round's secure sum came to, for which a request is held"
+        found.append(Operation("GET", path, told_of(step), says, {**told, **SIGNED, **unknown, **over}, query="round"))
+    return found
+
+
 OPERATIONS = (
     Operation(
         "GET",
@@ -107,7 +144,7 @@ OPERATIONS = (
         "task",
         "The open round, for which a request is held until there is one, or for some seconds",
         {
-            OK: Reply("a round: an update from the bundle to where it starts", BYTES, headers=(ROUND,)),
+            OK: Reply("a round: an update from the bundle to where it starts", BYTES, headers=(ROUND, SUM)),
             WAIT: Reply("none yet; with a round, that goes on without this device", None, headers=(ROUND,)),
             DONE: Reply("there are no more rounds: the last update", BYTES, headers=(ROUND,)),
             **SIGNED,
@@ -125,11 +162,12 @@ OPERATIONS = (
             **SIGNED,
             **BODY,
             UNKNOWN: Reply("the server serves no device of this user"),
-            CONFLICT: Reply("the round is not open for this device, or another release of it was taken"),
+            CONFLICT: Reply("the round is not open for this device, is sealed, or another release of it was taken"),
         },
         query="round",
         media=BYTES,
     ),
+    *(step for name in STEPS for step in _steps(name)),
     Operation(
         "POST",
         ENROL,
@@ -159,7 +197,8 @@ OPERATIONS = (
 def document() -> dict[str, Any]:
     """Return the protocol as an OpenAPI 3.1 document, whose schemas are JSON Schemas."""
     models: list[tuple[type[BaseModel], Literal["validation"]]] = [
-        (model, "validation") for model in (Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts)
+        (model, "validation")
+        for model in (Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts, *TOLD.values(), KeysMessage, Opening)
     ]
     _, schemas = models_json_schema(models, ref_template="#/components/schemas/{model}")
     paths: dict[str, dict[str, Any]] = {}

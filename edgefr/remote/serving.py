@@ -22,9 +22,11 @@ from edgefr.prepare import Progress
 from edgefr.remote import certificate
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
+from edgefr.remote.collecting import SEEN, Collecting
 from edgefr.remote.devices import Devices, Origin
 from edgefr.remote.keys import Keys
 from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.sealing import FEWEST, SumTerms
 from edgefr.remote.server import Access, listening
 from edgefr.remote.training import plan_of, training_of
 from edgefr.run import PRIVATE, Run, free_folder
@@ -34,12 +36,10 @@ from edgefr.trained import open_model
 from edgefr.training import Training
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
+from privacy.trust import TRUSTS
 
 Ready = Callable[[str], None]
 """Told the server's address once it listens."""
-
-FEWEST = 3
-"""Answers without which nothing of a round is published: of two, each would know the other's."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ def serve(
     *,
     timeout_s: float = 600.0,
     min_answers: int | None = None,
+    collecting: Collecting = SEEN,
     out: Path | None = None,
     ready: Ready = print,
     progress: Progress | None = None,
@@ -69,7 +70,8 @@ def serve(
     All users of the class are the clients (or those of them in `clients`), of whom those with a key (`edgefr enrol`)
     are let in. A round invites as
     many as the experiment says and waits `timeout_s` for them. Of a round with fewer answers than `min_answers` (None:
-    half of those invited, three at least) nothing is published. Other hosts come by TLS: with the run's own
+    half of those invited, three at least) nothing is published. `collecting`: whether uploads are summed under masks,
+    or who is trusted with single ones. Other hosts come by TLS: with the run's own
     certificate, where `access` names none. The first round is the one after the last of the run's lineage, and starts
     from the tensors that one left; every round is written down in RUN/lineage before it is offered, and releases lie in
     RUN/private until their round is over, so a server that was killed goes on where it was. Written to `out`
@@ -92,10 +94,13 @@ def serve(
     broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
     answers = Answers(run.path)
     broker.keep = answers.keep
-    fewest = fewest_answers(min_answers, run.experiment.cohort_size(len(origin.users)))
-    devices = Devices(broker, origin, timeout_s, min_answers=fewest, answers=answers)
+    cohort = run.experiment.cohort_size(len(origin.users))
+    fewest = fewest_answers(min_answers, cohort, FEWEST if collecting.sealed else 1)
+    collecting.check(TRUSTS[run.experiment.privacy.trust])
+    sums = SumTerms.of(origin.learning, cohort) if collecting.sealed else None
+    devices = Devices(broker, origin, timeout_s, min_answers=fewest, answers=answers, sums=sums)
     with Journal.locked(run.path) as journal:
-        devices.ledger = ledger = ledger_of(run, journal, origin, rounds)
+        devices.ledger = ledger = ledger_of(run, journal, origin, rounds, collecting)
         first, training = ledger.round + 1, training_of(run, devices, rounds)
         try:
             with listening(broker, Keys(run.path), guarded(access or Access(), run.path)) as server:
@@ -115,15 +120,19 @@ def serve(
     return Served(target, training.federation.shared, whole)
 
 
-def fewest_answers(asked: int | None, cohort: int) -> int:
-    """Return the answers without which nothing of a round is published. Raises `InputError` for more than are invited.
+def fewest_answers(asked: int | None, cohort: int, least: int = 1) -> int:
+    """Return the answers without which nothing of a round is published, `least` or more.
+
+    Raises `InputError` for fewer, and for more than are invited.
 
     >>> fewest_answers(None, 36)
     18
     """
     fewest = max(FEWEST, (cohort + 1) // 2) if asked is None else asked
-    if not 1 <= fewest <= cohort:
-        raise InputError(f"a round invites {cohort} clients, and {fewest} must answer; give --min-answers")
+    if not least <= fewest <= cohort:
+        raise InputError(
+            f"a round invites {cohort} clients, and {fewest} must answer; give --min-answers from {least} to {cohort}"
+        )
     return fewest
 
 
@@ -135,14 +144,21 @@ def guarded(access: Access, run: Path) -> Access:
     return replace(access, cert=cert, key=key)
 
 
-def ledger_of(run: Run, journal: Journal, origin: Origin, rounds: int) -> ServingLedger:
+def ledger_of(
+    run: Run,
+    journal: Journal,
+    origin: Origin,
+    rounds: int,
+    collecting: Collecting = SEEN,
+) -> ServingLedger:
     """Return the ledger of a run's lineage, for so many rounds more with the devices of a bundle.
 
     Raises `InputError` where these would cost more than is promised.
     """
     before = journal.lineage.over or origin.learning.round
     plan = plan_of(run, len(origin.users), before + rounds)
-    ledger = ServingLedger.of(run, journal, plan, len(open_model(run).model.names.users), origin.bundle)
+    clients = len(open_model(run).model.names.users)
+    ledger = ServingLedger.of(run, journal, plan, clients, origin.bundle, collecting)
     ledger.check(np.array(sorted(origin.users), np.int64), rounds, run.experiment.privacy)
     return ledger
 
@@ -151,15 +167,19 @@ def _summary(devices: Devices, training: Training) -> dict[str, Any]:
     """Return what a session took, and what the whole lineage has cost its clients."""
     counts, counters, ledger = devices.broker.counts, training.federation.counters, devices.ledger
     assert ledger is not None
+    trust = TRUSTS[ledger.run.experiment.privacy.trust]
     return {
         "bundle": devices.origin.bundle,
+        "collected": ledger.collecting.said,
         "devices": len(devices.origin.users),
         "uploads": counts.uploads,
         "missing": devices.missing,
         "min_answers": devices.min_answers,
         "withheld_rounds": devices.withheld,
+        **({} if devices.sums is None else {"given_up": {str(n): why for n, why in devices.given_up.items()}}),
         "dropped": counters.dropped,
         "noise": _noise(devices, training),
+        "adversary": None if ledger.ledger is None else ledger.collecting.adversary(trust),
         "refused_requests": counts.refused,
         "too_long": counts.too_long,
         "bytes_up": counts.bytes_up,

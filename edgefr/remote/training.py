@@ -78,6 +78,9 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     experiment, model, origin = run.experiment, open_model(run).model, devices.origin
     if not isinstance(experiment.protocol, LeaveOneOut):
         raise InputError("devices can go on with runs of one domain and no blocks: use protocol.name=leave-one-out")
+    if not experiment.aggregation.is_sum and devices.sums is not None:
+        what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"
+        raise InputError(f"{what}; use aggregation.rule=mean, or serve without --secure-sum")
     if not experiment.aggregation.is_sum and origin.learning.release.noise is not None:
         what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
         raise InputError(f"{what}; use aggregation.rule=mean")

@@ -4,7 +4,7 @@
 
 reads a line of JSON per fork from its input and answers with its exit code. `point` is one of `POINTS`, `call` which
 call of it, `how` before, half or after it; without a point the fork is killed `after` seconds; without that it serves
-`rounds` rounds to their end.
+`rounds` rounds to their end. `sealed`: uploads are summed under masks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from edgefr.lineage import Journal, sealed
 from edgefr.remote import ledger
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
+from edgefr.remote.collecting import Collecting
 from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.sealing import SealedRound
 from edgefr.remote.server import Access
 from edgefr.remote.serving import serve
 from edgefr.run import Run
@@ -37,6 +39,8 @@ POINTS: dict[str, tuple[Any, str]] = {
     "a round collected": (RoundBroker, "collect"),
     "a round closed": (RoundBroker, "close"),
 }
+MASKED: dict[str, tuple[Any, str]] = {"a message of a sum": (SealedRound, "take"), "a sum": (SealedRound, "collect")}
+"""Those of sealed rounds."""
 HOW = ("before", "half", "after")
 
 
@@ -60,7 +64,7 @@ def half(name: str, given: tuple[Any, ...]) -> None:
 
 def hooked(point: str, how: str, call: int) -> None:
     """Kill this process at that call of a point."""
-    owner, name = POINTS[point]
+    owner, name = (POINTS | MASKED)[point]
     real: Callable[..., Any] = getattr(owner, name)
     calls = [0]
 
@@ -84,7 +88,8 @@ def forked(job: dict[str, Any], run: Path, bundle_class: str, port: int) -> int:
         try:
             if job.get("point"):
                 hooked(job["point"], job["how"], job["call"])
-            serve(Run(run), bundle_class, job["rounds"], Access(port=port), timeout_s=20.0, ready=lambda url: None)
+            options = {"collecting": Collecting(sealed=job.get("sealed", False)), "timeout_s": 20.0}
+            serve(Run(run), bundle_class, job["rounds"], Access(port=port), ready=lambda url: None, **options)
             os._exit(0)
         except BaseException as error:  # nothing of the parent's may run in the child
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -143,7 +143,7 @@ def test_nobody_at_all_ends_the_server_with_one_line(twins: Twins, tmp_path: Pat
     done = edgefr("serve", twins.begun.path, *asked, cache=tmp_path)
     line = refused(done.returncode, "", done.stderr)
     assert "in none of 1 rounds did 3 devices send a release" in line
-    assert done.stdout.startswith("listening on http://127.0.0.1:")
+    assert done.stdout.startswith("the server sees uploads; listening on http://127.0.0.1:")
     assert not (tmp_path / "served").exists()
 
 

@@ -85,6 +85,11 @@ def test_messages_are_as_the_schemas_have_them(broker: Broker, tmp_path: Path) -
         "Facts": json.loads(parse(path.read_bytes()).metadata["delta"]),
         "OpenFacts": broker.release.facts(),
         "SealedFacts": sealed,
+        "KeysMessage": {"mask": "0" * 64, "share": "0" * 64},
+        "Neighbours": {"threshold": 2, "keys": {"7": {"mask": "0" * 64, "share": "0" * 64}}},
+        "Shares": {"sealed": {"7": "0" * 188}},
+        "Asked": {"arrived": [7], "gone": []},
+        "Opening": {"own": {"7": "0" * 66}, "pairs": {}},
         "Signature": json.loads(signature_of("delta", b"x", worlds.KEY)),
     }
     schemas = json.loads(protocol.written())["components"]["schemas"]

@@ -27,6 +27,7 @@ from edgefr import Experiment
 from edgefr.engine.scoring import ModelScorer
 from edgefr.metrics import evaluate
 from edgefr.prepare import prepare
+from edgefr.remote.collecting import SEEN, Collecting
 from edgefr.remote.keys import Keys
 from edgefr.remote.serving import Served, serve
 from edgefr.reproductions.runs import IDEAL_FLEET
@@ -40,6 +41,7 @@ from tests.devices import open_device
 from tests.export import worlds
 
 CLASS, ROUNDS = "laptop_x86", 3
+TRUSTED = Collecting(trusted="the server of the tests")
 WIDE = 50  # a cut-off that some of so few users reach
 COMMON = {
     "data_options.users": 6,
@@ -209,8 +211,12 @@ def ship(run: Run) -> None:
 
 @contextmanager
 def serving(run: Run, out: Path, rounds: int = ROUNDS, **options: Any) -> Iterator[tuple[str, Any]]:
-    """`serve` in a thread: its address, and a future of what it ends with."""
+    """`serve` in a thread: its address, and a future of what it ends with.
+
+    Under central trust the server is named as trusted, unless something else is said.
+    """
     urls: queue.Queue[str] = queue.Queue()
+    options = {"collecting": TRUSTED if run.experiment.privacy.trust == "central" else SEEN, **options}
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(serve, run, CLASS, rounds, out=out, ready=urls.put, **{"timeout_s": 60.0, **options})
         while urls.empty() and not future.done():

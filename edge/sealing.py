@@ -1,0 +1,99 @@
+"""A device takes part in the sum of a round: its update leaves under masks, and the server learns the total alone.
+
+Its secrets of a sum live as long as the call. Before its vector leaves, its state says so, and no vector of a round
+leaves in two sums: two totals that differ by one device would be its update. So a device that is stopped within a sum
+is gone from it, and goes on with the next round; what it spent stays counted.
+
+Owns: the order of a device's messages, and when it takes its leave. Does not own: masks and shares
+(`edge.secure_sum`), the messages (`edge.sum_messages`), what the update is (`edge.update`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge.connection import Server, Task
+from edge.device import Device, Withheld
+from edge.secure_sum import Participant
+from edge.sum_messages import (
+    LIMIT,
+    Asked,
+    KeysMessage,
+    Message,
+    Neighbours,
+    Opening,
+    Shares,
+    Step,
+    opened,
+)
+from edge.update import ClientUpdate, whole_steps
+
+
+@dataclass
+class Traffic:
+    """These are the bytes of a device's bodies in one sum."""
+
+    up: int = 0
+    down: int = 0
+
+
+@dataclass
+class Sealing:
+    """This is a device in the sum of one round. `taken`: whether the server had all that it asked the device for."""
+
+    device: Device
+    server: Server
+    task: Task
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def sent(self, update: ClientUpdate) -> bool:
+        """Send an update under masks, and what opens the sum; whether all of it was taken.
+
+        False: the sum went on without this device, or is given up. Raises `SumRefused` where the device refuses what
+        it is told, and `Withheld` for a sum of fewer than its policy lets be opened.
+        """
+        device, seat = self.device, self.task.seat
+        assert seat is not None
+        if device.has_left_masked(self.task.round):
+            return False
+        vector = whole_steps(update, device.learning)
+        part = Participant(seat.session(update.bundle, self.task.round), seat.number)
+        if (near := self._told(Neighbours, "keys", _written(KeysMessage.of(part.keys)))) is None:
+            return False
+        self._enough(len(near.keys))
+        shares = part.share({number: found.keys for number, found in near.keys.items()}, near.threshold)
+        if (inbox := self._told(Shares, "shares", _written(Shares.of(shares)))) is None:
+            return False
+        masked = part.masked(vector, inbox.contents)
+        device.leave_masked(self.task.round)
+        if (asked := self._told(Asked, "vector", masked.astype("<u4").tobytes())) is None:
+            return False
+        self._enough(len(asked.arrived))
+        return self._sent("opening", _written(Opening.of(part.reveal(set(asked.arrived), set(asked.gone)))))
+
+    def _told(self, kind: type[Message], step: Step, content: bytes) -> Message | None:
+        """Send what a step asks for and wait until it has ended; None: it goes on without this device."""
+        if not self._sent(step, content):
+            return None
+        answer = self.server.told(step, self.task.round, LIMIT)
+        if answer is None:
+            return None
+        self.traffic.down += len(answer)
+        return opened(kind, answer)
+
+    def _sent(self, step: Step, content: bytes) -> bool:
+        taken = self.server.tell(step, self.task.round, content)
+        self.traffic.up += len(content) if taken else 0
+        return taken
+
+    def _enough(self, others: int) -> None:
+        """Raise `Withheld` where this device and so many others are fewer than its policy asks for."""
+        promise, least = self.device.bundle.manifest.privacy, self.device.policy.least_cohort
+        if promise is not None and promise.trust == "central" and others + 1 < least:
+            raise Withheld(
+                f"policy least_cohort: a sum of {others + 1} devices would be opened, and {least} are asked for"
+            )
+
+
+def _written(message: KeysMessage | Shares | Opening) -> bytes:
+    return message.model_dump_json().encode()

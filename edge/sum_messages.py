@@ -1,0 +1,172 @@
+"""These are the messages of a secure sum between a device and its server, JSON with bytes in hex.
+
+    step       what a device sends (POST /sum/STEP?round=N)   what it is answered when the step has ended (GET)
+    keys       its public keys                                its neighbours' keys, and the threshold
+    shares     a sealed share for each neighbour              the sealed shares that neighbours sent it
+    vector     its vector, masked: uint32, little-endian      whose vectors arrived, and which neighbours went away
+    opening    the shares that it is asked for                nothing: the sum is open, or never will be
+
+A task of a round whose uploads are summed so comes with a `Seat` in its header `Edgefr-Sum`.
+
+Owns: how messages are written and read. Does not own: what is in them (`edge.secure_sum`, `cloud.secure_sum`), requests
+(`edge.connection`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self, TypeVar
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from edge.admission import reason
+from edge.records import MOST_ROUNDS, Record
+from edge.secure_sum import SEALED
+from privacy.errors import InputError
+from privacy.masks import KEY, Keys, Revealed, Words
+from privacy.secret_sharing import SHARE
+
+Step = Literal["keys", "shares", "vector", "opening"]
+STEPS: tuple[Step, ...] = ("keys", "shares", "vector", "opening")
+SALT = 16  # bytes
+MOST = 1 << 16  # neighbours that a message can name
+LIMIT = 1 << 24  # bytes of a message that is no vector
+HEADING = "edgefr.sum/1"
+SEAT = re.compile(rf"(?P<number>[1-9][0-9]{{0,8}}) (?P<salt>[0-9a-f]{{{2 * SALT}}})")
+
+Message = TypeVar("Message", bound=Record)
+Number = Annotated[int, Field(ge=1, lt=1 << 31)]
+PublicKey = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * KEY}}}$")]
+Sealed = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SEALED}}}$")]
+Share = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SHARE}}}$")]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """This is a device's place in the sum of a round: its number there, and what tells this sum from every other.
+
+    >>> Seat.of(Seat(7, bytes(16)).header).number
+    7
+    """
+
+    number: int
+    salt: bytes
+
+    @property
+    def header(self) -> str:
+        """Return it as the header it travels in."""
+        return f"{self.number} {self.salt.hex()}"
+
+    @classmethod
+    def of(cls, header: str) -> Self:
+        """Read a header. Raises `InputError` for one that is none: nothing leaves in the clear for want of a seat."""
+        found = SEAT.fullmatch(header)
+        if found is None:
+            raise InputError("the server names a secure sum, and no place in it; nothing was sent")
+        return cls(int(found["number"]), bytes.fromhex(found["salt"]))
+
+    def session(self, bundle: str, number: int) -> bytes:
+        """Return what keys and shares are bound to: the bundle, the round and this sum of it."""
+        assert 0 <= number <= MOST_ROUNDS
+        return hashlib.sha256(f"{HEADING}\n{bundle}\n{number}\n{self.salt.hex()}".encode()).digest()
+
+
+class KeysMessage(Record):
+    """A device announces its public keys of one sum."""
+
+    mask: PublicKey = Field(description="X25519, for masks in pairs")
+    share: PublicKey = Field(description="X25519, for shares that are sent to it")
+
+    @classmethod
+    def of(cls, keys: Keys) -> Self:
+        """Make it of a device's keys."""
+        return cls(mask=keys.mask.hex(), share=keys.share.hex())
+
+    @property
+    def keys(self) -> Keys:
+        """Return the keys."""
+        return Keys(bytes.fromhex(self.mask), bytes.fromhex(self.share))
+
+
+class Neighbours(Record):
+    """A device is told whom it has masks with, and how many of them it takes to open a secret of its own."""
+
+    threshold: Number = Field(description="shares that open a secret")
+    keys: dict[Number, KeysMessage] = Field(max_length=MOST, description="of each neighbour, by number")
+
+    @classmethod
+    def of(cls, threshold: int, keys: Mapping[int, Keys]) -> Self:
+        """Make it of the neighbours' keys."""
+        return cls(threshold=threshold, keys={number: KeysMessage.of(found) for number, found in keys.items()})
+
+
+class Shares(Record):
+    """These are sealed shares, of or for a device: by the neighbour that they are for, or come from."""
+
+    sealed: dict[Number, Sealed] = Field(max_length=MOST)
+
+    @classmethod
+    def of(cls, sealed: Mapping[int, bytes]) -> Self:
+        """Make it of the sealed shares."""
+        return cls(sealed=_written(sealed))
+
+    @property
+    def contents(self) -> dict[int, bytes]:
+        """Return the shares."""
+        return _read(self.sealed)
+
+
+class Asked(Record):
+    """A device is told of each neighbour whether its vector is in the sum."""
+
+    arrived: list[Number] = Field(max_length=MOST, description="its share of their own masks is asked for")
+    gone: list[Number] = Field(max_length=MOST, description="its share of their keys of masks in pairs is asked for")
+
+    @classmethod
+    def of(cls, arrived: Set[int], gone: Set[int]) -> Self:
+        """Make it of the two sets."""
+        return cls(arrived=sorted(arrived), gone=sorted(gone))
+
+
+class Opening(Record):
+    """These are the shares that a device reveals, by whose they are."""
+
+    own: dict[Number, Share] = Field(max_length=MOST, description="of masks of vectors that arrived")
+    pairs: dict[Number, Share] = Field(max_length=MOST, description="of keys of devices that went away")
+
+    @classmethod
+    def of(cls, shown: Revealed) -> Self:
+        """Make it of what a device reveals."""
+        return cls(own=_written(shown.own), pairs=_written(shown.pairs))
+
+    @property
+    def revealed(self) -> Revealed:
+        """Return the shares."""
+        return Revealed(_read(self.own), _read(self.pairs))
+
+
+def opened(kind: type[Message], content: bytes) -> Message:
+    """Read a message. Raises `InputError` for anything else."""
+    try:
+        return kind.model_validate_json(content)
+    except (ValidationError, RecursionError) as error:
+        raise InputError(f"not a message of a secure sum: {reason(error)}") from error
+
+
+def vector_of(content: bytes, size: int) -> Words:
+    """Read a masked vector of so many values. Raises `InputError` for another length."""
+    if len(content) != 4 * size:
+        raise InputError(f"a masked vector has {4 * size:,} bytes, not {len(content):,}")
+    return np.frombuffer(content, "<u4").astype(np.uint32)
+
+
+def _written(contents: Mapping[int, bytes]) -> dict[int, str]:
+    return {number: content.hex() for number, content in contents.items()}
+
+
+def _read(texts: Mapping[int, str]) -> dict[int, bytes]:
+    return {number: bytes.fromhex(text) for number, text in texts.items()}

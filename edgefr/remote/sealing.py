@@ -1,0 +1,253 @@
+"""A round's uploads are summed so that the server learns their total alone, in the four steps of one secure sum.
+
+    keys (devices learn meanwhile) ─► shares ─► masked vectors, added at once ─► shares that open ─► the total
+
+A device that goes away before any step is left out; where too few are left to open the sum, or fewer than must answer,
+the round is given up, and nothing of any upload is known or kept. A masked vector is added as it comes: no upload is in
+memory, on the disk or in a log, neither in the clear nor masked.
+
+Owns: which step it is, who is in it, when it ends, whether a total can be what honest devices sum to. Does not own: the
+mathematics (`cloud.secure_sum`), requests (`pages`), what a total does to the model (`devices`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+import threading
+from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from cloud.secure_sum import SecureSum, Trust, neighbourhood
+from edge.connection import BAD, CONFLICT
+from edge.learning import Learning
+from edge.sum_messages import (
+    SALT,
+    STEPS,
+    Asked,
+    KeysMessage,
+    Neighbours,
+    Opening,
+    Seat,
+    Shares,
+    Step,
+    opened,
+    vector_of,
+)
+from edgefr.remote.gate import Refused
+from edgefr.remote.reach import Reach
+from privacy.errors import InputError
+from privacy.masks import KEY, Keys, agreed
+
+STEP_S = 60.0
+"""How long the steps after the first wait, at most: devices have learned by then."""
+FEWEST = 3
+"""Uploads in a sum that is opened: of two, each would know the other's."""
+
+
+@dataclass(frozen=True)
+class SumTerms:
+    """This is what a round sums: vectors of `size` whole steps of a grid, none above `largest`."""
+
+    size: int
+    grid: float
+    largest: int
+
+    @classmethod
+    def of(cls, learning: Learning, cohort: int) -> SumTerms:
+        """Return the terms for a bundle's devices. Raises `InputError` for uploads that cannot be summed masked."""
+        terms, reach = learning.release, Reach.of(learning)
+        if terms.clip is None or terms.grid is None:
+            raise InputError("a secure sum adds whole steps of bounded length, and these uploads have no privacy.clip")
+        if terms.weights != "uniform":
+            raise InputError("a secure sum weighs all uploads alike: use aggregation.weights=uniform")
+        if terms.own_noise is not None and reach is None:
+            raise InputError(f"nobody knows how far {terms.noise} noise reaches, so sums of it may not fit 32 bits")
+        own = terms.clip / terms.grid if reach is None else reach.clip + reach.tail.value
+        found = cls(learning.uploaded, terms.grid, math.ceil(own) + 1)
+        neighbourhood(cohort, Trust())
+        if cohort * found.largest >= 1 << 31:
+            raise InputError(
+                f"a sum of {cohort:,} uploads with values up to {found.largest:,} does not fit 32 bits; invite fewer "
+                "clients, or raise privacy.grid_exponent"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Total:
+    """This is what a sum opened to: int32 [size], and how many uploads are in it."""
+
+    steps: npt.NDArray[np.int32]
+    clients: int
+
+
+def _nobody() -> None:
+    """Do nothing: nobody hears."""
+
+
+class SealedRound:
+    """This is the sum of one round: devices send and ask from any number of threads, one thread leads it.
+
+    `users`: who is invited; `fewest`: uploads without which the sum stays closed. `heard` is called when a step ends.
+    `given_up` says why there is no total, in one line.
+    """
+
+    def __init__(self, bundle: str, number: int, terms: SumTerms, users: Collection[str], fewest: int):
+        numbers = list(range(1, len(users) + 1))
+        secrets.SystemRandom().shuffle(numbers)  # neighbours are told numbers, which say nothing of who it is
+        self.round, self.terms, self.fewest = number, terms, max(fewest, FEWEST)
+        self.numbers = dict(zip(users, numbers, strict=True))
+        self.salt = secrets.token_bytes(SALT)
+        self.sum = SecureSum(Seat(1, self.salt).session(bundle, number), terms.size, terms.largest)
+        self.heard: Callable[[], None] = _nobody
+        self.given_up: str | None = None
+        self._changed = threading.Condition()
+        self._step: Step | None = "keys"
+        self._near: dict[int, list[int]] = {}
+        self._keys: dict[int, Keys] = {}
+        self._taken: dict[Step, dict[int, bytes]] = {step: {} for step in STEPS}  # digests, by number
+
+    # --- the rounds' side -----------------------------------------------------------------------------------------
+
+    def collect(self, timeout_s: float) -> Total | None:
+        """Lead devices through the steps; None where the sum is given up. Those after the first end within `STEP_S`."""
+        later = min(timeout_s, STEP_S)
+        try:
+            self._lead("keys", timeout_s, self.numbers.values(), self._pair)
+            self._lead("shares", later, self._near)
+            self._lead("vector", later, self.sum.openable(self._taken["shares"].keys()), self._suffice)
+            self._lead("opening", later, self._taken["vector"])
+            steps, whose = self.sum.opened()
+            if int(np.abs(steps.astype(np.int64)).max(initial=0)) > len(whose) * self.terms.largest:
+                raise InputError("the sum is larger than these uploads can make it: a device sent what it may not")
+            return Total(steps, len(whose))
+        except InputError as error:
+            self.given_up = str(error)
+            return None
+        finally:
+            self.close()
+
+    def _lead(self, step: Step, timeout_s: float, asked: Collection[int], ending: Callable[[], None] = _nobody) -> None:
+        """Wait until all that are `asked` have sent what a step is for, or `timeout_s`; then it ends with `ending`.
+
+        Raises `InputError` where too few have.
+        """
+        found = self._taken[step]
+        with self._changed:
+            self._changed.wait_for(lambda: self._step is None or found.keys() >= set(asked), timeout_s)
+            if self._step is None:
+                raise InputError("the server stopped")
+            if len(found) < self.fewest:
+                raise InputError(f"{len(found)} devices were left after step {step}, and {self.fewest} must be")
+            ending()
+            following = STEPS.index(step) + 1
+            self._step = STEPS[following] if following < len(STEPS) else None
+        self.heard()
+
+    def _pair(self) -> None:
+        self._near = self.sum.pair(self._keys)
+
+    def _suffice(self) -> None:
+        """Raise `InputError` where those that are left could not open the sum: nobody is asked for anything then."""
+        arrived = self._taken["vector"].keys()
+        if not arrived <= self.sum.openable(arrived):
+            raise InputError(f"the {len(arrived)} devices that are left are too few to open the sum")
+
+    def close(self) -> None:
+        """End the sum: nothing more is taken, and whoever waits is told that it went on alone."""
+        with self._changed:
+            self._step = None
+            self._changed.notify_all()
+        self.heard()
+
+    # --- the devices' side ----------------------------------------------------------------------------------------
+
+    def seat(self, device: str) -> Seat:
+        """Return a device's place in the sum."""
+        return Seat(self.numbers[device], self.salt)
+
+    def take(self, device: str, step: Step, content: bytes) -> bool:
+        """Take what a device sends in a step; False: it was taken before. Raises `Refused`."""
+        number, digest = self._number(device), hashlib.sha256(content).digest()
+        try:
+            put = self._read(number, step, content)
+        except InputError as error:
+            raise Refused(BAD, str(error)) from error
+        with self._changed:
+            if self._taken[step].get(number) == digest:
+                return False
+            if self._step != step or number in self._taken[step] or not self._in_time(number, step):
+                raise Refused(CONFLICT, f"step {step} of round {self.round}'s sum is over for this device")
+            try:
+                put()
+            except InputError as error:
+                raise Refused(CONFLICT, str(error)) from error
+            self._taken[step][number] = digest
+            self._changed.notify_all()
+            return True
+
+    def answer(self, device: str, step: Step) -> bytes | None:
+        """Return what a step came to for a device; None: it has not ended. Raises `Refused` where it is not in it."""
+        number = self._number(device)
+        with self._changed:
+            at = len(STEPS) if self._step is None else STEPS.index(self._step)
+            if self._step is None or step == "opening" or number not in self._taken[step]:
+                raise Refused(CONFLICT, f"the sum of round {self.round} goes on without this device")
+            if at <= STEPS.index(step):
+                return None
+            return self._come_to(number, step).model_dump_json().encode()
+
+    def _in_time(self, number: int, step: Step) -> bool:
+        """Say whether a device has sent what the step before was for."""
+        at = STEPS.index(step)
+        return at == 0 or number in self._taken[STEPS[at - 1]]
+
+    def _come_to(self, number: int, step: Step) -> Neighbours | Shares | Asked:
+        if step == "keys":
+            return Neighbours.of(self.sum.threshold, {other: self._keys[other] for other in self._near[number]})
+        if step == "shares":
+            return Shares.of(self.sum.inbox(number))
+        return Asked.of(*self.sum.asked(number))
+
+    def _read(self, number: int, step: Step, content: bytes) -> Callable[[], None]:
+        """Read what a device sends, and return what takes it."""
+        if step == "keys":
+            keys = opened(KeysMessage, content).keys
+            _check(keys)
+            return partial(self._put_keys, number, keys)
+        if step == "shares":
+            return partial(self.sum.take_shares, number, opened(Shares, content).contents)
+        if step == "vector":
+            return partial(self.sum.take_masked, number, vector_of(content, self.terms.size))
+        return partial(self.sum.take_revealed, number, opened(Opening, content).revealed)
+
+    def _put_keys(self, number: int, keys: Keys) -> None:
+        if any(keys.share == other.share for other in self._keys.values()):
+            raise InputError("another device has announced this key")
+        self._keys[number] = keys
+
+    def _number(self, device: str) -> int:
+        if device not in self.numbers:
+            raise Refused(CONFLICT, f"the sum of round {self.round} goes on without this device")
+        return self.numbers[device]
+
+    @property
+    def waiting(self) -> Set[int]:
+        """Return the numbers of those whose vector is not there."""
+        return set(self.numbers.values()) - self._taken["vector"].keys()
+
+
+def _check(keys: Keys) -> None:
+    """Raise `InputError` for keys with which everybody comes to the same: its neighbours would refuse the whole sum."""
+    own = secrets.token_bytes(KEY)
+    for public in (keys.mask, keys.share):
+        try:
+            agreed(own, public, b"", "mask")
+        except ValueError as error:
+            raise InputError("these keys are none") from error
