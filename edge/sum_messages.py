@@ -152,7 +152,7 @@ class Opening(Record):
 def opened(kind: type[Message], content: bytes) -> Message:
     """Read a message. Raises `InputError` for anything else."""
     try:
-        return kind.model_validate_json(content)
+        return kind.model_validate_json(content, strict=True)
     except (ValidationError, RecursionError) as error:
         raise InputError(f"not a message of a secure sum: {reason(error)}") from error
 

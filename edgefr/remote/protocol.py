@@ -196,9 +196,9 @@ OPERATIONS = (
 
 def document() -> dict[str, Any]:
     """Return the protocol as an OpenAPI 3.1 document, whose schemas are JSON Schemas."""
+    known: list[type[BaseModel]] = [Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts, KeysMessage, Opening]
     models: list[tuple[type[BaseModel], Literal["validation"]]] = [
-        (model, "validation")
-        for model in (Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts, *TOLD.values(), KeysMessage, Opening)
+        (model, "validation") for model in known + list(TOLD.values())
     ]
     _, schemas = models_json_schema(models, ref_template="#/components/schemas/{model}")
     paths: dict[str, dict[str, Any]] = {}

@@ -261,6 +261,36 @@ def test_a_device_may_demand_sealed_sums_and_sums_of_many(tmp_path: Path) -> Non
         assert future.result(60).summary["uploads"] == 5
 
 
+def test_an_update_is_in_one_sum_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first device dies when its vector has left, and comes again while the round is open."""
+    twins, heard, tell = worlds.fedmf().own(tmp_path), Heard(monkeypatch), Server.tell
+    first, *others = twins.users
+    deaths: list[int] = []
+
+    def dies(server: Server, step: Step, number: int, content: bytes) -> bool:
+        taken = tell(server, step, number, content)
+        if server.identity.record.user == first and step == "vector" and not deaths:
+            deaths.append(number)
+            raise KeyboardInterrupt
+        return taken
+
+    monkeypatch.setattr(Server, "tell", dies)
+    with serving(twins.begun, tmp_path / "served", 2, collecting=SEALED, timeout_s=8.0) as (url, future):
+        with ThreadPoolExecutor(1) as pool:
+            rest = pool.submit(take_part, twins, url, tmp_path / "states", others)
+            with pytest.raises(KeyboardInterrupt):
+                take_part(twins, url, tmp_path / "states", [first])
+            again = take_part(twins, url, tmp_path / "states", [first])[first]
+            rest.result(60)
+        result = future.result(60)
+    assert (again.taken, again.late) == (1, 1)
+    assert [len(vectors) for vectors in heard.vectors] == [6, 6], "its vector of the first round was masked once"
+    assert result.summary["missing"] == [0, 0], "it had arrived, and what it did not reveal five others did"
+    for total, vectors in zip(heard.totals, heard.vectors, strict=True):
+        assert total is not None
+        assert total.steps.tolist() == np.sum(vectors, axis=0, dtype=np.int64).tolist()
+
+
 def test_nothing_is_taken_in_the_clear_while_a_round_is_sealed(broker: Broker) -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     terms = SumTerms(origin.learning.uploaded, 2.0**-15, 1 << 20)
