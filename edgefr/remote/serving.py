@@ -95,8 +95,9 @@ def serve(
     answers = Answers(run.path)
     broker.keep = answers.keep
     cohort = run.experiment.cohort_size(len(origin.users))
-    fewest = fewest_answers(min_answers, cohort, FEWEST if collecting.sealed else 1)
-    collecting.check(TRUSTS[run.experiment.privacy.trust])
+    privacy = run.experiment.privacy
+    fewest = fewest_answers(min_answers, cohort, max(FEWEST, privacy.at_least) if collecting.sealed else 1)
+    collecting.check(TRUSTS[privacy.trust])
     sums = SumTerms.of(origin.learning, cohort) if collecting.sealed else None
     devices = Devices(broker, origin, timeout_s, min_answers=fewest, answers=answers, sums=sums)
     with Journal.locked(run.path) as journal:
@@ -128,7 +129,7 @@ def fewest_answers(asked: int | None, cohort: int, least: int = 1) -> int:
     >>> fewest_answers(None, 36)
     18
     """
-    fewest = max(FEWEST, (cohort + 1) // 2) if asked is None else asked
+    fewest = max(FEWEST, least, (cohort + 1) // 2) if asked is None else asked
     if not least <= fewest <= cohort:
         raise InputError(
             f"a round invites {cohort} clients, and {fewest} must answer; give --min-answers from {least} to {cohort}"

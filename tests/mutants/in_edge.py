@@ -16,6 +16,7 @@ NO_REASON = ("AssertionError", "Failed", "AttributeError", "TypeError")
 """A reason was expected, and none is given."""
 
 SUM = "tests/cloud/test_secure_sum.py"
+SEALING, SEALED = "tests/edge/test_sealing.py", "tests/remote/test_sealing.py"
 
 FAULTS = (
     # --- sums that nobody can open
@@ -61,6 +62,36 @@ FAULTS = (
         "return sender.to_bytes(8) + receiver.to_bytes(8)",
         'return b""',
         "tests/cloud/test_secure_sum.py::test_shares_that_were_changed_or_were_for_somebody_else_are_refused",
+    ),
+    Fault(
+        "an update leaves in a second secure sum",
+        "edge/sealing.py",
+        "if device.has_left_masked(self.task.round):",
+        "if device.has_left_masked(self.task.round + 1):",
+        f"{SEALING}::test_an_update_that_was_in_a_sum_is_in_no_other",
+        NO_REASON,
+    ),
+    Fault(
+        "a device that demands masks lets its update leave without",
+        "edge/device.py",
+        "            if not masked:\n",
+        "            if masked:\n",
+        f"{SEALING}::test_with_sealed_in_its_policy_nothing_leaves_a_device_in_the_clear",
+        NO_REASON,
+    ),
+    Fault(
+        "a sum's grid is twice as coarse as its clip's",
+        "edge/update.py",
+        "return (to_grid(vector, terms.grid) / terms.grid)",
+        "return (to_grid(vector, terms.grid) / terms.grid / 2)",
+        f"{SEALING}::test_whole_steps_are_those_of_the_release_or_of_the_clips_grid",
+    ),
+    Fault(
+        "two sums of one round have one session",
+        "edge/sum_messages.py",
+        "{number}\\n{self.salt.hex()}",
+        "{number}",
+        f"{SEALED}::test_numbers_are_of_no_order_and_sessions_differ_in_bundle_round_and_sum",
     ),
     # --- what is made anew, and what is exchanged
     Fault(

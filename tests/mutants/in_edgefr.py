@@ -6,6 +6,7 @@ AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
 STEPS = "tests/audit/test_checks.py::test_right_steps_pass"
 LINEAGE = "tests/remote/test_lineage.py"
 LEDGER = "tests/remote/test_ledger.py"
+SUMS, SERVED = "tests/remote/test_sealing.py", "tests/remote/test_sealed.py"
 CUT_OFF = "tests/remote/test_kills.py::test_a_round_that_was_cut_off_comes_to_the_same_tensors"
 FATES = "tests/remote/test_links.py::test_every_failure_comes_to_what_it_is_called"
 REHEARSED = "tests/remote/test_rehearsal.py::test_processes_come_to_what_the_simulator_said_and_fail_as_it_said"
@@ -369,6 +370,65 @@ FAULTS = (
         "elif key not in values or (own is None and isinstance(default, Mapping)):",
         "elif own is None:",
         "tests/test_experiment.py::test_a_null_that_was_given_is_an_answer",
+    ),
+    # --- sums under masks
+    Fault(
+        "a sum of two is opened where the operator asks for no more",
+        "edgefr/remote/sealing.py",
+        "max(fewest, FEWEST)",
+        "fewest",
+        f"{SUMS}::test_two_are_never_enough_whatever_is_asked_for",
+    ),
+    Fault(
+        "a total is taken however long it is",
+        "edgefr/remote/sealing.py",
+        "> len(whose) * self.terms.largest:",
+        "> 1000 * len(whose) * self.terms.largest:",
+        f"{SUMS}::test_a_total_that_no_honest_devices_have_is_not_taken",
+    ),
+    Fault(
+        "devices have the same numbers in every sum",
+        "edgefr/remote/sealing.py",
+        "        secrets.SystemRandom().shuffle(numbers)",
+        "        numbers.sort()",
+        f"{SUMS}::test_numbers_are_of_no_order_and_sessions_differ_in_bundle_round_and_sum",
+    ),
+    Fault(
+        "one device may announce the key of another",
+        "edgefr/remote/sealing.py",
+        "if any(keys.share == other.share for other in self._keys.values()):",
+        "if keys in self._keys:",
+        f"{SUMS}::test_what_comes_out_of_order_twice_or_malformed_is_refused",
+        ("Failed",),
+    ),
+    Fault(
+        "a sealed round takes releases in the clear",
+        "edgefr/remote/broker.py",
+        '        if self._sealed is not None:\n            raise Refused(CONFLICT, "uploads',
+        '        if self._sealed is None:\n            raise Refused(CONFLICT, "uploads',
+        f"{SERVED}::test_nothing_is_taken_in_the_clear_while_a_round_is_sealed",
+    ),
+    Fault(
+        "shares are asked for where they cannot open the sum",
+        "edgefr/remote/sealing.py",
+        "if not arrived <= self.sum.openable(arrived):",
+        "if not arrived:",
+        f"{SERVED}::test_where_too_few_are_left_nothing_is_opened_and_the_next_round_goes_on",
+    ),
+    Fault(
+        "a server that was killed within a sum opens the round again",
+        "edgefr/remote/ledger.py",
+        "opened.bundle == bundle and not opened.sealed",
+        "opened.bundle == bundle",
+        f"{SERVED}::test_a_killed_server_gives_a_sealed_round_up_and_its_devices_stay_charged",
+    ),
+    Fault(
+        "an epsilon of the sum is stated for uploads that anybody may have seen",
+        "edgefr/lineage.py",
+        "sum(not opened.sealed and opened.trusted is None for opened, _ in self.rounds)",
+        "sum(opened.sealed and opened.trusted is None for opened, _ in self.rounds)",
+        f"{SERVED}::test_an_epsilon_of_the_sum_is_stated_for_sealed_sums_or_a_server_that_was_named",
+        ("AssertionError", "TypeError"),
     ),
     # --- who works, and a server that is killed
     Fault(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -38,15 +39,29 @@ def light(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
 
 
-def processes(twins: Twins, folder: Path) -> None:
-    """`edgefr serve` and an `edgefr device join` per user, as processes of this host."""
-    asked = ("--bundle-class", CLASS, "--rounds", str(ROUNDS), "--timeout", "90", "--out", str(folder / "served"))
+def processes(twins: Twins, folder: Path, *more: str) -> tuple[str, str]:
+    """`edgefr serve` and an `edgefr device join` per user, as processes of this host; what the server says.
+
+    That is its first line, and all that follows.
+    """
+    asked = (
+        "--bundle-class",
+        CLASS,
+        "--rounds",
+        str(ROUNDS),
+        "--timeout",
+        "90",
+        "--out",
+        str(folder / "served"),
+        *more,
+    )
     command = [*COMMAND, "serve", str(twins.begun.path), *asked]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     started, surroundings, policy = [server], light(folder / "light"), policy_file(folder)
     try:
         assert server.stdout is not None
-        url = server.stdout.readline().split()[-1]
+        line = server.stdout.readline()
+        url = line.split()[-1]
         for user in twins.users:
             own = folder / f"{user}.txt"
             worlds.known(twins.begun, folder / "states" / user, user)
@@ -61,8 +76,9 @@ def processes(twins: Twins, folder: Path) -> None:
             command = [*COMMAND, "device", "join", str(twins.bundle), *arguments]
             started.append(subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL, text=True))
         assert [process.wait(120) for process in started[1:]] == [0] * len(twins.users)
-        server.communicate(timeout=60)
+        rest, _ = server.communicate(timeout=60)
         assert server.returncode == 0
+        return line, rest
     finally:
         for process in started:
             process.kill()
@@ -104,6 +120,29 @@ def test_processes_of_fedmf_that_clip_end_where_the_simulator_does(tmp_path: Pat
     own = devices(twins, tmp_path / "states")
     assert [device.status()["round"] for device in own] == [ROUNDS] * len(own)
     compare_scores(twins, np.stack([device.scores() for device in own]), "rounds", "federated")
+
+
+def test_processes_whose_uploads_are_sealed_end_where_the_simulator_does(tmp_path: Path) -> None:
+    """Whole steps of 2^-15 are what a sum under masks adds; nothing else is between the two."""
+    twins = worlds.fedmf().own(tmp_path)
+    first, rest = processes(twins, tmp_path, "--secure-sum")
+    assert first.startswith("sealed by secure aggregation; listening on http://127.0.0.1:")
+    assert "sealed by secure aggregation" in rest
+    summary = json.loads((tmp_path / "served" / "summary.json").read_bytes())
+    assert summary["collected"] == "sealed by secure aggregation"
+    assert (summary["uploads"], summary["given_up"], summary["missing"]) == (
+        ROUNDS * len(twins.users),
+        {},
+        [0] * ROUNDS,
+    )
+    got = load_file(tmp_path / "served" / "shared.safetensors")
+    simulated, begun = (part(run.read_tensors("model"), "shared.") for run in (twins.simulated, twins.begun))
+    for name, value in simulated.items():
+        np.testing.assert_allclose(got[name], value.numpy(), rtol=0, atol=1e-4)
+        assert np.abs(got[name] - begun[name].numpy()).max() > 1e-2
+    own = devices(twins, tmp_path / "states")
+    found, wanted = twins.metrics(np.stack([one.scores() for one in own])), twins.simulated_metrics("federated")
+    assert found == pytest.approx(wanted, abs=1e-4)
 
 
 def test_processes_of_transfr_end_where_the_simulator_does_local_training_included(tmp_path: Path) -> None:

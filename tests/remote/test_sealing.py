@@ -92,6 +92,7 @@ def test_two_are_never_enough_whatever_is_asked_for() -> None:
     for user in USERS[:2]:
         world.round.take(user, "keys", world.keys(user))
     assert world.round.collect(0.05) is None
+    assert world.round.given_up == "2 devices were left after step keys, and 3 must be"
 
 
 def test_a_server_that_stops_lets_nobody_wait() -> None:

@@ -1,0 +1,110 @@
+"""An update leaves a device in one secure sum, whole steps of its grid, and what a policy keeps in stays in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge.connection import Task
+from edge.device import Device, Withheld
+from edge.policy import OPEN
+from edge.sealing import Sealing
+from edge.sum_messages import Neighbours, Seat
+from edge.update import ClientUpdate, whole_steps
+from privacy.errors import InputError
+from privacy.masks import Keys, public_of
+from tests.contract import bundles
+from tests.contract.programs import interactions
+from tests.devices import open_device
+
+USER, SEAT = bundles.user(7), Seat(1, bytes(16))
+CLIPPED = {"clip": 1.0}
+
+
+class Asked:
+    """A server of three devices, with which this one gets as far as the threshold lets it."""
+
+    def __init__(self, neighbours: int):
+        keys = {n: Keys(public_of(bytes([n] * 32)), public_of(bytes([n + 100] * 32))) for n in range(2, neighbours + 2)}
+        self.near = Neighbours.of(neighbours, keys).model_dump_json().encode()
+        self.steps: list[str] = []
+
+    def tell(self, step: str, number: int, content: bytes) -> bool:
+        self.steps.append(step)
+        return step == "keys"
+
+    def told(self, step: str, number: int, limit: int) -> bytes:
+        return self.near
+
+
+def sealing(device: Device, server: Any) -> Sealing:
+    return Sealing(device, server, Task(device.learning.round + 1, b"", done=False, seat=SEAT))
+
+
+def test_an_update_that_was_in_a_sum_is_in_no_other(tmp_path: Path) -> None:
+    device, server = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER), Asked(2)
+    update, number = device.learn(interactions()[7], masked=True), device.learning.round + 1
+    assert not sealing(device, server).sent(update)
+    assert server.steps == ["keys", "shares"], "the server goes on without it"
+    device.leave_masked(number)
+    with pytest.raises(Withheld, match="leaves in no other"):
+        device.leave_masked(number)
+    again = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER)
+    assert again.has_left_masked(number)
+    assert not again.has_left_masked(number + 1)
+    assert not sealing(again, server).sent(again.learn(masked=True))
+    assert server.steps == ["keys", "shares"], "nothing more was told"
+
+
+def test_whole_steps_are_those_of_the_release_or_of_the_clips_grid(tmp_path: Path) -> None:
+    learning = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path / "a", user=USER).learning
+    rows = np.zeros((2, learning.tensor("item").shape[1]), np.float32)
+    rows[0, 0], rows[1, 1] = 0.5, -(2.0**-15) * 3.9
+    steps = whole_steps(
+        ClientUpdate("0" * 64, 2, np.zeros(0, np.float32), {"item": (np.array([1, 4]), rows)}), learning
+    )
+    table = steps.reshape(learning.tensor("item").shape)
+    assert (steps.dtype, int(np.count_nonzero(steps))) == (np.int32, 2)
+    assert (int(table[1, 0]), int(table[4, 1])) == (1 << 14, -3)
+    given = np.arange(learning.uploaded, dtype=np.int32)
+    assert whole_steps(ClientUpdate("0" * 64, 2, given, {}), learning) is given
+    unclipped = open_device(bundles.bundle("fedmf"), tmp_path / "b", user=USER)
+    with pytest.raises(InputError, match="without a clip"):
+        whole_steps(unclipped.learn(interactions()[7]), unclipped.learning)
+
+
+def test_with_sealed_in_its_policy_nothing_leaves_a_device_in_the_clear(tmp_path: Path) -> None:
+    policy = OPEN.model_copy(update={"sealed": True})
+    device = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER, policy=policy)
+    with pytest.raises(Withheld, match="policy sealed: the server would see the update itself"):
+        device.learn(interactions()[7])
+    assert device.status()["releases"] == 0
+    device.learn(interactions()[7], masked=True)
+    with pytest.raises(Withheld, match="allow it with sealed: false"):
+        device.learn()
+    assert device.status()["releases"] == 1
+
+
+@pytest.mark.parametrize(
+    ("trust", "others", "refused"), [("central", 2, True), ("central", 3, False), ("local", 2, False)]
+)
+def test_a_device_opens_no_sum_of_fewer_than_its_policy_asks_for(trust: str, others: int, refused: bool) -> None:
+    manifest = SimpleNamespace(privacy=SimpleNamespace(trust=trust))
+    device: Any = SimpleNamespace(
+        bundle=SimpleNamespace(manifest=manifest), policy=OPEN.model_copy(update={"least_cohort": 4})
+    )
+    joined = sealing_of(device)
+    if not refused:
+        joined._enough(others)
+        return
+    with pytest.raises(Withheld, match="policy least_cohort: a sum of 3 devices would be opened, and 4 are asked for"):
+        joined._enough(others)
+
+
+def sealing_of(device: Any) -> Sealing:
+    nobody: Any = None
+    return Sealing(device, nobody, Task(2, b"", done=False, seat=SEAT))
