@@ -76,7 +76,7 @@ class Seat:
 
 
 class KeysMessage(Record):
-    """A device announces its public keys of one sum."""
+    """These are the public keys of one sum that a device announces."""
 
     mask: PublicKey = Field(description="X25519, for masks in pairs")
     share: PublicKey = Field(description="X25519, for shares that are sent to it")

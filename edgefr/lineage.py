@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 
 from edge.records import Grown, Record
+from edgefr.remote.collecting import Collecting
 from edgefr.run import LEDGER
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_json
@@ -209,6 +211,11 @@ class Lineage:
     def seen(self) -> int:
         """Count the rounds whose uploads a server saw that was not named as trusted with them."""
         return sum(not opened.sealed and opened.trusted is None for opened, _ in self.rounds)
+
+    @property
+    def collected(self) -> dict[str, int]:
+        """Count the rounds by how their uploads reached the server."""
+        return dict(Counter(Collecting(opened.sealed, opened.trusted).said for opened, _ in self.rounds))
 
     def ledger(self) -> Ledger | None:
         """Return what was released to the served rounds alone; None where nothing is guaranteed."""

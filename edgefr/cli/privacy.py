@@ -184,7 +184,10 @@ def _print_run(folder: Path, as_json: bool) -> None:
         name: None if ledger is None else ledger_report(ledger, seen.get(name, run.lineage.seen))
         for name, ledger in found.items()
     }
-    _print({"privacy": report, **spent}, as_json, {**report, **spent})
+    collected = {"collected": run.lineage.collected} if run.lineage.collected else {}
+    _print({"privacy": report, **spent}, as_json, {**report, **spent, **collected})
+    for said, rounds in run.lineage.collected.items() if not as_json else ():
+        Console().print(f"{rounds} served rounds: {said}", markup=False, highlight=False)
 
 
 def _parts(run: Run, report: dict[str, Any]) -> dict[str, Ledger | None]:

@@ -1,4 +1,4 @@
-"""How a served run's uploads reach its server is chosen once, recorded with every round, and said wherever it ends up.
+"""Uploads reach the server of a run in one of three ways, which is recorded with every round and said at its end.
 
 Under central trust the noise is added to the sum, by the server. So an epsilon is stated only where uploads were summed
 under masks, or where somebody was named who is trusted with single ones. Sealed or not, it holds against whoever sees

@@ -116,7 +116,7 @@ class SealedRound:
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
     def collect(self, timeout_s: float) -> Total | None:
-        """Lead devices through the steps; None where the sum is given up. Those after the first end within `STEP_S`."""
+        """Take devices through the steps; None where the sum is given up. Those after the first end in `STEP_S`."""
         later = min(timeout_s, STEP_S)
         try:
             self._lead("keys", timeout_s, self.numbers.values(), self._pair)

@@ -204,6 +204,9 @@ def test_an_epsilon_of_the_sum_is_stated_for_sealed_sums_or_a_server_that_was_na
     ]
     found = json.loads(edgefr("privacy", twins.begun.path, "--json", cache=tmp_path).stdout)
     assert (found["served"]["eps_guaranteed"], found["simulated"]["eps_guaranteed"]) == ("inf", 0.0)
+    assert found["collected"] == {one["collected"]: 1 for one in spent}
+    shown = edgefr("privacy", twins.begun.path, cache=tmp_path).stdout
+    assert "1 served rounds: sealed by secure aggregation\n" in shown
 
 
 def test_what_cannot_be_sealed_says_so(tmp_path: Path) -> None:
@@ -219,8 +222,10 @@ def test_what_cannot_be_sealed_says_so(tmp_path: Path) -> None:
         **{"aggregation.rule": "median"}
     )
     assert "give --min-answers from 3 to 6" in why(min_answers=2)
-    central = {"privacy.trust": "central", "privacy.mechanism": "laplace", "privacy.sigma": 1.0, "privacy.at_least": 7}
-    assert "a round invites 6 clients, and 7 must answer" in why(**central)
+    central = {"privacy.trust": "central", "privacy.mechanism": "laplace", "privacy.sigma": 1.0, "privacy.at_least": 5}
+    assert "a round invites 6 clients, and 4 must answer; give --min-answers from 5 to 6" in why(
+        min_answers=4, **central
+    )
     assert "under local trust nobody needs to be trusted" in why(TRUSTED)
     assert "weighs all uploads alike" in why(**{"aggregation.weights": "size"})
     assert "the server sees no upload" in why(Collecting(True, "somebody"))
