@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -52,11 +53,16 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class SumTerms:
-    """This is what a round sums: vectors of `size` whole steps of a grid, none above `largest`."""
+    """This is what a round sums: vectors of `size` whole steps of a grid.
+
+    No value of one is above `largest`, and none is longer than `length` in the norm of this `order`, in steps.
+    """
 
     size: int
     grid: float
     largest: int
+    length: float
+    order: Literal[1, 2]
 
     @classmethod
     def of(cls, learning: Learning, cohort: int) -> SumTerms:
@@ -68,8 +74,11 @@ class SumTerms:
             raise InputError("a secure sum weighs all uploads alike: use aggregation.weights=uniform")
         if terms.own_noise is not None and reach is None:
             raise InputError(f"nobody knows how far {terms.noise} noise reaches, so sums of it may not fit 32 bits")
-        own = terms.clip / terms.grid if reach is None else reach.clip + reach.tail.value
-        found = cls(learning.uploaded, terms.grid, math.ceil(own) + 1)
+        steps, norm = terms.clip / terms.grid, terms.norm
+        value, length = steps, steps
+        if reach is not None:
+            value, length, norm = reach.clip + reach.tail.value, reach.clip + reach.tail.length, reach.tail.norm
+        found = cls(learning.uploaded, terms.grid, math.ceil(value) + 1, length + 1, 1 if norm == "l1" else 2)
         neighbourhood(cohort, Trust())
         if cohort * found.largest >= 1 << 31:
             raise InputError(
@@ -77,6 +86,12 @@ class SumTerms:
                 "clients, or raise privacy.grid_exponent"
             )
         return found
+
+    def holds(self, total: npt.NDArray[np.int32], clients: int) -> bool:
+        """Say whether a total is one that so many honest devices may come to: nobody can look at their uploads."""
+        steps = total.astype(np.float64)
+        widest, length = float(np.abs(steps).max(initial=0.0)), float(np.linalg.norm(steps, self.order))
+        return widest <= clients * self.largest and length <= clients * self.length
 
 
 @dataclass(frozen=True)
@@ -124,8 +139,8 @@ class SealedRound:
             self._lead("vector", later, self.sum.openable(self._taken["shares"].keys()), self._suffice)
             self._lead("opening", later, self._taken["vector"])
             steps, whose = self.sum.opened()
-            if int(np.abs(steps.astype(np.int64)).max(initial=0)) > len(whose) * self.terms.largest:
-                raise InputError("the sum is larger than these uploads can make it: a device sent what it may not")
+            if not self.terms.holds(steps, len(whose)):
+                raise InputError("the sum is longer than these uploads can make it: a device sent what it may not")
             return Total(steps, len(whose))
         except InputError as error:
             self.given_up = str(error)

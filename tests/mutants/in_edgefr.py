@@ -382,9 +382,9 @@ FAULTS = (
     Fault(
         "a total is taken however long it is",
         "edgefr/remote/sealing.py",
-        "> len(whose) * self.terms.largest:",
-        "> 1000 * len(whose) * self.terms.largest:",
-        f"{SUMS}::test_a_total_that_no_honest_devices_have_is_not_taken",
+        "widest <= clients * self.largest and length <= clients * self.length",
+        "widest <= clients * self.largest",
+        f"{SUMS}::test_a_total_that_no_honest_devices_have_is_not_taken[vector1]",
     ),
     Fault(
         "devices have the same numbers in every sum",

@@ -292,7 +292,7 @@ def test_an_update_is_in_one_sum_only(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_nothing_is_taken_in_the_clear_while_a_round_is_sealed(broker: Broker) -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
-    terms = SumTerms(origin.learning.uploaded, 2.0**-15, 1 << 20)
+    terms = SumTerms(origin.learning.uploaded, 2.0**-15, 1 << 20, 1e9, 2)
     sealed = SealedRound(origin.bundle, NUMBER, terms, [USER, bundles.user(0), bundles.user(3)], 3)
     broker.broker.open(NUMBER, b"", [USER, bundles.user(0), bundles.user(3)], sealed=sealed)
     one_line(*broker.post(broker.release), 409, "uploads of this round are summed under masks")

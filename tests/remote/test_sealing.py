@@ -19,8 +19,8 @@ from privacy.masks import Keys
 from tests.contract import bundles
 
 BUNDLE, ROUND, USERS = "0" * 64, 5, ["ada", "bob", "eve", "kim"]
-TERMS = SumTerms(size=3, grid=0.5, largest=100)
-VECTORS = {"ada": [1, -2, 3], "bob": [10, 20, 30], "eve": [-100, 0, 100], "kim": [7, 7, 7]}
+TERMS = SumTerms(size=3, grid=0.5, largest=100, length=100.0, order=2)
+VECTORS = {"ada": [1, -2, 3], "bob": [10, 20, 30], "eve": [-60, 0, 80], "kim": [7, 7, 7]}
 
 
 class World:
@@ -66,15 +66,17 @@ def test_the_total_is_the_plain_sum_to_the_integer_and_no_vector_is_kept() -> No
     world = World()
     total = world.collected(VECTORS)
     assert total is not None
-    assert (total.steps.tolist(), total.clients, world.round.given_up) == ([-82, 25, 140], 4, None)
+    assert (total.steps.tolist(), total.clients, world.round.given_up) == ([-42, 25, 120], 4, None)
     kept = [value for value in vars(world.round.sum).values() if isinstance(value, np.ndarray)]
     assert len(kept) == 1, "the server has one sum and nobody's vector"
 
 
-def test_a_total_that_no_honest_devices_have_is_not_taken() -> None:
+@pytest.mark.parametrize("vector", [[401, 0, 0], [300, 300, 300]])
+def test_a_total_that_no_honest_devices_have_is_not_taken(vector: list[int]) -> None:
+    """One has a value that is too large, and one is too long as a whole."""
     world = World()
-    assert world.collected(VECTORS | {"eve": [401, 0, 0]}) is None
-    assert world.round.given_up == "the sum is larger than these uploads can make it: a device sent what it may not"
+    assert world.collected(VECTORS | {"eve": vector}) is None
+    assert world.round.given_up == "the sum is longer than these uploads can make it: a device sent what it may not"
 
 
 def test_too_few_keys_give_the_sum_up_before_anybody_is_paired() -> None:
@@ -154,7 +156,8 @@ def learning(**release: object) -> Learning:
 
 def test_terms_bound_every_value_and_the_sum_of_all_of_them() -> None:
     clipped = learning(clip=1.0)
-    assert SumTerms.of(clipped, 6) == SumTerms(clipped.uploaded, 2.0**-15, (1 << 15) + 1)
+    assert SumTerms.of(clipped, 6) == SumTerms(clipped.uploaded, 2.0**-15, (1 << 15) + 1, (1 << 15) + 1.0, 2)
+    assert SumTerms.of(learning(clip=1.0, norm="l1"), 6).order == 1
     noised = {"clip": 1.0, "noise": "discrete-gaussian", "scale": 2.0, "step": 2.0**-15, "noised": "here"}
     found = SumTerms.of(learning(**noised), 6).largest
     assert 7 * 2 * 2**15 < found < 13 * 2 * 2**15, "a clip and some deviations of its noise"
