@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -40,6 +41,12 @@ SEALED = Collecting(sealed=True)
 LOCAL: dict[str, Any] = {"privacy.trust": "local", "privacy.mechanism": "laplace", "privacy.sigma": 0.2}
 
 
+@cache
+def _local() -> Twins:
+    """FedMF whose devices add the noise; its folders are only read."""
+    return Twins.of(FEDMF | LOCAL, worlds.kept())
+
+
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps after the first do not wait long for who is gone."""
@@ -71,7 +78,7 @@ class Heard:
 
 def test_a_sealed_round_ends_where_a_plain_one_does_bit_for_bit(tmp_path: Path) -> None:
     """The same devices with the same releases, noise and all, once in the clear and once under masks."""
-    plain = Twins.of(FEDMF | LOCAL, tmp_path)
+    plain = _local().own(tmp_path)
     hidden = Twins(plain.simulated, Run(shutil.copytree(plain.begun.path, tmp_path / "hidden")))
     for user in plain.users:
         open_device(plain.bundle, tmp_path / "plain" / user, user=user).learn(plain.items(user))
@@ -149,9 +156,17 @@ def test_where_too_few_are_left_nothing_is_opened_and_the_next_round_goes_on(
     assert open_device(twins.bundle, tmp_path / "states" / users[0]).status()["releases"] == 2
 
 
-def test_a_killed_server_gives_a_sealed_round_up_and_its_devices_stay_charged(tmp_path: Path) -> None:
-    """It dies with three vectors of the second round in its sum: nobody can open that any more."""
-    twins = Twins.of(FEDMF | LOCAL, tmp_path)
+ENDS = {
+    "two have announced keys": ("a message of a sum", 4 * 6 + 2),
+    "three vectors are in the sum": ("a message of a sum", 4 * 6 + 2 * 6 + 3),
+    "the sum is open and nothing came of it yet": ("a sum", 2),
+}
+"""When a server dies in its second round: at which call of what, a message of each device a step."""
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_killed_server_gives_a_sealed_round_up_and_its_devices_stay_charged(tmp_path: Path, case: str) -> None:
+    twins = _local().own(tmp_path)
     port, over = free_port(), Event()
     command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), CLASS, str(port)]
     for user in twins.users:
@@ -162,9 +177,8 @@ def test_a_killed_server_gives_a_sealed_round_up_and_its_devices_stay_charged(tm
             pool.submit(at_work, device, f"http://127.0.0.1:{port}", twins.items(user), over)
             for user, device in devices.items()
         ]
-        vector = 4 * 6 + 2 * 6 + 3  # a message of each device a step: the third vector of the second round
-        kill = {"point": "a message of a sum", "how": "after", "call": vector, "rounds": 9, "sealed": True}
-        assert told(kill) == -9
+        point, call = ENDS[case]
+        assert told({"point": point, "how": "after", "call": call, "rounds": 9, "sealed": True}) == -9
         assert twins.begun.lineage.open is not None
         assert told({"rounds": 1, "sealed": True}) == 0
         for future in working:

@@ -157,7 +157,7 @@ def simulate(settings: dict[str, Any], rounds: int, out: Path) -> Run:
 @cache
 def fedmf() -> Twins:
     """The one that several tests share; its folders are only read."""
-    return Twins.of(FEDMF, _kept())
+    return Twins.of(FEDMF, kept())
 
 
 def noisy(folder: Path, **more: float | None) -> Twins:
@@ -168,10 +168,10 @@ def noisy(folder: Path, **more: float | None) -> Twins:
 
 @cache
 def _noisy(settings: frozenset[tuple[str, Any]]) -> Twins:
-    return Twins.of(dict(sorted(settings)), _kept())
+    return Twins.of(dict(sorted(settings)), kept())
 
 
-def _kept() -> Path:
+def kept() -> Path:
     """A folder for as long as the tests run."""
     folder = Path(tempfile.mkdtemp(prefix="remote-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
