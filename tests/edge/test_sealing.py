@@ -16,7 +16,8 @@ from edge.sealing import Sealing
 from edge.sum_messages import Neighbours, Seat
 from edge.update import ClientUpdate, whole_steps
 from privacy.errors import InputError
-from privacy.masks import Keys, public_of
+from privacy.masks import Keys, agreed, public_of, stream
+from tests.cli.commands import ROOT
 from tests.contract import bundles
 from tests.contract.programs import interactions
 from tests.devices import open_device
@@ -87,6 +88,22 @@ def test_with_sealed_in_its_policy_nothing_leaves_a_device_in_the_clear(tmp_path
     with pytest.raises(Withheld, match="allow it with sealed: false"):
         device.learn()
     assert device.status()["releases"] == 1
+
+
+def test_the_protocols_example_of_a_mask_is_right() -> None:
+    """The figures were worked out from RFC 5869 and RFC 8439 step by step, without the code here."""
+    one, other = bytes(range(32)), bytes(range(32, 64))
+    session = Seat(1, b"\x11" * 16).session("0" * 64, 3)
+    seed = agreed(one, public_of(other), session, "mask")
+    assert seed == agreed(other, public_of(one), session, "mask")
+    told = [session.hex(), seed.hex(), " ".join(map(str, stream(seed, 4).tolist()))]
+    assert told == [
+        "a4d689ed3f864fc3c233f98c6725330f02b07bfcf11cb6a50f90411ca0e3b6da",
+        "207958f71e04af885fdc2ec183915184862efa54be822bfe984c982bdede4300",
+        "1538350046 3119456302 2248982315 2367957344",
+    ]
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    assert "\n".join(f"    {line}" for line in told) in page
 
 
 @pytest.mark.parametrize(
