@@ -96,7 +96,7 @@ def join(
             after, counts.rested, until = task.round, counts.rested + 1, time.monotonic() + server.patience.idle_s
             continue
         counts.bytes_down += len(task.content)
-        _catch_up(device, task, url)
+        catch_up(device, task, url)
         if task.done:
             return counts
         try:
@@ -128,7 +128,7 @@ def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, cou
         counts.bytes_down += sealing.traffic.down
 
 
-def _catch_up(device: Device, task: Task, url: str) -> None:
+def catch_up(device: Device, task: Task, url: str) -> None:
     """Take a task's update unless the device has it; `InputError` when it then is not where the task starts.
 
     An update that leads anywhere else is not taken: a number out of the air would be the device's round for good.

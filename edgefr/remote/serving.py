@@ -7,7 +7,8 @@ Owns: which bundle's devices they are, what is written at the end. Does not own:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ from privacy.trust import TRUSTS
 Ready = Callable[[str], None]
 """Told the server's address once it listens."""
 
+Transport = Callable[[RoundBroker, Keys], AbstractContextManager[str]]
+"""Carries tasks and releases between a round broker and its devices while inside; says where they find it."""
+
 
 @dataclass(frozen=True)
 class Served:
@@ -64,19 +68,19 @@ def serve(
     ready: Ready = print,
     progress: Progress | None = None,
     clients: Collection[int] | None = None,
+    transport: Transport | None = None,
 ) -> Served:
-    """Go on with `run` for `rounds` rounds with the devices that hold its bundle of one class; they come by HTTP.
+    """Go on with `run` for `rounds` rounds with the devices that hold its bundle of one class.
 
     All users of the class are the clients (or those of them in `clients`), of whom those with a key (`edgefr enrol`)
-    are let in. A round invites as
-    many as the experiment says and waits `timeout_s` for them. Of a round with fewer answers than `min_answers` (None:
-    half of those invited, three at least) nothing is published. `collecting`: whether uploads are summed under masks,
-    or who is trusted with single ones. Other hosts come by TLS: with the run's own
-    certificate, where `access` names none. The first round is the one after the last of the run's lineage, and starts
-    from the tensors that one left; every round is written down in RUN/lineage before it is offered, and releases lie in
-    RUN/private until their round is over, so a server that was killed goes on where it was. Written to `out`
-    (default RUN/served, or the first of served-2, ... that is free) when all is done: `shared.safetensors` and
-    `summary.json`.
+    are let in. They come by HTTP, or as `transport` carries. A round invites as many as the experiment says and waits
+    `timeout_s` for them. Of a round with fewer answers than `min_answers` (None: half of those invited, three at least)
+    nothing is published. `collecting`: whether uploads are summed under masks, or who is trusted with single ones.
+    Other hosts come by TLS: with the run's own certificate, where `access` names none. The first round is the one after
+    the last of the run's lineage, and starts from the tensors that one left; every round is written down in RUN/lineage
+    before it is offered, and releases lie in RUN/private until their round is over, so a server that was killed goes on
+    where it was. Written to `out` (default RUN/served, or the first of served-2, ... that is free) when all is done:
+    `shared.safetensors` and `summary.json`.
 
     Raises `InputError` for a run that devices cannot go on with or that is being served, for rounds that would cost
     more than is promised, an address that cannot be used, and where no round had enough answers.
@@ -104,8 +108,8 @@ def serve(
         devices.ledger = ledger = ledger_of(run, journal, origin, rounds, collecting)
         first, training = ledger.round + 1, training_of(run, devices, rounds)
         try:
-            with listening(broker, Keys(run.path), guarded(access or Access(), run.path)) as server:
-                ready(server.url)
+            with (transport or by_http(access or Access(), run.path))(broker, Keys(run.path)) as where:
+                ready(where)
                 training.train([devices.closed], progress)
         finally:
             devices.close()
@@ -119,6 +123,17 @@ def serve(
     whole["seconds"] = round(time.perf_counter() - began, 3)
     _write(target, training.federation.shared, whole)
     return Served(target, training.federation.shared, whole)
+
+
+def by_http(access: Access, run: Path) -> Transport:
+    """Return the transport of devices that come by HTTP."""
+
+    @contextmanager
+    def opened(broker: RoundBroker, keys: Keys) -> Iterator[str]:
+        with listening(broker, keys, guarded(access, run)) as server:
+            yield server.url
+
+    return opened
 
 
 def fewest_answers(asked: int | None, cohort: int, least: int = 1) -> int:

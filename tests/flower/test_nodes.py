@@ -1,0 +1,184 @@
+"""A node of a grid is whose device its key says, and what its device has not signed is no part of a round."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed; docs/howto-flower.md says which environment has it")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from edge.connection import RELEASE
+from edge.identity import Identity
+from edge.update import ClientUpdate
+from edgefr.flower.client import app as client
+from edgefr.flower.server import Nodes
+from edgefr.remote.broker import RoundBroker
+from edgefr.remote.gate import Gate
+from edgefr.remote.keys import Keys
+from edgefr.remote.serving import origin_of
+from tests.devices import POLICY, open_device
+from tests.remote import worlds
+from tests.remote.worlds import CLASS, Twins
+
+
+class Grid:
+    """A grid in this process: what is pushed to a node is answered by its function when answers are pulled."""
+
+    def __init__(self, nodes: dict[int, Any]):
+        self.nodes, self.sent = nodes, {}
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.nodes)
+
+    def push_messages(self, messages: list[Message]) -> list[str]:
+        numbers = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = f"m{len(self.sent)}"
+            self.sent[f"m{len(self.sent)}"] = message
+            numbers.append(message.metadata.message_id)
+        return numbers
+
+    def pull_messages(self, numbers: list[str]) -> list[Message]:
+        asked = [self.sent[number] for number in numbers]
+        return [self.nodes[message.metadata.dst_node_id](message) for message in asked]
+
+
+class Node:
+    """The ClientApp of one user, and what is changed of its releases before they leave."""
+
+    def __init__(self, twins: Twins, folder: Path, user: str, code: str | None, change: Any = None):
+        self.state, self.change = folder / user, change
+        self.state.mkdir(parents=True, exist_ok=True)
+        (self.state / "policy.yaml").write_text(POLICY)
+        own = folder / f"{user}.txt"
+        own.write_text("\n".join(twins.items(user)))
+        told = {"bundle": str(twins.bundle), "state": str(self.state), "interactions": str(own)}
+        self.context = Context(0, 0, told | ({} if code is None else {"code": code}), RecordDict(), {})
+
+    def __call__(self, message: Message) -> Message:
+        answer = client(message, self.context)
+        if self.change is not None and "release" in answer.content:
+            self.change(self, answer)
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def process_of_flower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are made where Flower has said whose process this is."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Twins:
+    return worlds.fedmf().own(tmp_path)
+
+
+def broker_of(twins: Twins) -> RoundBroker:
+    origin = origin_of(twins.begun, CLASS)
+    broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
+    broker.open(1, b"", set(origin.users.values()))
+    return broker
+
+
+def played(nodes: Nodes) -> None:
+    """Who they are, what they work on, what comes back."""
+    for _ in range(2):
+        nodes._ask_newcomers()
+        nodes._take()
+        nodes._hand_out()
+        nodes._take()
+
+
+def test_a_node_is_whom_its_code_enrolled_and_its_release_is_taken_as_it_was_made(twins: Twins, tmp_path: Path) -> None:
+    user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
+    node = Node(twins, tmp_path / "nodes", user, keys.issue([user])[user])
+    played(Nodes(Grid({7: node}), broker, Gate(keys)))  # type: ignore[arg-type]
+    assert Identity.of(node.state).record.user == user
+    taken = broker.collect(0.0)
+    assert taken.keys() == {user}
+    again = open_device(twins.bundle, tmp_path / "again", user=user).learn(twins.items(user))
+    assert taken[user].to_bytes() == again.to_bytes()
+    assert broker.counts.bytes_up == len(again.to_bytes())
+
+
+def test_a_code_is_good_for_one_node(twins: Twins, tmp_path: Path) -> None:
+    user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
+    code = keys.issue([user])[user]
+    nodes = {n: Node(twins, tmp_path / str(n), user, code) for n in (1, 2)}
+    found = Nodes(Grid(nodes), broker, Gate(keys))  # type: ignore[arg-type]
+    played(found)
+    assert (found.users, broker.counts.refused) == ({1: user}, 1)
+
+
+def test_a_node_without_a_key_that_is_known_is_given_no_work(twins: Twins, tmp_path: Path) -> None:
+    user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
+    node = Node(twins, tmp_path / "nodes", user, None)
+    found = Nodes(Grid({7: node}), broker, Gate(keys))  # type: ignore[arg-type]
+    played(found)
+    assert (found.users, broker.counts.refused, broker.close()) == ({}, 1, frozenset())
+
+
+def longer(node: Node, answer: Message) -> None:
+    """Somebody on the way makes an update longer."""
+    arrays = {name: array.numpy() for name, array in answer.content["release"].items()}
+    arrays["rows.item.values"] = 100 * arrays["rows.item.values"]
+    answer.content["release"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+
+
+def signed_by_another(node: Node, answer: Message) -> None:
+    """The release is another key's."""
+    facts = json.loads(str(answer.content["said"]["facts"]))
+    arrays = {name: array.numpy() for name, array in answer.content["release"].items()}
+    content, other = ClientUpdate.of(facts, arrays).to_bytes(), Identity.made(node.state.parent / "other")
+    before = str(answer.content["said"]["authorization"]).split()[2]
+    signed = other.signed("POST", f"{RELEASE}?round=1", content, before, time.time_ns(), int(time.time()))
+    answer.content["said"]["authorization"] = signed.header
+
+
+def without_a_signature(node: Node, answer: Message) -> None:
+    answer.content["said"] = ConfigRecord({"facts": answer.content["said"]["facts"]})
+
+
+def with_facts_of_its_own(node: Node, answer: Message) -> None:
+    answer.content["said"]["facts"] = "[]"
+
+
+@pytest.mark.parametrize("change", [longer, signed_by_another, without_a_signature, with_facts_of_its_own])
+def test_what_a_device_has_not_signed_is_no_part_of_a_round(twins: Twins, tmp_path: Path, change: Any) -> None:
+    user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
+    node = Node(twins, tmp_path / "nodes", user, keys.issue([user])[user], change)
+    played(Nodes(Grid({7: node}), broker, Gate(keys)))  # type: ignore[arg-type]
+    assert broker.collect(0.0) == {}
+    assert broker.counts.refused == 1
+
+
+def test_what_is_wrong_on_a_device_is_not_told(twins: Twins, tmp_path: Path) -> None:
+    """An item that the bundle does not know, and a policy that lets nothing leave: the answer is as empty."""
+    user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
+    node = Node(twins, tmp_path / "nodes", user, keys.issue([user])[user])
+    (tmp_path / "nodes" / f"{user}.txt").write_text("a secret of mine\n")
+    answers: list[Message] = []
+
+    def heard(message: Message) -> Message:
+        answers.append(node(message))
+        return answers[-1]
+
+    played(Nodes(Grid({7: heard}), broker, Gate(keys)))  # type: ignore[arg-type]
+    (node.state / "policy.yaml").write_text("epsilon: 1.0\n")
+    strict = node(Message(answers_task(broker), 7, "train"))
+    assert [list(answer.content) for answer in (answers[-1], strict)] == [[], []]
+    assert not answers[-1].has_error()
+    assert broker.collect(0.0) == {}
+
+
+def answers_task(broker: RoundBroker) -> RecordDict:
+    said = ConfigRecord({"round": 1, "done": False, "user": "nobody", "session": "0" * 32})
+    return RecordDict({"task": said, "update": ArrayRecord({"file": Array("uint8", [0], "", b"")})})
