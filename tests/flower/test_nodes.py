@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed; docs/howto-flower.md says which environment has it")
@@ -172,13 +173,17 @@ def test_what_is_wrong_on_a_device_is_not_told(twins: Twins, tmp_path: Path) -> 
         return answers[-1]
 
     played(Nodes(Grid({7: heard}), broker, Gate(keys)))  # type: ignore[arg-type]
+    (tmp_path / "nodes" / f"{user}.txt").write_text("\n".join(twins.items(user)))
     (node.state / "policy.yaml").write_text("epsilon: 1.0\n")
-    strict = node(Message(answers_task(broker), 7, "train"))
+    strict = node(Message(a_task(), 7, "train"))
     assert [list(answer.content) for answer in (answers[-1], strict)] == [[], []]
+    (node.state / "policy.yaml").write_text(POLICY)
+    assert set(node(Message(a_task(), 7, "train")).content) == {"release", "said"}, "nothing else kept it back"
     assert not answers[-1].has_error()
     assert broker.collect(0.0) == {}
 
 
-def answers_task(broker: RoundBroker) -> RecordDict:
+def a_task() -> RecordDict:
+    """The first round, as a server sends it."""
     said = ConfigRecord({"round": 1, "done": False, "user": "nobody", "session": "0" * 32})
-    return RecordDict({"task": said, "update": ArrayRecord({"file": Array("uint8", [0], "", b"")})})
+    return RecordDict({"task": said, "update": ArrayRecord({"file": Array(np.zeros(0, np.uint8))})})
