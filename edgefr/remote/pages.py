@@ -69,7 +69,9 @@ class Pages:
         for route, one in zip(routes, OPERATIONS, strict=True):
             route.methods = {one.method}  # without HEAD
         handlers = {Refused: self._refused, HTTPException: self._no_page, ClientDisconnect: self._gone}
-        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        app.router.redirect_slashes = False  # to a place that the request names
+        return app
 
     def wake(self) -> None:
         """Have whoever waits look again; from any thread."""
@@ -83,7 +85,7 @@ class Pages:
 
     async def task(self, request: Request) -> Response:
         """Answer with the open round, when there is one for this device."""
-        device, _ = self.gate.admit(*_signature(request))
+        device = self._asker(request)
         after = _asked(request, "after")
         task = await self._waited(lambda: self.broker.task(device, after))
         if task is None:
@@ -124,7 +126,7 @@ class Pages:
         """Return the page that tells what a step of a secure sum came to, when it has ended."""
 
         async def page(request: Request) -> Response:
-            device, _ = self.gate.admit(*_signature(request))
+            device = self._asker(request)
             number = _asked(request, "round")
             content = await self._waited(lambda: self.broker.step(device, number, step))
             if content is None:
@@ -157,6 +159,12 @@ class Pages:
     async def openapi(self, request: Request) -> Response:
         """Answer with the protocol."""
         return JSONResponse(document())
+
+    def _asker(self, request: Request) -> str:
+        """Return the user whose device asks, and sends nothing."""
+        device, signed = self.gate.admit(*_signature(request))
+        check_body(signed, b"")
+        return device
 
     async def _waited(self, ask: Callable[[], Found | None]) -> Found | None:
         until = time.monotonic() + POLL_S

@@ -4,6 +4,7 @@ from tests.mutants.planted import Fault
 
 AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
 STEPS = "tests/audit/test_checks.py::test_right_steps_pass"
+HOSTILE = "tests/remote/test_hostile.py::test_2400_hostile_requests_are_refused_and_nobody_is_charged"
 LINEAGE = "tests/remote/test_lineage.py"
 LEDGER = "tests/remote/test_ledger.py"
 SUMS, SERVED = "tests/remote/test_sealing.py", "tests/remote/test_sealed.py"
@@ -18,6 +19,49 @@ FCF = "tests/methods/test_fcf.py::test_a_client_solves_for_itself_and_sends_its_
 COMPILED = "tests/methods/test_fedcar_gradients.py::test_they_are_those_of_the_loss_in_double_precision"
 
 FAULTS = (
+    # --- requests
+    Fault(
+        "a release is taken of a key that signed another body",
+        "edgefr/remote/gate.py",
+        "if hashlib.sha256(body).hexdigest() != signed.digest:",
+        "if len(body) < 3 and hashlib.sha256(body).hexdigest() != signed.digest:",
+        HOSTILE,
+    ),
+    Fault(
+        "what a question signed of its body is not looked at",
+        "edgefr/remote/pages.py",
+        '        check_body(signed, b"")\n',
+        "",
+        HOSTILE,
+    ),
+    Fault(
+        "a wrong signature is let through where the key is enrolled",
+        "edgefr/remote/gate.py",
+        "if not signed.holds(method, path):",
+        "if not signed.holds(method, path) and self.keys.user_of(signed.key) is None:",
+        HOSTILE,
+    ),
+    Fault(
+        "a body that is nested too deeply is a fault of the server's",
+        "edge/update.py",
+        "except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:",
+        "except (ValueError, KeyError, TypeError, AttributeError) as error:",
+        HOSTILE,
+    ),
+    Fault(
+        "a path with a stroke behind it is sent on to where the request says",
+        "edgefr/remote/pages.py",
+        "app.router.redirect_slashes = False",
+        "app.router.redirect_slashes = True",
+        HOSTILE,
+    ),
+    Fault(
+        "the head of a task that nobody reads counts as its work taken up",
+        "edgefr/remote/pages.py",
+        "route.methods = {one.method}  # without HEAD",
+        "pass",
+        HOSTILE,
+    ),
     # --- rounds
     Fault(
         "a user of FCF is solved for with the weight of what nobody had",
