@@ -47,6 +47,7 @@ FAULTS = (
         "except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:",
         "except (ValueError, KeyError, TypeError, AttributeError) as error:",
         HOSTILE,
+        error=("RecursionError",),
     ),
     Fault(
         "a path with a stroke behind it is sent on to where the request says",
