@@ -81,8 +81,8 @@ FAULTS = (
     Fault(
         "a compiled contrast draws towards the other client's encoder",
         "edgefr/methods/fedcar/compiled.py",
-        "by_c[x] = factor * (two[x] - one[x])",
-        "by_c[x] = factor * (one[x] - two[x])",
+        "factor * (load(far, x) - load(near, x))",
+        "factor * (load(near, x) - load(far, x))",
         COMPILED,
     ),
     Fault(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,11 +12,8 @@ from export.batches import Batch
 from export.program import Phase, Tensors
 
 if TYPE_CHECKING:
-    from edgefr.methods.fedcar.compiled import Layers
+    from edgefr.methods.fedcar.compiled import Tensors as Arrays
     from edgefr.methods.fedcar.program import FedCAR
-
-LAYERS = ("position", "value", "wide", "wide_bias", "narrow", "narrow_bias")
-"""Tensors of an encoder that are compiled as they are; query and key come in as their product."""
 
 
 def is_compiled(program: FedCAR, tensors: Tensors, batch: Batch) -> bool:
@@ -39,34 +36,28 @@ def gradients(program: FedCAR, tensors: Tensors, batch: Batch, phase: Phase) -> 
     rows = tensors["item"]
     clients = len(rows)
     own = {n: _wide(tensors["encoder." + n], clients, shape) for n, shape in program.encoder.shapes.items()}
-    layers = _layers(program, own)
-    out = compiled.Layers(*(torch.zeros_like(torch.from_numpy(value)).numpy() for value in layers))
-    contexts, places = pairs.context, pairs.candidates
-    shown = [_array(v) for v in (rows, contexts, pairs.there, places)]
+    now, out = _arrays(own), compiled.Tensors(*(np.zeros(value.shape, np.float32) for value in own.values()))
+    shown = [_array(v) for v in (rows, pairs.context, pairs.there, pairs.candidates)]
     found: dict[str, Tensor] = {}
     if phase.name == "recommend":
         scorer, bias = tensors["scorer.weight"], tensors["scorer.bias"]
-        made = compiled.recommend(layers, *shown, _array(pairs.share), _array(scorer), _array(bias), out)
+        made = compiled.recommend(now, *shown, _array(pairs.share), _array(scorer), _array(bias), out)
         found = dict(zip(("item", "scorer.weight", "scorer.bias"), map(torch.from_numpy, made), strict=True))
     else:
         message = tensors["message"]
         heard = tensors["previous.known"] * message.abs().amax(-1, keepdim=True).gt(0)
-        before = _layers(program, {n: tensors["previous." + n] for n in own})
-        other = _layers(program, program.encoder.parted(message))
-        weight, margin = _array(pairs.share * heard), rows.new_tensor(program.settings.margin).numpy()[()]
-        compiled.contrast(layers, before, other, *shown, weight, margin, out)
-    found |= {"encoder." + name: torch.from_numpy(getattr(out, name)) for name in LAYERS}
-    meet = torch.from_numpy(out.meet) / math.sqrt(program.encoder.dim)
-    found["encoder.query"], found["encoder.key"] = meet @ own["key"], meet.transpose(-1, -2) @ own["query"]
+        before, other = _arrays({n: tensors["previous." + n] for n in own}), _arrays(program.encoder.parted(message))
+        weight, margin = _array(pairs.share * heard), np.float32(program.settings.margin)
+        compiled.contrast(now, before, other, *shown, weight, margin, out)
+    found |= {"encoder." + name: torch.from_numpy(getattr(out, name)) for name in own}
     return {name: found[name] for name in phase.trains}
 
 
-def _layers(program: FedCAR, tensors: Tensors) -> Layers:
+def _arrays(tensors: Tensors) -> Arrays:
     """Return an encoder's tensors as arrays of all clients."""
-    from edgefr.methods.fedcar.compiled import Layers
+    from edgefr.methods.fedcar.compiled import Tensors as Arrays
 
-    meet = tensors["query"] @ tensors["key"].transpose(-1, -2) / math.sqrt(program.encoder.dim)
-    return Layers(meet=_array(meet), **{name: _array(tensors[name]) for name in LAYERS})
+    return Arrays(**{name: _array(value) for name, value in tensors.items()})
 
 
 def _wide(tensor: Tensor, clients: int, shape: tuple[int, ...]) -> Tensor:
@@ -74,5 +65,5 @@ def _wide(tensor: Tensor, clients: int, shape: tuple[int, ...]) -> Tensor:
     return tensor.expand(clients, *shape)
 
 
-def _array(tensor: Tensor) -> object:
+def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()

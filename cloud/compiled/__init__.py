@@ -1,6 +1,6 @@
 """Functions of hot loops are compiled to machine code at their first call, and kept on disk for later processes.
 
-The disk knows of a function what stands in its folder, and here: what it calls has to stand there too, or here.
+The disk knows of a function what stands in its folder, and in this one: what it calls has to stand there too, or here.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def compiled(function: Callable[..., Any], options: dict[str, Any] = OPTIONS) ->
     """
     TOLD.names.append(function.__qualname__)
     folder = Path(function.__code__.co_filename).parent
-    content = hashlib.sha256(b"".join(file.read_bytes() for file in (Path(__file__), *sorted(folder.glob("*.py")))))
+    files = (*sorted(Path(__file__).parent.glob("*.py")), *sorted(folder.glob("*.py")))
+    content = hashlib.sha256(b"".join(file.read_bytes() for file in files))
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_dir() / "compiled" / content.hexdigest()[:16])
