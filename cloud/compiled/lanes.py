@@ -36,7 +36,7 @@ lanes = Lanes()
 
 @register_model(Lanes)
 class _Model(models.PrimitiveModel):  # type: ignore[misc]
-    """In a register they are one vector."""
+    """This says that lanes are one vector in a register."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, NUMBERS)

@@ -1,4 +1,4 @@
-"""Some vectors attend to others, compiled: of `LANES` contexts at once, each in a lane of its own.
+"""This is how vectors attend to others, compiled: of `LANES` contexts at once, each in a lane of its own.
 
 n vectors of each of C contexts are a matrix [d, C x n]: group after group of `LANES` contexts, vector after vector of a
 group, and the contexts of the group in their lanes. Shares and logits are [groups, I, J, LANES]: what vector i is to j.

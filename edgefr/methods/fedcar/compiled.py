@@ -1,4 +1,4 @@
-"""This compiles the gradients of FedCAR's losses, whose encoder is in `passing.py`.
+"""This gives the gradients of FedCAR's losses, compiled; the encoder is in `passing.py`.
 
 The equations are those of `encoder.py` and `program.py`, which stay the oracle: contract tests hold both together. What
 is missing to a whole group of contexts has no items and no weight, so that its gradients are zeros.
