@@ -11,6 +11,7 @@ import yaml
 
 import edgefr as toolkit
 from edgefr.fleet import load_fleet
+from edgefr.remote.rehearsal import table
 from edgefr.reproductions.runs import IDEAL_FLEET
 from edgefr.run import Run
 from tests.caches import new_cache
@@ -64,7 +65,9 @@ def test_processes_come_to_what_the_simulator_said_and_fail_as_it_said(tmp_path:
     assert sum(sent) == happened["bytes_up"]
     assert min(sent) < max(sent)
     assert [client["simulated_up"] for client in found["clients"]].count(2 * 4 * 160 * 4) == 3
-    assert "answers of 4, by round" in done.stdout
+    for what, said_of_it, happened_of_it in table(found)[:8]:
+        (line,) = (line for line in done.stdout.splitlines() if line.startswith(f"│ {what} "))
+        assert [cell.strip() for cell in line.strip("│").split("│")] == [what, said_of_it, happened_of_it]
 
 
 def test_what_cannot_be_rehearsed_says_so(tmp_path: Path) -> None:
