@@ -5,7 +5,7 @@
 ```sh                has an `edgefr` or `pytest` command a line, or over lines that end in a backslash
 ```sh slow           has such that take long, so the page runs among the slow tests
 ```sh refused        has one that ends with one line and exit code 2
-```text, ```math     are to be read alone
+```text, math, toml   are to be read alone
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.warm import WARM
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-READ = ("text", "math")
+READ = ("text", "math", "toml")
 COMMANDS = {"edgefr": commands.COMMAND, "pytest": [sys.executable, "-m", "pytest"]}
 METHOD = "howto-method.md"
 LONG = "strangers-hour.md"
