@@ -1,7 +1,8 @@
-"""What holds for every test: property tests have no deadline, and slow tests can be taken by shares.
+"""What holds for every test: property tests have no deadline, and tests can be taken by shares, slow ones alone or all.
 
-A deadline says more about what else runs than about the code. `pytest -m "" --slow-share 2/3` runs the second third of
-the slow tests beside all quick ones; a test's share follows from its name alone, so three such calls run all of them.
+A deadline says more about what else runs than about the code. `pytest -m "" --slow-share 2/5` runs the second fifth of
+the slow tests beside all quick ones, `pytest --share 2/3` the second third of all that would run; its name alone says
+which share a test is of, so five such calls, or three, run all of them.
 """
 
 from __future__ import annotations
@@ -17,21 +18,32 @@ settings.load_profile("no deadline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the option."""
+    """Take the options."""
     parser.addoption("--slow-share", metavar="K/N", default="1/1", help="of the slow tests, run the Kth of N shares")
+    parser.addoption("--share", metavar="K/N", default="1/1", help="of all tests, run the Kth of N shares")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out slow tests of other shares."""
-    share = config.getoption("--slow-share")
-    asked = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", share)
-    if asked is None or int(asked[1]) > int(asked[2]):
-        raise pytest.UsageError(f"--slow-share is K/N with K from 1 to N, such as 2/3; got {share}")
-    one, all_ = int(asked[1]), int(asked[2])
-    others = [item for item in items if item.get_closest_marker("slow") and share_of(item.nodeid, all_) != one]
+    """Leave out tests of other shares."""
+    slow, every = asked(config, "--slow-share"), asked(config, "--share")
+    others = {
+        item
+        for item in items
+        for one, all_ in ((slow, every) if item.get_closest_marker("slow") else (every,))
+        if share_of(item.nodeid, all_) != one
+    }
     if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
+        config.hook.pytest_deselected(items=[item for item in items if item in others])
+        items[:] = [item for item in items if item not in others]
+
+
+def asked(config: pytest.Config, option: str) -> tuple[int, int]:
+    """Return which of how many shares an option asks for."""
+    share = config.getoption(option)
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", share)
+    if found is None or int(found[1]) > int(found[2]):
+        raise pytest.UsageError(f"{option} is K/N with K from 1 to N, such as 2/3; got {share}")
+    return int(found[1]), int(found[2])
 
 
 def share_of(name: str, shares: int) -> int:

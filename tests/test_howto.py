@@ -41,9 +41,15 @@ PAGES = [page for page in ALL if page != LONG and any(kind not in READ for kind,
 SLOW = {page for page in PAGES if any(kind == "sh slow" for kind, _ in blocks(page))}
 
 
-def run(command: list[str], folder: Path, seconds: int = 300) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of all pages: an encoder that one of them distils, another need not distil again."""
+    return tmp_path_factory.mktemp("pages") / "cache"
+
+
+def run(command: list[str], folder: Path, cache: Path, seconds: int = 300) -> subprocess.CompletedProcess[str]:
     """Run a command in the folder of a page."""
-    surroundings = commands.environment(folder / "cache") | {"PYTHONPATH": str(ROOT)}
+    surroundings = commands.environment(cache) | {"PYTHONPATH": str(ROOT)}
     if command[: len(commands.COMMAND)] == commands.COMMAND:
         return WARM.run(command[len(commands.COMMAND) :], folder, surroundings, seconds)
     return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=seconds)
@@ -56,7 +62,7 @@ def commands_of(content: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW)) for p in PAGES])
-def test_a_page_runs(page: str, tmp_path: Path) -> None:
+def test_a_page_runs(page: str, tmp_path: Path, cache: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
     found, python = blocks(page), tmp_path / "page.py"
     for (kind, content), following in zip(found, [*(kind for kind, _ in found[1:]), ""], strict=True):
@@ -67,16 +73,16 @@ def test_a_page_runs(page: str, tmp_path: Path) -> None:
             python.write_text((python.read_text() if python.exists() else "") + content)
             if following == "python":  # which goes on at once, and says what came before it again
                 continue
-            done = run([sys.executable, python.name], tmp_path)
+            done = run([sys.executable, python.name], tmp_path, cache)
             assert done.returncode == 0, (content, done.stderr)
         elif kind == "sh refused":
             (command,) = commands_of(content)
-            done = run(command, tmp_path)
+            done = run(command, tmp_path, cache)
             commands.refused(done.returncode, done.stdout, done.stderr)
         elif kind not in READ:
             assert kind in ("sh", "sh slow"), kind
             for command in commands_of(content):
-                done = run(command, tmp_path)
+                done = run(command, tmp_path, cache)
                 assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 

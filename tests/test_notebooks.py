@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.caches import new_cache
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 ASKED = {
@@ -54,7 +56,7 @@ def test_no_outputs_are_kept(name: str) -> None:
 @pytest.mark.parametrize("name", ASKED)
 def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EDGEFR_CACHE", str(new_cache(tmp_path / "cache")))
     book = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     book.cells.append(nbformat.v4.new_code_cell(ASKED[name]))
     place = tmp_path / "elsewhere"  # a notebook needs nothing of the repository's folder

@@ -1,4 +1,4 @@
-"""Slow tests can be taken by shares, which together are all of them."""
+"""Tests can be taken by shares, slow ones alone or all, which together are all of them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,20 @@ def test_shares_are_apart_and_together_all_slow_tests(folder: Path) -> None:
     assert all(4 < len(third) < 20 for third in thirds)
 
 
+def test_shares_of_all_tests_are_apart_and_together_all(folder: Path) -> None:
+    thirds = [collected(folder, "--share", f"{k}/3") for k in (1, 2, 3)]
+    assert sum(map(len, thirds)) == len(set.union(*thirds)) == 31
+    assert set.union(*thirds) == collected(folder)
+
+
 def test_a_share_follows_from_the_name_alone() -> None:
     """Not from hash(), which is another in each process: these are CRC-32 of the names, worked out elsewhere."""
     assert [share_of(name, 1000) for name in ("tests/a.py::test_b", "123456789")] == [298, 0xCBF43926 % 1000 + 1]
 
 
-@pytest.mark.parametrize("share", ["0/3", "4/3"])
-def test_other_shares_are_refused(folder: Path, share: str) -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", f"--slow-share={share}", str(folder)]
+@pytest.mark.parametrize(("option", "share"), [("--slow-share", "0/3"), ("--share", "4/3")])
+def test_other_shares_are_refused(folder: Path, option: str, share: str) -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", f"{option}={share}", str(folder)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 4
-    assert "--slow-share is K/N" in done.stderr
+    assert f"{option} is K/N" in done.stderr

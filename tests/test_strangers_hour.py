@@ -32,11 +32,11 @@ def test_a_newcomer_gets_from_ratings_to_a_comparison_and_a_report(tmp_path: Pat
     for kind, content in blocks(LONG):
         if kind.startswith("python "):
             (tmp_path / kind.split()[1]).write_text(content)
-            done = run([sys.executable, kind.split()[1]], tmp_path)
+            done = run([sys.executable, kind.split()[1]], tmp_path, tmp_path / "cache")
             assert done.returncode == 0, done.stderr
         elif kind == "sh":
             for command in commands_of(smaller(content)):
-                done = run(command, tmp_path, seconds=900)
+                done = run(command, tmp_path, tmp_path / "cache", seconds=900)
                 assert done.returncode == 0, (command, done.stderr)
     made = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert {"ratings.yaml", "compared/comparison.md", "runs/fedmf/seed-1/summary.json"} <= made

@@ -25,7 +25,7 @@ Outcome = Annotated[str, Field(pattern=rf"^({FITS}|{NO_MEMORY}|{TOO_SLOW}|{BROKE
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
 class Host(_Record):

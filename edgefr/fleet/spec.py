@@ -35,7 +35,7 @@ Shares = Annotated[dict[str, Fraction], AfterValidator(_sums_to_one)]
 
 
 class _Section(Settings):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Source(_Section):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.caches import new_cache
 from tests.warm import ROOT, WARM
 
 COMMAND = [sys.executable, "-m", "edgefr.cli.app"]
@@ -46,7 +47,7 @@ def without_progress(err: str) -> str:
 def environment(cache: Path) -> dict[str, str]:
     """The surroundings of a command: a cache of its own, a terminal of 80 columns, one thread, no archives."""
     kept = {k: v for k, v in os.environ.items() if k not in ("EDGEFR_DATA", "FORCE_COLOR")}
-    return kept | {"EDGEFR_CACHE": str(cache), "COLUMNS": "80", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    return kept | {"EDGEFR_CACHE": str(new_cache(cache)), "COLUMNS": "80", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 
 
 def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

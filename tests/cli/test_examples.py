@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,10 @@ import edgefr
 from edgefr.experiment import load_experiment
 from edgefr.run import Run
 from privacy.errors import InputError
-from tests.cli.commands import without_progress
+from tests.cli.commands import environment, without_progress
 from tests.closeness import assert_same
 from tests.noises import KEY
+from tests.warm import WARM
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -32,11 +31,9 @@ NOISY = [*SMALL, "privacy.examples.clip=0.5", "privacy.examples.sigma=2"]
 
 def edgefr_simulate(out: Path, *overrides: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     changes = [part for override in overrides for part in ("--set", override)]
-    command = [sys.executable, "-m", "edgefr.cli.app", "simulate", "--devices", str(ROOT / "devices.yaml")]
-    command += [*changes, "--out", str(out), *options]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, cwd=ROOT, env={**os.environ, "COLUMNS": "200"}
-    )
+    arguments = ["simulate", "--devices", str(ROOT / "devices.yaml"), *changes, "--out", str(out), *options]
+    surroundings = environment(out.parent / "cache") | {"COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    return WARM.run(arguments, ROOT, surroundings, seconds=300)
 
 
 def test_a_run_prints_and_keeps_what_an_interaction_is_guaranteed(tmp_path: Path) -> None:

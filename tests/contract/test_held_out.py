@@ -18,6 +18,7 @@ import edgefr
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.methods import METHODS
+from tests.caches import new_cache
 from tests.export.worlds import student
 from tests.golden.cases import cases, ready
 from tests.golden.values import NOISE_KEY, learned, tensors
@@ -116,7 +117,7 @@ def test_every_method_on_leave_one_out_is_asked() -> None:
 
 @pytest.mark.parametrize("case", ASKED)
 def test_held_out_items_do_not_leak(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EDGEFR_CACHE", str(new_cache(tmp_path / "cache")))
     overrides = overrides_of(case)
     one, summary = ran(overrides, made(), tmp_path / "one")
     two, other = ran(overrides, with_others_held_out(made()), tmp_path / "two")

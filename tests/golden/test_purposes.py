@@ -15,6 +15,7 @@ import export.purposes
 import privacy.compress
 from privacy import keyed
 from privacy.noise_key import NoiseKey
+from tests.caches import new_cache
 from tests.export.worlds import student
 from tests.golden.cases import cases, ready
 from tests.golden.values import run
@@ -169,7 +170,7 @@ def asked_in_runs(folder: Path, patch: pytest.MonkeyPatch) -> tuple[list[str], l
         return real(seed, purpose, *path)
 
     texts = student()
-    patch.setenv("EDGEFR_CACHE", str(folder / "cache"))
+    patch.setenv("EDGEFR_CACHE", str(new_cache(folder / "cache")))
     patch.setattr(keyed, "key", key)
     for number, case in enumerate(RUNS):
         run([*ready(cases()[case], texts), "seed=7"], folder / str(number))
