@@ -34,7 +34,7 @@ from cloud.settings import DistillSettings, EncodeSettings
 from cloud.starts import STARTS
 from cloud.student import layer_map, new_student, student_config
 from cloud.teacher import resolve
-from cloud.train import Plan, Progress, train
+from cloud.train import Plan, Progress, few_threads, train
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
@@ -54,6 +54,7 @@ class Student:
     cached: bool
 
 
+@few_threads()
 def distill(
     texts: Sequence[str],
     settings: DistillSettings,

@@ -18,6 +18,7 @@ from cloud.batches import by_length, checked, digest_of, padded, tokenise
 from cloud.folder import digest, open_model, open_tokenizer, usable_device
 from cloud.pooling import POOLINGS
 from cloud.settings import EncodeSettings
+from cloud.train import few_threads
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -27,6 +28,7 @@ Progress = Callable[[str, int, int, str], None]
 BATCH = 64
 
 
+@few_threads()
 def encode(
     folder: Path,
     texts: Sequence[str],

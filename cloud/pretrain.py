@@ -17,7 +17,7 @@ from cloud.batches import by_length, corpus, digest_of, tokenise, visit
 from cloud.folder import check, save, usable_device
 from cloud.seeded import seeded
 from cloud.settings import PretrainSettings
-from cloud.train import Plan, Progress, train
+from cloud.train import Plan, Progress, few_threads, train
 from privacy.errors import InputError
 from privacy.files import write_json
 
@@ -26,6 +26,7 @@ LETTERS = 1000  # most letters of an alphabet that get a token of their own
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
+@few_threads()
 def pretrain(
     texts: Sequence[str],
     settings: PretrainSettings,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,22 @@ Progress = Callable[[str, int, int, str], None]
 Loss = Callable[[int], tuple[Tensor, Mapping[str, Tensor]]]
 
 CHECKPOINT_SECONDS = 30.0
+MOST_THREADS = 4
+
+
+@contextmanager
+def few_threads() -> Iterator[None]:
+    """Keep to half the cores and at most four threads, unless OMP_NUM_THREADS says how many.
+
+    Threads wait for the slowest of them after every product: as many as cores stand still where others compute too.
+    """
+    before = torch.get_num_threads()
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, min(MOST_THREADS, before // 2)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

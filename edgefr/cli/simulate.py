@@ -145,6 +145,12 @@ def _simulate(
     """Run the experiment with one seed or several, and print what came out."""
     from edgefr.pipeline import simulate, simulate_seeds
 
+    if seeds > 1 and common["bundles"] and chosen.row.central is None and ending is not Ending.quiet:
+        typer.echo(
+            f"each of {seeds} seeds ends with a bundle per device class, written and measured; "
+            "--no-bundles leaves them out",
+            err=True,
+        )
     with ending.progress() as progress:
         if seeds == 1:
             runs = [simulate(chosen, devices, out=place, progress=progress, **common)]

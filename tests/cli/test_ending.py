@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from privacy.errors import InputError
 from tests.cli.commands import refused
 from tests.cli.conftest import Cli
 
@@ -53,7 +54,21 @@ def test_seeds_end_in_the_same_ways(small: tuple[str | Path, ...], cli: Cli) -> 
     assert code == 0
     assert "fedmf on demo, 2 seeds: " in out
     assert len(out.splitlines()) <= 24
-    assert out.splitlines()[-1] == f"runs: {small[-1]}"
+    assert out.splitlines()[-2:] == [f"report: {small[-1]}/report.html", f"runs: {small[-1]}"]
+    assert (Path(small[-1]) / "report.html").is_file()
+
+
+def test_seeds_say_that_each_has_bundles(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object, **options: object) -> None:
+        raise InputError("far enough")
+
+    monkeypatch.setattr("edgefr.pipeline.simulate_seeds", stopped)
+    asked = ("simulate", "--set", "method=fedmf", "--seeds", "3", "--out", tmp_path / "run")
+    said = "each of 3 seeds ends with a bundle per device class"
+    assert cli(*asked)[2].startswith(said)
+    for quiet in (("--no-bundles",), ("--quiet",), ("--set", "method=ease")):
+        (line,) = cli(*asked, *quiet)[2].splitlines()
+        assert line == "error: far enough", quiet
 
 
 @pytest.mark.parametrize("asked", [("--full", "--json"), ("--json", "--quiet"), ("--full", "--quiet")])

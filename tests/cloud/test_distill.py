@@ -15,14 +15,39 @@ import torch
 
 from cloud.batches import tokenise
 from cloud.distill import _lessons, _start, _terms, distill, untrained
+from cloud.encode import encode
 from cloud.folder import digest, open_config, open_model, open_tokenizer
-from cloud.settings import DistillSettings
+from cloud.settings import DistillSettings, EncodeSettings
 from cloud.student import student_config
+from cloud.teacher import resolve
 from privacy.errors import InputError
 
 
 def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("said", "before", "inside"), [(None, 2, 1), (None, 6, 3), (None, 32, 4), ("6", 6, 6)])
+def test_as_many_threads_as_cores_are_not_taken(
+    said: str | None, before: int, inside: int, texts: list[str], settings: DistillSettings, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    kept = torch.get_num_threads()
+
+    def first(*step: Any) -> None:
+        raise InterruptedError(torch.get_num_threads())
+
+    try:
+        torch.set_num_threads(before)
+        with pytest.raises(InterruptedError, match=f"^{inside}$"):
+            distill(texts[:8], settings, tmp_path, progress=first)
+        with pytest.raises(InterruptedError, match=f"^{inside}$"):
+            encode(resolve(settings.teacher), texts[:8], EncodeSettings(max_tokens=16), progress=first)
+        assert torch.get_num_threads() == before
+    finally:
+        torch.set_num_threads(kept)
 
 
 def test_a_student_is_an_ordinary_transformers_folder(
