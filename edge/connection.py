@@ -36,6 +36,8 @@ from privacy.errors import InputError
 
 ROUND, SESSION, NONCE, SUM = "Edgefr-Round", "Edgefr-Session", "Edgefr-Nonce", "Edgefr-Sum"
 """Headers with a round's number, the session of the server's start, a key's last nonce, and a seat in a secure sum."""
+BUNDLE = "Edgefr-Bundle"
+"""Header with the id of the bundle that the server takes the asking device to hold."""
 TASK, RELEASE, ENROL, SUMS = "/task", "/release", "/enrol", "/sum"
 OK, WAIT, BAD, UNSIGNED, FORBIDDEN, CONFLICT, DONE, TOO_MANY = 200, 204, 400, 401, 403, 409, 410, 429
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -65,6 +67,7 @@ class Task:
 
     `done`: there are no more, and `content` is the server's last word. `rest`: it goes on without this device, whose
     privacy budget is spent. `seat`: uploads of the round are summed under masks, and this is the device's place there.
+    `bundle`: id of the bundle that the content changes; None: the server does not say.
     """
 
     round: int
@@ -72,6 +75,7 @@ class Task:
     done: bool
     rest: bool = False
     seat: Seat | None = None
+    bundle: str | None = None
 
 
 @dataclass
@@ -92,6 +96,7 @@ class Answer:
     session: str | None = None
     nonce: int | None = None
     seat: Seat | None = None
+    bundle: str | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ class Server:
             return None if answer.round is None else Task(answer.round, b"", done=False, rest=True)
         if answer.status not in (OK, DONE) or answer.round is None:
             raise self._refused(answer)
-        return Task(answer.round, answer.body, answer.status == DONE, seat=answer.seat)
+        return Task(answer.round, answer.body, answer.status == DONE, seat=answer.seat, bundle=answer.bundle)
 
     def send(self, number: int, content: bytes) -> bool:
         """Send a round's release; whether it was taken. False: the round has closed."""
@@ -225,7 +230,8 @@ class Server:
             numbers = (_number(answer.getheader(ROUND), DIGITS), _number(answer.getheader(NONCE), 20))
             seat = answer.getheader(SUM)
             seated = None if seat is None else Seat.of(seat)
-            return Answer(answer.status, numbers[0], bytes(got), session if known else None, numbers[1], seated)
+            named = session if known else None
+            return Answer(answer.status, numbers[0], bytes(got), named, numbers[1], seated, answer.getheader(BUNDLE))
         finally:
             connection.close()
 

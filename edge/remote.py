@@ -96,6 +96,7 @@ def join(
             after, counts.rested, until = task.round, counts.rested + 1, time.monotonic() + server.patience.idle_s
             continue
         counts.bytes_down += len(task.content)
+        check_bundle(device, task, url)
         catch_up(device, task, url)
         if task.done:
             return counts
@@ -126,6 +127,16 @@ def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, cou
     finally:
         counts.bytes_up += sealing.traffic.up
         counts.bytes_down += sealing.traffic.down
+
+
+def check_bundle(device: Device, task: Task, url: str) -> None:
+    """Raise `InputError` where a server takes the device to hold another bundle: nothing is learned for it then."""
+    own = device.bundle.manifest.bundle_id
+    if task.bundle not in (None, own):
+        raise InputError(
+            f"{url} takes this device to hold bundle {str(task.bundle)[:12]}, and it holds {own[:12]}: join with the "
+            "bundle of your device's class, as the operator gave it to you (nothing was learned)"
+        )
 
 
 def catch_up(device: Device, task: Task, url: str) -> None:

@@ -36,7 +36,7 @@ SALT = 16  # bytes
 MOST = 1 << 16  # neighbours that a message can name
 LIMIT = 1 << 24  # bytes of a message that is no vector
 HEADING = "edgefr.sum/1"
-SEAT = re.compile(rf"(?P<number>[1-9][0-9]{{0,8}}) (?P<salt>[0-9a-f]{{{2 * SALT}}})")
+SEAT = re.compile(rf"(?P<number>[1-9][0-9]{{0,8}}) (?P<salt>[0-9a-f]{{{2 * SALT}}})( (?P<base>[0-9a-f]{{64}}))?")
 
 Message = TypeVar("Message", bound=Record)
 Number = Annotated[int, Field(ge=1, lt=1 << 31)]
@@ -49,17 +49,20 @@ Share = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SHARE}}}$")]
 class Seat:
     """This is a device's place in the sum of a round: its number there, and what tells this sum from every other.
 
+    `base`: what stands for the bundle where devices of several bundles are in the sum; None: all hold the same.
+
     >>> Seat.of(Seat(7, bytes(16)).header).number
     7
     """
 
     number: int
     salt: bytes
+    base: str | None = None
 
     @property
     def header(self) -> str:
         """Return it as the header it travels in."""
-        return f"{self.number} {self.salt.hex()}"
+        return f"{self.number} {self.salt.hex()}" + ("" if self.base is None else f" {self.base}")
 
     @classmethod
     def of(cls, header: str) -> Self:
@@ -67,12 +70,12 @@ class Seat:
         found = SEAT.fullmatch(header)
         if found is None:
             raise InputError("the server names a secure sum, and no place in it; nothing was sent")
-        return cls(int(found["number"]), bytes.fromhex(found["salt"]))
+        return cls(int(found["number"]), bytes.fromhex(found["salt"]), found["base"])
 
     def session(self, bundle: str, number: int) -> bytes:
-        """Return what keys and shares are bound to: the bundle, the round and this sum of it."""
+        """Return what keys and shares are bound to: the bundle, or what stands for several, the round, this sum."""
         assert 0 <= number <= MOST_ROUNDS
-        return hashlib.sha256(f"{HEADING}\n{bundle}\n{number}\n{self.salt.hex()}".encode()).digest()
+        return hashlib.sha256(f"{HEADING}\n{self.base or bundle}\n{number}\n{self.salt.hex()}".encode()).digest()
 
 
 class KeysMessage(Record):

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run, often one of rounds=0.")],
-    bundle_class: Annotated[str, typer.Option(help="Device class whose bundle the devices hold.")],
     rounds: Annotated[int, typer.Option(min=1, help="Rounds to go on for.")],
+    bundle_class: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Device class whose bundle the devices hold; may be given again, so that several classes answer the "
+            "same rounds. Default: all that have a bundle that learns, and users."
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
     tls_cert: Annotated[
@@ -74,7 +80,9 @@ def serve(
     killed goes on by the same command: with the round that was open, and the answers it had (a round of --secure-sum
     is given up, and stays charged). Writes the tensors that were learned, and what it took.
 
-    Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 3`
+    Example: `edgefr serve runs/demo --rounds 3`
+
+    Example: `edgefr serve runs/demo --bundle-class phone_sd680 --bundle-class laptop_x86 --rounds 3`
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 2 --rehearse 6`
 
@@ -95,7 +103,9 @@ def serve(
             raise InputError("a rehearsal stays on this host: drop --host, --port, --tls-cert and --tls-key")
         if collecting != Collecting():
             raise InputError("a rehearsal collects uploads as they are: drop --secure-sum and --trusted-server")
-        _rehearse(opened, bundle_class, rounds, rehearse, timeout or 20.0, min_answers, out)
+        if bundle_class is None or len(bundle_class) != 1:
+            raise InputError("devices of one class rehearse together: give --bundle-class, once")
+        _rehearse(opened, bundle_class[0], rounds, rehearse, timeout or 20.0, min_answers, out)
         return
     with shown() as progress:
         served = serve_run(

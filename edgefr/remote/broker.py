@@ -48,19 +48,21 @@ def _nowhere(device: str, number: int, content: bytes) -> None:
 class RoundBroker:
     """This hands rounds to devices and takes their releases, from any number of threads.
 
-    `devices`: the ids that are known; `items`: size of the catalogue, which no client has more interactions than.
+    `bundles`: the bundle of every device that is known, by its user's name; `learning`: how all of them learn; `items`:
+    size of the catalogue, which no client has more interactions than.
 
     One thread opens rounds and collects; others ask for tasks and submit releases, and wait for what `heard` tells:
     it is called whenever a round opens, or the last has ended. `keep` is called with a release before its device is
     told that it was taken.
     """
 
-    def __init__(self, bundle: str, learning: Learning, devices: Collection[str], items: int):
-        self.bundle, self.learning, self.devices, self.items = bundle, learning, frozenset(devices), items
+    def __init__(self, bundles: Mapping[str, str], learning: Learning, items: int):
+        self.bundles, self.learning, self.items = dict(bundles), learning, items
         self.counts, self.heard, self.keep = Counts(), _nobody, _nowhere
         self.reach = Reach.of(learning)
         self._changed = threading.Condition()
         self._task: Task | None = None
+        self._updates: Mapping[str, bytes] = {}
         self._cohort: frozenset[str] = frozenset()
         self._resting: frozenset[str] = frozenset()
         self._sealed: SealedRound | None = None
@@ -75,18 +77,19 @@ class RoundBroker:
     def open(
         self,
         number: int,
-        content: bytes,
+        updates: Mapping[str, bytes],
         cohort: Collection[str],
         resting: Collection[str] = (),
         sealed: SealedRound | None = None,
     ) -> None:
-        """Open a round for the devices in `cohort`. `content` is what they start from.
+        """Open a round for the devices in `cohort`. `updates`, by bundle, take them to where they start.
 
         `resting` are told that it goes on without them. `sealed`: what their uploads are summed by, masked; nothing is
         taken in the clear then.
         """
         with self._changed:
-            self._task, self._cohort, self._arrived = Task(number, content, done=False), frozenset(cohort), {}
+            self._task, self._updates = Task(number, b"", done=False), updates
+            self._cohort, self._arrived = frozenset(cohort), {}
             self._resting, self._started, self._sealed = frozenset(resting), set(), sealed
         if sealed is not None:
             sealed.heard = lambda: self.heard()
@@ -99,7 +102,7 @@ class RoundBroker:
             assert task is not None
             found = {device: content for device, content in contents.items() if device in self._cohort}
         for device, content in found.items():
-            release = self._read(task.round, content)
+            release = self._read(device, task.round, content)
             with self._changed:
                 self._started.add(device)
                 self._arrived[device] = release
@@ -121,10 +124,10 @@ class RoundBroker:
             sealed.close()
         return frozenset(self._started)
 
-    def finish(self, number: int, content: bytes, grace_s: float) -> None:
-        """No more rounds: `content` is the last word. Waits until every device that ever asked has it, or `grace_s`."""
+    def finish(self, number: int, updates: Mapping[str, bytes], grace_s: float) -> None:
+        """No more rounds: `updates` are the last word. Waits until all that ever asked have theirs, or `grace_s`."""
         with self._changed:
-            self._task = Task(number, content, done=True)
+            self._task, self._updates = Task(number, b"", done=True), updates
             self.heard()
             self._changed.wait_for(lambda: self._seen <= self._told, grace_s)
 
@@ -140,6 +143,8 @@ class RoundBroker:
             self._seen.add(device)
             task = self._task
             if task is not None and (task.done or (task.round > after and device in self._cohort)):
+                bundle = self.bundles[device]
+                task = replace(task, content=self._updates[bundle], bundle=bundle)
                 if task.done:
                     return task
                 self._started.add(device)
@@ -193,7 +198,7 @@ class RoundBroker:
         with self._changed:
             if self._taken.get(device) == (number, digest):
                 return
-        release = self._read(number, content)
+        release = self._read(device, number, content)
         with self._changed:
             if self._taken.get(device) == (number, digest):  # the same one was being read at the same time
                 return
@@ -223,12 +228,12 @@ class RoundBroker:
             self.counts = replace(self.counts, refused=self.counts.refused + 1)
 
     def _know(self, device: str) -> None:
-        if device not in self.devices:
+        if device not in self.bundles:
             raise Refused(UNKNOWN, "this server has no such device; its user has another class or none")
 
-    def _read(self, number: int, content: bytes) -> ClientUpdate:
+    def _read(self, device: str, number: int, content: bytes) -> ClientUpdate:
         try:
-            release = read_update(content, self.learning, self.bundle)
+            release = read_update(content, self.learning, self.bundles[device])
         except InputError as error:
             raise Refused(BAD, str(error)) from error
         if release.round != number:

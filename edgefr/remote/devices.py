@@ -1,27 +1,20 @@
 """This backend has real devices train its shards: rounds become deltas, their releases become what a round sums.
 
-Nothing private arrives here, and the server needs no one's interactions. Owns: the two translations, and what becomes
-of clients that do not answer. Does not own: the round broker (`broker`), the server's rule and noise (`Federation`).
+Nothing private arrives here, and the server needs no one's interactions. Owns: rounds as tasks, releases as sums, and
+what becomes of clients that do not answer. Does not own: where devices start (`origin`), the round broker (`broker`),
+the server's rule and noise (`Federation`).
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from edge.bundle import Bundle
-from edge.clients import read_tensors
-from edge.delta import Delta, write_delta
 from edge.learning import Learning
-from edge.tables import open_table
 from edge.update import ClientUpdate as Upload
 from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
 from edgefr.engine.backend import Backend
@@ -29,78 +22,14 @@ from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.origin import Origins
 from edgefr.remote.sealing import SealedRound, SumTerms
 from edgefr.training import Training
 from export.program import Tensors
-from export.sign import sealed
-from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-Floats = npt.NDArray[np.float32]
 
 NOTHING = ShardAggregate({}, {}, 0.0, 0, np.zeros(0), 0, 0, {})
 """The sum of nobody's uploads."""
 GRACE_S = 30.0  # how long devices are given to fetch the last word
-
-
-@dataclass(frozen=True)
-class Origin:
-    """This says where the devices of a bundle start.
-
-    Their learning, `users` by client number, and the shared tensors that the bundle brings them. `key` signs what they
-    are sent (None: nobody does).
-    """
-
-    bundle: str
-    learning: Learning
-    users: dict[int, str]
-    items: int
-    dense: dict[str, Floats]
-    tables: dict[str, Floats]
-    key: Ed25519PrivateKey | None = None
-
-    @classmethod
-    def of(cls, bundle: Bundle, users: dict[int, str], key: Ed25519PrivateKey | None = None) -> Origin:
-        """Read it from a bundle, for these users of its run. Raises `InputError` for one that only recommends."""
-        learning = bundle.config.learning
-        if learning is None:
-            raise InputError(f"the devices of {bundle.root} cannot learn: it was exported without step graphs")
-        trained = {t.name for t in learning.tensors if t.place == "shared" and t.kind == "rows"}
-        tables = {t.name: open_table(bundle, t).rows(slice(None)) for t in bundle.config.tables if t.name in trained}
-        shared, items = read_tensors(bundle, bundle.config.shared), bundle.manifest.item_count
-        return cls(bundle.manifest.bundle_id, learning, users, items, shared, dict(tables), key)
-
-    def check(self, shared: Mapping[str, torch.Tensor]) -> None:
-        """Check that a run's shared tensors are those of the bundle, value for value.
-
-        `InputError` names one that is not.
-        """
-        for name, value in {**self.dense, **self.tables}.items():
-            if name not in shared or not np.array_equal(shared[name].cpu().numpy(), value):
-                raise InputError(
-                    f"the bundle's {name} is not the run's, or in fewer bits: its devices would start elsewhere; give "
-                    "a class whose item vectors are f32 (edgefr export prints them), or export the run again"
-                )
-
-    def update(self, number: int, shared: Mapping[str, torch.Tensor]) -> bytes:
-        """Return the file that takes a device of the bundle to `shared` as they are after round `number`.
-
-        It is empty where these are the bundle's own.
-        """
-        if number == self.learning.round:
-            return b""
-        dense = {name: shared[name].cpu().numpy() for name in self.dense}
-        rows = {}
-        for name, before in self.tables.items():
-            now = shared[name].cpu().numpy()
-            items = np.flatnonzero((now != before).any(axis=1))
-            rows[name] = (items.astype(np.int64), now[items])
-        delta = Delta(self.bundle, self.learning.round, number, dense, rows)
-        with tempfile.TemporaryDirectory() as folder:
-            content = write_delta(Path(folder) / "update.safetensors", delta).read_bytes()
-        return content if self.key is None else sealed(content, self.key)
 
 
 @dataclass
@@ -115,7 +44,7 @@ class Devices(Backend):
     """
 
     broker: RoundBroker
-    origin: Origin
+    origins: Origins
     timeout_s: float
     ledger: ServingLedger | None = None
     min_answers: int = 1
@@ -131,9 +60,9 @@ class Devices(Backend):
         """Return those of a cohort who may release once more; the others are told that it goes on without them."""
         admitted = cohort if self.ledger is None else self.ledger.open(number, cohort)
         self.open = self.ledger is not None
-        self.resting = [self.origin.users[client] for client in np.setdiff1d(cohort, admitted).tolist()]
+        self.resting = [self.origins.users[client] for client in np.setdiff1d(cohort, admitted).tolist()]
         if not len(admitted):  # there will be nothing to do
-            self.broker.open(number, b"", [], self.resting)
+            self.broker.open(number, {}, [], self.resting)
             self.missing.append(0)
         return admitted
 
@@ -141,7 +70,7 @@ class Devices(Backend):
         """End the round that is open, if one is: who took up its work is charged, whatever became of it."""
         started = self.broker.close()
         if self.ledger is not None and self.open:
-            clients = {user: client for client, user in self.origin.users.items()}
+            clients = {user: client for client, user in self.origins.users.items()}
             self.ledger.close(clients[user] for user in started)
             self.open = False
             if self.answers is not None:
@@ -155,7 +84,7 @@ class Devices(Backend):
 
     def finish(self, number: int, shared: Mapping[str, torch.Tensor]) -> None:
         """Give everybody the last word, the tensors after round `number`."""
-        self.broker.finish(number, self.origin.update(number, shared), min(self.timeout_s, GRACE_S))
+        self.broker.finish(number, self.origins.update(number, shared), min(self.timeout_s, GRACE_S))
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -163,11 +92,11 @@ class Devices(Backend):
         """Yield one release per shard, in order; `private` is not looked at."""
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
-        users = {self.origin.users[client]: client for shard in shards for client in shard.tolist()}
+        users = {self.origins.users[client]: client for shard in shards for client in shard.tolist()}
         if self.sums is not None:
             yield self._summed(work.round, self.sums, shared, list(users), len(shards))
             return
-        self.broker.open(work.round, self.origin.update(work.round - 1, shared), users, self.resting)
+        self.broker.open(work.round, self.origins.update(work.round - 1, shared), users, self.resting)
         if self.answers is not None:
             self.broker.put_back(self.answers.of(work.round, users))
         uploads = self.broker.collect(self.timeout_s)
@@ -176,13 +105,14 @@ class Devices(Backend):
             self.withheld.append(work.round)
             uploads = {}
         for shard in shards:
-            found = [uploads.get(self.origin.users[client]) for client in shard.tolist()]
-            yield released([upload for upload in found if upload is not None], self.origin.learning, terms)
+            found = [uploads.get(self.origins.users[client]) for client in shard.tolist()]
+            yield released([upload for upload in found if upload is not None], self.origins.learning, terms)
 
     def _summed(self, number: int, terms: SumTerms, shared: Tensors, users: list[str], shards: int) -> ShardAggregate:
         """Return the sum of a round that its devices seal: of all its shards, whose parts nobody knows."""
-        sealed = SealedRound(self.origin.bundle, number, terms, users, self.min_answers)
-        self.broker.open(number, self.origin.update(number - 1, shared), users, self.resting, sealed)
+        stands = self.origins.bundle
+        sealed = SealedRound(stands, number, terms, users, self.min_answers, told=self.origins.mixed)
+        self.broker.open(number, self.origins.update(number - 1, shared), users, self.resting, sealed)
         total = sealed.collect(self.timeout_s)
         self.missing.append(len(users) - (0 if total is None else total.clients))
         if total is None:
@@ -190,7 +120,7 @@ class Devices(Backend):
             self.given_up[number] = sealed.given_up or ""
             return replace(NOTHING, shards=shards)
         whole = torch.from_numpy(total.steps).double().unsqueeze(0) * terms.grid
-        dense = {name: value[0] for name, value in in_tensors(whole, self.origin.learning).items()}
+        dense = {name: value[0] for name, value in in_tensors(whole, self.origins.learning).items()}
         return replace(NOTHING, dense=dense, weight=float(total.clients), clients=total.clients, shards=shards)
 
     def updates(

@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from edge.connection import BAD, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, ROUND, SUM, WAIT, Task
+from edge.connection import BAD, BUNDLE, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, ROUND, SUM, WAIT, Task
 from edge.identity import Signed
 from edge.messages import Code, Known
 from edge.sum_messages import STEPS, Step
@@ -91,6 +91,8 @@ class Pages:
         if task is None:
             return Response(status_code=WAIT)
         headers = {ROUND: str(task.round), "Content-Length": str(len(task.content))}
+        if task.bundle is not None:
+            headers[BUNDLE] = task.bundle
         if task.seat is not None:
             headers[SUM] = task.seat.header
         if task.rest:

@@ -10,6 +10,7 @@ given when (`pages`, `gate`, `broker`).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from pydantic.json_schema import models_json_schema
 
 from edge.connection import (
     BAD,
+    BUNDLE,
     CONFLICT,
     DONE,
     ENROL,
@@ -92,9 +94,13 @@ HEADERS = {
     SESSION: Header(
         "session of this start of the server: sign for it", {"type": "string", "pattern": "^[0-9a-f]{32}$"}
     ),
+    BUNDLE: Header(
+        "id of the bundle that the server takes the device to hold", {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+    ),
     SUM: Header(
-        "uploads of this round are summed under masks: the device's number in the sum, and the sum's salt in hex",
-        {"type": "string", "pattern": f"^{SEAT.pattern.replace('?P<number>', '').replace('?P<salt>', '')}$"},
+        "uploads of this round are summed under masks: the device's number in the sum, the sum's salt in hex and, "
+        "where devices of several bundles are in the sum, what stands for them in its session",
+        {"type": "string", "pattern": f"^{re.sub('[?]P<[a-z]+>', '', SEAT.pattern)}$"},
     ),
     NONCE: Header("the key's last nonce that was taken: sign with a larger one", {"type": "integer", "minimum": 0}),
 }
@@ -144,9 +150,9 @@ OPERATIONS = (
         "task",
         "The open round, for which a request is held until there is one, or for some seconds",
         {
-            OK: Reply("a round: an update from the bundle to where it starts", BYTES, headers=(ROUND, SUM)),
+            OK: Reply("a round: an update from the bundle to where it starts", BYTES, headers=(ROUND, BUNDLE, SUM)),
             WAIT: Reply("none yet; with a round, that goes on without this device", None, headers=(ROUND,)),
-            DONE: Reply("there are no more rounds: the last update", BYTES, headers=(ROUND,)),
+            DONE: Reply("there are no more rounds: the last update", BYTES, headers=(ROUND, BUNDLE)),
             **SIGNED,
             UNKNOWN: Reply("the server serves no device of this user"),
         },

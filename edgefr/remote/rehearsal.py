@@ -28,11 +28,11 @@ from edgefr.fleet import load_fleet
 from edgefr.lineage import Journal
 from edgefr.prepare import Progress
 from edgefr.remote import twin as simulated
-from edgefr.remote.devices import Origin
 from edgefr.remote.keys import Keys
 from edgefr.remote.links import Links
+from edgefr.remote.origin import Origins
 from edgefr.remote.processes import Processes, Seat
-from edgefr.remote.serving import Served, fewest_answers, ledger_of, origin_of, serve
+from edgefr.remote.serving import Served, fewest_answers, ledger_of, origins_of, serve
 from edgefr.remote.twin import Twin
 from edgefr.run import Run, free_folder
 from edgefr.shippable import check_federated
@@ -99,11 +99,11 @@ def rehearse(
         folder = Path(made)
         copy = _copied(run, folder / "run")
         export_run(copy, with_users=True, only=bundle_class, progress=progress)
-        origin, numbers = origin_of(copy, bundle_class, clients), np.array(clients, np.int64)
+        origins, numbers = origins_of(copy, bundle_class, clients), np.array(clients, np.int64)
         with Journal.locked(copy.path) as journal:
-            ledger = ledger_of(copy, journal, origin, rounds)
+            ledger = ledger_of(copy, journal, origins, rounds)
             said = simulated.simulate_rounds(copy, numbers, rounds, ledger, fewest)
-        stage = _Stage(copy, copy.path / "bundles" / bundle_class, origin, said, folder / "devices", timeout_s)
+        stage = _Stage(copy, copy.path / "bundles" / bundle_class, origins, said, folder / "devices", timeout_s)
         try:
             served = serve(
                 copy,
@@ -130,7 +130,7 @@ class _Stage:
 
     run: Run
     bundle: Path
-    origin: Origin
+    origins: Origins
     said: Twin
     folder: Path
     timeout_s: float
@@ -147,7 +147,7 @@ class _Stage:
 
     def open(self, url: str) -> None:
         """Start a device for every user, and return when all of them wait for the first round."""
-        users, model = self.origin.users, open_model(self.run).model
+        users, model = self.origins.users, open_model(self.run).model
         own, keys = simulated.own_items(model), Keys(self.run.path)
         fates = {(number, users[client]): fate for (number, client), fate in self.said.fates.items()}
         self.links = links = Links(url, fates, self.scale, self.said.first, self.processes.kill)
@@ -170,7 +170,7 @@ class _Stage:
     def compared(self, clients: npt.NDArray[np.int64], served: Served) -> dict[str, Any]:
         """Return what the simulator said beside what happened."""
         assert self.links is not None
-        said, users, traffic = self.said, self.origin.users, self.links.traffic
+        said, users, traffic = self.said, self.origins.users, self.links.traffic
         model, bundle = open_model(self.run).model, open_bundle(self.bundle)
         bytes_of = [
             {

@@ -109,16 +109,19 @@ def _nobody() -> None:
 class SealedRound:
     """This is the sum of one round: devices send and ask from any number of threads, one thread leads it.
 
+    `bundle`: the id of their bundle, or what stands for those of several classes, which they are `told` then.
     `users`: who is invited; `fewest`: uploads without which the sum stays closed. `heard` is called when a step ends.
     `given_up` says why there is no total, in one line.
     """
 
-    def __init__(self, bundle: str, number: int, terms: SumTerms, users: Collection[str], fewest: int):
+    def __init__(
+        self, bundle: str, number: int, terms: SumTerms, users: Collection[str], fewest: int, *, told: bool = False
+    ):
         numbers = list(range(1, len(users) + 1))
         secrets.SystemRandom().shuffle(numbers)  # neighbours are told numbers, which say nothing of who it is
         self.round, self.terms, self.fewest = number, terms, max(fewest, FEWEST)
         self.numbers = dict(zip(users, numbers, strict=True))
-        self.salt = secrets.token_bytes(SALT)
+        self.salt, self.base = secrets.token_bytes(SALT), bundle if told else None
         self.sum = SecureSum(Seat(1, self.salt).session(bundle, number), terms.size, terms.largest)
         self.heard: Callable[[], None] = _nobody
         self.given_up: str | None = None
@@ -185,7 +188,7 @@ class SealedRound:
 
     def seat(self, device: str) -> Seat:
         """Return a device's place in the sum."""
-        return Seat(self.numbers[device], self.salt)
+        return Seat(self.numbers[device], self.salt, self.base)
 
     def take(self, device: str, step: Step, content: bytes) -> bool:
         """Take what a device sends in a step; False: it was taken before. Raises `Refused`."""

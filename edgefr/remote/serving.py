@@ -1,13 +1,13 @@
 """`serve`: a finished run goes on for some rounds with real devices in place of simulated ones.
 
-Owns: which bundle's devices they are, what is written at the end. Does not own: rounds (`training`), devices
+Owns: which bundles' devices they are, what is written at the end. Does not own: rounds (`training`), devices
 (`devices`, `broker`, `server`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +24,10 @@ from edgefr.remote import certificate
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.collecting import SEEN, Collecting
-from edgefr.remote.devices import Devices, Origin
+from edgefr.remote.devices import Devices
 from edgefr.remote.keys import Keys
 from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.origin import Origin, Origins
 from edgefr.remote.sealing import FEWEST, SumTerms
 from edgefr.remote.server import Access, listening
 from edgefr.remote.training import plan_of, training_of
@@ -57,7 +58,7 @@ class Served:
 
 def serve(
     run: Run,
-    bundle_class: str,
+    classes: str | Sequence[str] | None,
     rounds: int,
     access: Access | None = None,
     *,
@@ -70,17 +71,18 @@ def serve(
     clients: Collection[int] | None = None,
     transport: Transport | None = None,
 ) -> Served:
-    """Go on with `run` for `rounds` rounds with the devices that hold its bundle of one class.
+    """Go on with `run` for `rounds` rounds with the devices that hold its bundles of one class or several.
 
-    All users of the class are the clients (or those of them in `clients`), of whom those with a key (`edgefr enrol`)
-    are let in. They come by HTTP, or as `transport` carries. A round invites as many as the experiment says and waits
-    `timeout_s` for them. Of a round with fewer answers than `min_answers` (None: half of those invited, three at least)
-    nothing is published. `collecting`: whether uploads are summed under masks, or who is trusted with single ones.
-    Other hosts come by TLS: with the run's own certificate, where `access` names none. The first round is the one after
-    the last of the run's lineage, and starts from the tensors that one left; every round is written down in RUN/lineage
-    before it is offered, and releases lie in RUN/private until their round is over, so a server that was killed goes on
-    where it was. Written to `out` (default RUN/served, or the first of served-2, ... that is free) when all is done:
-    `shared.safetensors` and `summary.json`.
+    `classes`: their names (None: all that have a bundle that learns, and users). All their users are the clients (or
+    those of them in `clients`), of whom those with a key (`edgefr enrol`) are let in. They come by HTTP, or as
+    `transport` carries. A round invites as many as the experiment says and waits `timeout_s` for them. Of a round with
+    fewer answers than `min_answers` (None: half of those invited, three at least) nothing is published. `collecting`:
+    whether uploads are summed under masks, or who is trusted with single ones. Other hosts come by TLS: with the run's
+    own certificate, where `access` names none. The first round is the one after the last of the run's lineage, and
+    starts from the tensors that one left; every round is written down in RUN/lineage before it is offered, and releases
+    lie in RUN/private until their round is over, so a server that was killed goes on where it was. Written to `out`
+    (default RUN/served, or the first of served-2, ... that is free) when all is done: `shared.safetensors` and
+    `summary.json`.
 
     Raises `InputError` for a run that devices cannot go on with or that is being served, for rounds that would cost
     more than is promised, an address that cannot be used, and where no round had enough answers.
@@ -94,18 +96,18 @@ def serve(
         raise InputError(f"{target} is there already; give another --out (nothing was changed)")
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
-    origin = origin_of(run, bundle_class, clients)
-    broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
+    origins = origins_of(run, classes, clients)
+    broker = RoundBroker(origins.bundles, origins.learning, origins.items)
     answers = Answers(run.path)
     broker.keep = answers.keep
-    cohort = run.experiment.cohort_size(len(origin.users))
+    cohort = run.experiment.cohort_size(len(origins.users))
     privacy = run.experiment.privacy
     fewest = fewest_answers(min_answers, cohort, max(FEWEST, privacy.at_least) if collecting.sealed else 1)
     collecting.check(TRUSTS[privacy.trust])
-    sums = SumTerms.of(origin.learning, cohort) if collecting.sealed else None
-    devices = Devices(broker, origin, timeout_s, min_answers=fewest, answers=answers, sums=sums)
+    sums = SumTerms.of(origins.learning, cohort) if collecting.sealed else None
+    devices = Devices(broker, origins, timeout_s, min_answers=fewest, answers=answers, sums=sums)
     with Journal.locked(run.path) as journal:
-        devices.ledger = ledger = ledger_of(run, journal, origin, rounds, collecting)
+        devices.ledger = ledger = ledger_of(run, journal, origins, rounds, collecting)
         first, training = ledger.round + 1, training_of(run, devices, rounds)
         try:
             with (transport or by_http(access or Access(), run.path))(broker, Keys(run.path)) as where:
@@ -119,7 +121,7 @@ def serve(
                 "nothing was published; join more with `edgefr device join`, or give a longer --timeout"
             )
         summary = _summary(devices, training)
-    whole = {"class": bundle_class, "rounds": rounds, "first_round": first, **summary}
+    whole = {"classes": origins.facts(), "rounds": rounds, "first_round": first, **summary}
     whole["seconds"] = round(time.perf_counter() - began, 3)
     _write(target, training.federation.shared, whole)
     return Served(target, training.federation.shared, whole)
@@ -163,19 +165,19 @@ def guarded(access: Access, run: Path) -> Access:
 def ledger_of(
     run: Run,
     journal: Journal,
-    origin: Origin,
+    origins: Origins,
     rounds: int,
     collecting: Collecting = SEEN,
 ) -> ServingLedger:
-    """Return the ledger of a run's lineage, for so many rounds more with the devices of a bundle.
+    """Return the ledger of a run's lineage, for so many rounds more with these devices.
 
     Raises `InputError` where these would cost more than is promised.
     """
-    before = journal.lineage.over or origin.learning.round
-    plan = plan_of(run, len(origin.users), before + rounds)
+    before = journal.lineage.over or origins.learning.round
+    plan = plan_of(run, len(origins.users), before + rounds)
     clients = len(open_model(run).model.names.users)
-    ledger = ServingLedger.of(run, journal, plan, clients, origin.bundle, collecting)
-    ledger.check(np.array(sorted(origin.users), np.int64), rounds, run.experiment.privacy)
+    ledger = ServingLedger.of(run, journal, plan, clients, origins.bundle, collecting)
+    ledger.check(np.array(sorted(origins.users), np.int64), rounds, run.experiment.privacy)
     return ledger
 
 
@@ -185,9 +187,8 @@ def _summary(devices: Devices, training: Training) -> dict[str, Any]:
     assert ledger is not None
     trust = TRUSTS[ledger.run.experiment.privacy.trust]
     return {
-        "bundle": devices.origin.bundle,
         "collected": ledger.collecting.said,
-        "devices": len(devices.origin.users),
+        "devices": len(devices.origins.users),
         "uploads": counts.uploads,
         "missing": devices.missing,
         "min_answers": devices.min_answers,
@@ -210,32 +211,61 @@ def _noise(devices: Devices, training: Training) -> dict[str, Any] | None:
     smallest, ledger = training.federation.counters.smallest, devices.ledger
     if ledger is None or ledger.ledger is None or not smallest:
         return None
-    planned = plan_of(ledger.run, len(devices.origin.users), ledger.round)
+    planned = plan_of(ledger.run, len(devices.origins.users), ledger.round)
     return {"where": planned.where, "std_on_mean": planned.std_on_mean_of(smallest), "smallest_cohort": smallest}
 
 
-def origin_of(run: Run, bundle_class: str, clients: Collection[int] | None = None) -> Origin:
-    """Return the bundle of a class and its users, or those of them in `clients`.
+def origins_of(run: Run, classes: str | Sequence[str] | None, clients: Collection[int] | None = None) -> Origins:
+    """Return the bundles of these classes and their users, or those of them in `clients`.
 
-    Raises `InputError` for a class that has no bundle, or nobody.
+    `classes`: None for all that have a bundle whose devices can learn, and users. Raises `InputError` for a class that
+    has no bundle, or nobody, and one that is named twice.
     """
+    names = [classes] if isinstance(classes, str) else classes
+    if names is None:
+        found = [(name, _origin(run, name, clients)) for name in _classes(run) if _learns(run, name)]
+        kept = {name: origin for name, origin in found if origin.users}
+        if not kept:
+            raise InputError(f"no device of a user of {run.path} can learn; export the run again, with learning")
+        return Origins(kept)
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"--bundle-class names each class of devices once, not {', '.join(names) or 'none'}")
+    kept = {name: _origin(run, name, clients) for name in names}
+    for name, origin in kept.items():
+        if not origin.users:
+            raise InputError(f"no user of {run.path} has a device of class {name}; choose another --bundle-class")
+    return Origins(kept)
+
+
+def _classes(run: Run) -> list[str]:
+    """Return the names of the classes that have a bundle. Raises `InputError` where none has."""
     folder = run.path / "bundles"
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     if not classes:
         raise InputError(f"{run.path} has no bundles; make some with `edgefr export --run {run.path} --out {folder}`")
+    return classes
+
+
+def _learns(run: Run, bundle_class: str) -> bool:
+    return open_bundle(run.path / "bundles" / bundle_class).config.learning is not None
+
+
+def _origin(run: Run, bundle_class: str, clients: Collection[int] | None) -> Origin:
+    """Return the bundle of a class and its users, or those of them in `clients`.
+
+    Raises `InputError` for a class that has no bundle, and a bundle that another key has signed.
+    """
+    classes = _classes(run)
     if bundle_class not in classes:
         raise unknown("device class", bundle_class, classes)
-    bundle, key = open_bundle(folder / bundle_class), signing_key(run)
+    bundle, key = open_bundle(run.path / "bundles" / bundle_class), signing_key(run)
     if bundle.signed_by not in (None, key_id(key.public_key())):
         raise InputError(
             f"{bundle.root} is signed by another key than the run's own, so its devices would take nothing from here; "
             f"sign it with `edgefr bundle sign {bundle.root} --key {run.path}/{PRIVATE}/{SIGNING_KEY}`"
         )
     users = users_of_class(run, bundle_class)
-    origin = Origin.of(bundle, {n: user for n, user in users.items() if clients is None or n in clients}, key)
-    if not origin.users:
-        raise InputError(f"no user of {run.path} has a device of class {bundle_class}; choose another --bundle-class")
-    return origin
+    return Origin.of(bundle, {n: user for n, user in users.items() if clients is None or n in clients}, key)
 
 
 def _write(target: Path, shared: dict[str, torch.Tensor], summary: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from edge.learning import ReleaseRecord
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
@@ -27,7 +28,7 @@ from edgefr.metrics.beyond import About
 from edgefr.model import Model
 from edgefr.participation import Participants
 from edgefr.prepare import Prepared
-from edgefr.remote.devices import Devices, Origin
+from edgefr.remote.devices import Devices
 from edgefr.run import Run
 from edgefr.stages.leave_one_out import Rounds
 from edgefr.trained import open_model
@@ -75,30 +76,31 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     It starts from the end of `devices.ledger`'s lineage, without one from the run's own. Raises `InputError` for runs
     of several splits, and where the bundle's terms are not the run's.
     """
-    experiment, model, origin = run.experiment, open_model(run).model, devices.origin
+    experiment, model, origins = run.experiment, open_model(run).model, devices.origins
+    learning = origins.learning
     if not isinstance(experiment.protocol, LeaveOneOut):
         raise InputError("devices can go on with runs of one domain and no blocks: use protocol.name=leave-one-out")
     if not experiment.aggregation.is_sum and devices.sums is not None:
         what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"
         raise InputError(f"{what}; use aggregation.rule=mean, or serve without --secure-sum")
-    if not experiment.aggregation.is_sum and origin.learning.release.noise is not None:
+    if not experiment.aggregation.is_sum and learning.release.noise is not None:
         what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
         raise InputError(f"{what}; use aggregation.rule=mean")
-    if origin.learning.exchange is not None and origin.learning.exchange.publish is not None:
+    if learning.exchange is not None and learning.exchange.publish is not None:
         raise InputError(
             "the server relays no messages between real devices: use a method that sends none beside updates"
         )
-    shared, clients = dict(model.shared), np.array(sorted(origin.users), np.int64)
-    origin.check(shared)
+    shared, clients = dict(model.shared), np.array(sorted(origins.users), np.int64)
+    origins.check(shared)
     assert experiment.engine.shard_size is not None
-    before = origin.learning.round if devices.ledger is None else devices.ledger.round
+    before = learning.round if devices.ledger is None else devices.ledger.round
     federation = Federation(
         model.program,
         clients=len(model.names.users),
         seed=experiment.seed,
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
-        plan=on_the_server(plan_of(run, len(clients), before + rounds), origin),
+        plan=on_the_server(plan_of(run, len(clients), before + rounds), learning.release),
         device=torch.device("cpu"),
         backend=devices,
         noise=RealNoise(),
@@ -128,14 +130,14 @@ def plan_of(run: Run, clients: int, rounds: int) -> Plan:
     return plan(e.privacy, counted, e.cohort_size(clients), clients, e.aggregation.weights)
 
 
-def on_the_server(privacy: Plan, origin: Origin) -> Plan:
+def on_the_server(privacy: Plan, terms: ReleaseRecord) -> Plan:
     """Return what of a run's privacy is left for the server:
 
-    noise that each upload brings along is not added here again.
+    noise that each upload brings along is not added here again. `terms` are those on which devices release.
 
     Raises `InputError` where devices do not clip or add noise as the plan has it.
     """
-    terms, noise = origin.learning.release, privacy.noise
+    noise = privacy.noise
     local = noise if privacy.where == "each upload" else None
     drawn = (None, None) if noise is None else (noise.kind, noise.step)
     scale = 0.0 if noise is None else noise.scale

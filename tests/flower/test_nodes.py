@@ -23,7 +23,7 @@ from edgefr.flower.server import Nodes
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.gate import Gate
 from edgefr.remote.keys import Keys
-from edgefr.remote.serving import origin_of
+from edgefr.remote.serving import origins_of
 from tests.devices import POLICY, open_device
 from tests.remote import worlds
 from tests.remote.worlds import CLASS, Twins
@@ -83,9 +83,9 @@ def twins(tmp_path: Path) -> Twins:
 
 
 def broker_of(twins: Twins) -> RoundBroker:
-    origin = origin_of(twins.begun, CLASS)
-    broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-    broker.open(1, b"", set(origin.users.values()))
+    origin = origins_of(twins.begun, CLASS)
+    broker = RoundBroker(origin.bundles, origin.learning, origin.items)
+    broker.open(1, {origin.bundle: b""}, set(origin.users.values()))
     return broker
 
 

@@ -624,6 +624,14 @@ FAULTS = (
         "pass",
         "tests/edge/test_watch.py::test_a_graph_without_end_is_ended_when_asked",
     ),
+    Fault(
+        "a device learns for a server that takes it to hold another bundle",
+        "edge/remote.py",
+        "if task.bundle not in (None, own):",
+        "if False:",
+        "tests/remote/test_classes.py::test_a_device_with_the_bundle_of_another_class_learns_nothing_for_it",
+        ("Failed", "InputError"),
+    ),
     # --- what it tells its owner
     Fault(
         "weights that sum to anything are shares",

@@ -497,6 +497,20 @@ FAULTS = (
         "self.answers.of(work.round, users)",
         f"{CUT_OFF}[all had answered, and nobody comes]",
     ),
+    Fault(
+        "devices of all classes are sent the update of one class's bundle",
+        "edgefr/remote/broker.py",
+        "content=self._updates[bundle]",
+        "content=next(iter(self._updates.values()))",
+        "tests/remote/test_server.py::test_devices_of_two_classes_are_each_sent_what_their_own_bundle_needs",
+    ),
+    Fault(
+        "a release is taken for the bundle of whichever class",
+        "edgefr/remote/broker.py",
+        "read_update(content, self.learning, self.bundles[device])",
+        "read_update(content, self.learning, next(iter(self.bundles.values())))",
+        "tests/remote/test_server.py::test_a_release_of_another_classes_bundle_is_refused",
+    ),
     # --- rehearsals
     Fault(
         "a client that was off the network hears of its round while it rehearses",

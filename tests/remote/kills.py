@@ -2,9 +2,10 @@
 
     python -m tests.remote.kills RUN CLASS PORT
 
-reads a line of JSON per fork from its input and answers with its exit code. `point` is one of `POINTS`, `call` which
-call of it, `how` before, half or after it; without a point the fork is killed `after` seconds; without that it serves
-`rounds` rounds to their end. `sealed`: uploads are summed under masks.
+reads a line of JSON per fork from its input and answers with its exit code. CLASS is one class, or several with commas
+between. `point` is one of `POINTS`, `call` which call of it, `how` before, half or after it; without a point the fork
+is killed `after` seconds; without that it serves `rounds` rounds to their end. `sealed`: uploads are summed under
+masks.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def forked(job: dict[str, Any], run: Path, bundle_class: str, port: int) -> int:
             if job.get("point"):
                 hooked(job["point"], job["how"], job["call"])
             options = {"collecting": Collecting(sealed=job.get("sealed", False)), "timeout_s": 20.0}
-            serve(Run(run), bundle_class, job["rounds"], Access(port=port), ready=lambda url: None, **options)
+            serve(
+                Run(run), bundle_class.split(","), job["rounds"], Access(port=port), ready=lambda url: None, **options
+            )
             os._exit(0)
         except BaseException as error:  # nothing of the parent's may run in the child
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

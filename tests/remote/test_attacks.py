@@ -20,9 +20,9 @@ from edge.remote import join
 from edge.update import ClientUpdate
 from edgefr.remote import certificate, gate
 from edgefr.remote.broker import RoundBroker
-from edgefr.remote.devices import Origin
 from edgefr.remote.gate import Gate, Refused
 from edgefr.remote.keys import DAY, Keys
+from edgefr.remote.origin import Origin
 from edgefr.remote.reach import DOUBT, Reach
 from edgefr.remote.server import Access
 from edgefr.run import Run
@@ -168,8 +168,8 @@ def test_requests_are_read_as_they_are_written() -> None:
 def test_attack_2_an_upload_longer_than_clip_and_noise_is_not_taken(noise: str, norm: str, tmp_path: Path) -> None:
     terms = {"clip": 1.0, "norm": norm, "noise": noise, "scale": 0.25, "step": 2.0**-9, "noised": "here"}
     origin = Origin.of(open_bundle(bundles.bundle("fedmf", **terms)), bundles.USERS)
-    broker = RoundBroker(origin.bundle, origin.learning, [USER], origin.items)
-    broker.open(NUMBER, b"", [USER])
+    broker = RoundBroker({USER: origin.bundle}, origin.learning, origin.items)
+    broker.open(NUMBER, {origin.bundle: b""}, [USER])
     device = Device(bundles.bundle("fedmf", **terms), tmp_path, user=USER, policy=OPEN)
     honest = device.learn(interactions()[CLIENT])
     reach = broker.reach

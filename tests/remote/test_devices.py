@@ -25,8 +25,9 @@ from edgefr.engine.aggregate import Terms, release
 from edgefr.engine.backend import InProcess
 from edgefr.engine.inline import run as inline
 from edgefr.remote.broker import RoundBroker
-from edgefr.remote.devices import Devices, Origin, released, updates_of
-from edgefr.remote.serving import origin_of, serve
+from edgefr.remote.devices import Devices, released, updates_of
+from edgefr.remote.origin import Origin, Origins
+from edgefr.remote.serving import origins_of, serve
 from edgefr.remote.training import training_of
 from edgefr.run import Run
 from export.learning import trained_tables
@@ -128,7 +129,7 @@ def test_a_device_that_stays_away_is_left_out_as_if_it_had_dropped_out(twins: Tw
 
 def alone(twins: Twins, clients: list[int]) -> dict[str, torch.Tensor]:
     """The same rounds simulated with these clients alone."""
-    run, origin = twins.begun, origin_of(twins.begun, CLASS)
+    run, origin = twins.begun, origins_of(twins.begun, CLASS)
     federation = training_of(run, Devices(None, origin, 1.0), ROUNDS).federation  # type: ignore[arg-type]
     federation.backend = InProcess(inline)
     e, train = run.experiment, twins.train
@@ -233,7 +234,7 @@ def test_an_update_under_its_devices_noise_counts_however_long_it_is() -> None:
 
 def test_the_crew_takes_no_work_that_belongs_on_devices() -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
-    backend = Devices(RoundBroker(origin.bundle, origin.learning, [], origin.items), origin, 0.1)
+    backend = Devices(RoundBroker({}, origin.learning, origin.items), Origins({"phone": origin}), 0.1)
     with pytest.raises(ValueError, match="stays on the devices"):
         backend.updates(work(program("fedmf")), {}, {}, [])
 
@@ -266,4 +267,4 @@ def test_a_bundle_that_another_key_signed_is_not_served(twins: Twins, tmp_path: 
         serve(run, CLASS, 1, out=tmp_path / "served")
     assert not (tmp_path / "served").exists()
     sign_bundle(run.path / "bundles" / CLASS, run.path / "private" / "signing.pem")
-    assert origin_of(run, CLASS).key is not None
+    assert origins_of(run, CLASS).key is not None

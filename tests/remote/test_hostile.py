@@ -32,9 +32,9 @@ from edge.sum_messages import STEPS
 from edge.update import ClientUpdate
 from edgefr.remote import gate, pages
 from edgefr.remote.broker import RoundBroker
-from edgefr.remote.devices import Origin
 from edgefr.remote.gate import Gate
 from edgefr.remote.keys import Keys
+from edgefr.remote.origin import Origin
 from edgefr.remote.pages import Pages
 from edgefr.remote.protocol import BODY, NOT_ALLOWED, OPERATIONS, UNKNOWN
 from edgefr.run import Run
@@ -83,8 +83,8 @@ class Target:
     @classmethod
     def made(cls, folder: Path) -> Target:
         origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
-        broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-        broker.open(NUMBER, b"update", [USER, OTHER])
+        broker = RoundBroker(origin.bundles, origin.learning, origin.items)
+        broker.open(NUMBER, {origin.bundle: b"update"}, [USER, OTHER])
         keys, run = Keys(folder), Run(folder)
         who = {name: known(run, folder / name, name) for name in (USER, OTHER, REVOKED)}
         keys.revoke(REVOKED)

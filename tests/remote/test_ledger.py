@@ -16,9 +16,9 @@ from edge.bundle import open_bundle
 from edge.connection import Server, Task
 from edgefr.lineage import Journal
 from edgefr.remote.broker import RoundBroker
-from edgefr.remote.devices import Origin
 from edgefr.remote.keys import Keys
 from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.origin import Origin
 from edgefr.remote.server import Access, listening
 from edgefr.remote.serving import serve
 from edgefr.remote.training import plan_of
@@ -160,13 +160,13 @@ def test_a_run_whose_ledger_is_lost_or_of_another_is_refused(tmp_path: Path) -> 
 
 def test_who_rests_is_told_so_and_its_release_is_not_taken(tmp_path: Path) -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
-    broker = RoundBroker(origin.bundle, origin.learning, ["a", "b"], origin.items)
+    broker = RoundBroker(dict.fromkeys("ab", origin.bundle), origin.learning, origin.items)
     keys, run = Keys(tmp_path), Run(tmp_path)
     with listening(broker, keys, Access()) as server:
         a, b = (Server(server.url, known(run, tmp_path / user, user)) for user in "ab")
-        broker.open(4, b"update", ["b"], resting=["a"])
+        broker.open(4, {origin.bundle: b"update"}, ["b"], resting=["a"])
         assert a.task(3, 1 << 20) == Task(4, b"", done=False, rest=True)
-        assert b.task(3, 1 << 20) == Task(4, b"update", done=False)
+        assert b.task(3, 1 << 20) == Task(4, b"update", done=False, bundle=origin.bundle)
         assert broker.close() == {"b"}
-        broker.finish(4, b"last", 0.0)
-        assert a.task(4, 1 << 20) == Task(4, b"last", done=True)
+        broker.finish(4, {origin.bundle: b"last"}, 0.0)
+        assert a.task(4, 1 << 20) == Task(4, b"last", done=True, bundle=origin.bundle)

@@ -16,7 +16,7 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.inline import run as inline
 from edgefr.engine.noise import NoiseSource, RealNoise
 from edgefr.remote.devices import Devices
-from edgefr.remote.serving import origin_of
+from edgefr.remote.serving import origins_of
 from edgefr.remote.training import training_of
 from privacy import keyed
 from privacy.mechanism import Noise
@@ -56,7 +56,7 @@ class World:
 
     @classmethod
     def of(cls, twins: Twins) -> World:
-        devices = Devices(None, origin_of(twins.begun, CLASS), 1.0)  # type: ignore[arg-type]
+        devices = Devices(None, origins_of(twins.begun, CLASS), 1.0)  # type: ignore[arg-type]
         federation = training_of(twins.begun, devices, 1).federation
         assert isinstance(federation.noise, RealNoise)
         federation.backend = InProcess(inline)
@@ -92,7 +92,7 @@ def likeness(left: Floats, update: Floats) -> float:
 
 def test_from_public_bytes_no_noise_of_a_served_round_can_be_subtracted(twins: Twins) -> None:
     world = World.of(twins)
-    f, origin = world.federation, origin_of(twins.begun, CLASS)
+    f, origin = world.federation, origins_of(twins.begun, CLASS)
     noise, shape = f.plan.noise, tuple(f.shared[TABLE].shape)
     assert noise is not None
     plain, f.plan = f.plan, replace(f.plan, noise=None)

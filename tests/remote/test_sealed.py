@@ -23,7 +23,7 @@ from edge.secure_sum import Participant
 from edge.sum_messages import STEPS, KeysMessage, Step
 from edgefr.remote import sealing
 from edgefr.remote.collecting import SEEN, Collecting
-from edgefr.remote.devices import Origin
+from edgefr.remote.origin import Origin
 from edgefr.remote.sealing import SealedRound, SumTerms, Total
 from edgefr.remote.serving import serve
 from edgefr.run import Run
@@ -308,7 +308,7 @@ def test_nothing_is_taken_in_the_clear_while_a_round_is_sealed(broker: Broker) -
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     terms = SumTerms(origin.learning.uploaded, 2.0**-15, 1 << 20, 1e9, 2)
     sealed = SealedRound(origin.bundle, NUMBER, terms, [USER, bundles.user(0), bundles.user(3)], 3)
-    broker.broker.open(NUMBER, b"", [USER, bundles.user(0), bundles.user(3)], sealed=sealed)
+    broker.broker.open(NUMBER, {origin.bundle: b""}, [USER, bundles.user(0), bundles.user(3)], sealed=sealed)
     one_line(*broker.post(broker.release), 409, "uploads of this round are summed under masks")
     assert broker.broker.counts.uploads == 0
     keys = KeysMessage.of(Participant(b"", 1).keys).model_dump_json().encode()

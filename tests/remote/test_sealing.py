@@ -11,8 +11,8 @@ from edge.bundle import open_bundle
 from edge.learning import Learning
 from edge.secure_sum import Participant
 from edge.sum_messages import Asked, KeysMessage, Neighbours, Opening, Seat, Shares, opened
-from edgefr.remote.devices import Origin
 from edgefr.remote.gate import Refused
+from edgefr.remote.origin import Origin
 from edgefr.remote.sealing import SealedRound, SumTerms
 from privacy.errors import InputError
 from privacy.masks import Keys

@@ -29,8 +29,8 @@ from edge.remote import join, release_limit
 from edge.update import ClientUpdate
 from edgefr.remote import connections, gate, pages
 from edgefr.remote.broker import RoundBroker
-from edgefr.remote.devices import Origin
 from edgefr.remote.keys import Keys
+from edgefr.remote.origin import Origin
 from edgefr.remote.server import Access, Server, listening
 from edgefr.run import Run
 from export.sign import sealed
@@ -95,8 +95,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def opened(run: Path, access: Access | None = None):  # type: ignore[no-untyped-def]
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
-    broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-    broker.open(NUMBER, b"", [USER, bundles.user(0)])
+    broker = RoundBroker(origin.bundles, origin.learning, origin.items)
+    broker.open(NUMBER, {origin.bundle: b""}, [USER, bundles.user(0)])
 
     class Both:
         def __enter__(self) -> tuple[RoundBroker, Server]:
@@ -190,8 +190,8 @@ def test_size_weights_are_bounded_by_the_catalogue(tmp_path: Path) -> None:
     device = open_device(folder, tmp_path, user=USER)
     release = device.learn(interactions()[CLIENT])
     origin = Origin.of(open_bundle(folder), bundles.USERS)
-    broker = RoundBroker(origin.bundle, origin.learning, [USER], origin.items)
-    broker.open(NUMBER, b"", [USER])
+    broker = RoundBroker({USER: origin.bundle}, origin.learning, origin.items)
+    broker.open(NUMBER, {origin.bundle: b""}, [USER])
     for count in (0, origin.items + 1, None):
         with pytest.raises(Exception, match="interactions"):
             broker.submit(USER, NUMBER, replace(release, examples=count).to_bytes())
@@ -238,7 +238,7 @@ def test_attack_7_many_honest_devices_wait_at_once(broker: Broker, monkeypatch: 
         signed = broker.signature("GET", path)
         one.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {signed}\r\n\r\n".encode())
         time.sleep(0.002)  # one key asks for all of them, and its nonces have to come in order
-    broker.broker.open(told, b"new", [USER])
+    broker.broker.open(told, {broker.broker.bundles[USER]: b"new"}, [USER])
     answers = [one.recv(1000) for one in sockets]
     for one in sockets:
         one.close()
@@ -262,15 +262,37 @@ def test_a_task_is_held_until_its_round_opens_and_no_longer_than_the_poll(
     assert remote.task(NUMBER, 1 << 20) is None
     assert other.task(0, 1 << 20) is None  # not in the cohort
     monkeypatch.setattr(pages, "POLL_S", 10.0)
-    timer = threading.Timer(0.2, broker.broker.open, (NUMBER + 1, b"new", [USER]))
+    timer = threading.Timer(0.2, broker.broker.open, (NUMBER + 1, {broker.broker.bundles[USER]: b"new"}, [USER]))
     timer.start()
     task = remote.task(NUMBER, 1 << 20)
     assert task is not None
     assert (task.round, task.content, task.done) == (NUMBER + 1, b"new", False)
-    broker.broker.finish(NUMBER + 1, b"last", 0.0)
+    broker.broker.finish(NUMBER + 1, {broker.broker.bundles[USER]: b"last"}, 0.0)
     ended = remote.task(NUMBER + 1, 1 << 20)
     assert ended is not None
     assert (ended.content, ended.done) == (b"last", True)
+
+
+def test_a_release_of_another_classes_bundle_is_refused(broker: Broker) -> None:
+    """Of two devices of the same rounds each is checked against the bundle of its own class."""
+    broker.broker.bundles[bundles.user(0)] = "0" * 64
+    one_line(*broker.post(broker.release, bundles.user(0)), 400, "not a release of this bundle")
+    assert broker.post(replace(broker.release, bundle="0" * 64), bundles.user(0)) == (200, b"taken\n")
+    one_line(*broker.post(replace(broker.release, bundle="0" * 64)), 400, "not a release of this bundle")
+    assert broker.broker.counts.uploads == 1
+
+
+def test_devices_of_two_classes_are_each_sent_what_their_own_bundle_needs(broker: Broker) -> None:
+    known, other = broker.broker, bundles.user(0)
+    known.bundles[other] = "0" * 64
+    for say, done in ((known.open, False), (known.finish, True)):
+        last = [USER, other] if say == known.open else 0.0
+        say(NUMBER + 1, {known.bundles[USER]: b"one", "0" * 64: b"two"}, last)  # type: ignore[operator]
+        found = [known.task(user, NUMBER) for user in (USER, other)]
+        assert [(task.content, task.bundle, task.done) for task in found if task is not None] == [
+            (b"one", known.bundles[USER], done),
+            (b"two", "0" * 64, done),
+        ]
 
 
 def test_what_devices_are_sent_takes_them_to_the_servers_tensors(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from edgefr.remote.keys import Keys
 from edgefr.remote.serving import Served, serve
 from edgefr.reproductions.runs import IDEAL_FLEET
 from edgefr.run import Run
-from edgefr.shipping import learning_of, signing_key
+from edgefr.shipping import learning_of, signing_key, users_of_class
 from edgefr.trained import open_model
 from export.program import read_by
 from export.variants import ClassLimits
@@ -93,6 +93,11 @@ class Twins:
     @property
     def bundle(self) -> Path:
         return self.begun.path / "bundles" / CLASS
+
+    def bundle_of(self, user: str) -> Path:
+        """The bundle of a user's class."""
+        made = sorted((self.begun.path / "bundles").iterdir())
+        return next(path for path in made if self.users[user] in users_of_class(self.begun, path.name))
 
     @property
     def train(self) -> Ragged:
@@ -210,15 +215,17 @@ def ship(run: Run) -> None:
 
 
 @contextmanager
-def serving(run: Run, out: Path, rounds: int = ROUNDS, **options: Any) -> Iterator[tuple[str, Any]]:
+def serving(
+    run: Run, out: Path, rounds: int = ROUNDS, classes: str | list[str] | None = CLASS, **options: Any
+) -> Iterator[tuple[str, Any]]:
     """`serve` in a thread: its address, and a future of what it ends with.
 
-    Under central trust the server is named as trusted, unless something else is said.
+    Under central trust the server is named as trusted, unless something else is said. `classes`: of the devices.
     """
     urls: queue.Queue[str] = queue.Queue()
     options = {"collecting": TRUSTED if run.experiment.privacy.trust == "central" else SEEN, **options}
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(serve, run, CLASS, rounds, out=out, ready=urls.put, **{"timeout_s": 60.0, **options})
+        future = pool.submit(serve, run, classes, rounds, out=out, ready=urls.put, **{"timeout_s": 60.0, **options})
         while urls.empty() and not future.done():
             threading.Event().wait(0.01)
         if urls.empty():
@@ -244,7 +251,7 @@ def take_part(twins: Twins, url: str, states: Path, users: list[str], **options:
         known(twins.begun, states / user, user)
 
     def one(user: str) -> TrafficCounts:
-        return join(open_device(twins.bundle, states / user, user=user), url, twins.items(user), **quick)
+        return join(open_device(twins.bundle_of(user), states / user, user=user), url, twins.items(user), **quick)
 
     with ThreadPoolExecutor(len(users)) as pool:
         return dict(zip(users, pool.map(one, users), strict=True))
