@@ -35,11 +35,12 @@ class FedCAR(LocalProgram):
     """
 
     name = "fedcar"
+    Encoder = Encoder
 
     def __init__(self, settings: FedCARSettings, items: int, local_epochs: int):
         self.settings = s = settings
         self.frozen: dict[str, Tensor] = {}
-        self.encoder = Encoder(**vars(form_of(s)))
+        self.encoder = self.Encoder(**vars(form_of(s)))
         self.negative = None if s.negative == "none" else NEGATIVES[s.negative]
         self.needs_history = self.explains = s.context > 0
         self.window = s.context or None
