@@ -7,6 +7,7 @@ found among a client's rows by a map of the catalogue, not by sorting; an item d
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge.optimiser import BETA_1, corrections
 from edge.sampling import Sampler
 from edgefr.engine.work import LocalWork
+from export.program import turns
 
 Floats = npt.NDArray[np.floating[Any]]
 Own = dict[str, Floats]
@@ -95,27 +98,78 @@ def closed_form(
         row = (np.cumsum(kept) - 1)[last]
         changes: Floats | None = None
         begun = table[touched]
-        for phase in work.phases:
-            for at in range(0, end - start, size):
-                some = row[at : at + size]
-                weight = np.bincount(some, minlength=len(touched)).astype(np.float32) / np.float32(len(some))
-                if end - start <= size:
-                    where: Any = slice(None)
-                else:
-                    where = np.flatnonzero(weight)
-                    weight = weight[where]
-                now = begun[where] if changes is None else begun[where] + changes[where]
-                change = take(Step(now, weight, weight * known[where]), own, phase.lr, phase.name)
-                if change is None:
-                    continue
-                if changes is None and end - start <= size:
-                    changes = change
-                else:
-                    changes = np.zeros_like(begun) if changes is None else changes
-                    changes[where] += change
+        batches = range(0, end - start, size)
+        for phase, at in ((phase, at) for turn in turns(work.phases) for at in batches for phase in turn):
+            some = row[at : at + size]
+            weight = np.bincount(some, minlength=len(touched)).astype(np.float32) / np.float32(len(some))
+            if end - start <= size:
+                where: Any = slice(None)
+            else:
+                where = np.flatnonzero(weight)
+                weight = weight[where]
+            now = begun[where] if changes is None else begun[where] + changes[where]
+            change = take(Step(now, weight, weight * known[where]), own, phase.lr, phase.name)
+            if change is None:
+                continue
+            if changes is None and end - start <= size:
+                changes = change
+            else:
+                changes = np.zeros_like(begun) if changes is None else changes
+                changes[where] += change
         if changes is not None:
             norms[slot] = np.sqrt(np.einsum("ij,ij", changes, changes, dtype=np.float64))
             sums[touched] += changes
         left.append(own)
         start = end
     return sums, norms, left
+
+
+def transfr(
+    work: LocalWork, shared: dict[str, Any], private: dict[str, Any], clients: npt.NDArray[np.int64]
+) -> dict[str, Floats]:
+    """Return the sums of TransFR's clients' changes, by tensor; all epochs, Adam, a vector of each client's own.
+
+    The draws of all epochs are made in one vectorised call each. A step's last layer is a product of the vector's.
+    """
+    sampler, (phase,) = work.sampler, work.phases
+    assert isinstance(sampler, Sampler)
+    epochs = [sampler.epoch(clients, phase.purpose, work.round, epoch) for epoch in range(phase.epochs)]
+    names = [name for name in phase.trains if name != "user"]
+    text, ends = work.program.frozen["text"].numpy(), np.cumsum(epochs[0].counts)
+    sums = {name: np.zeros(shared[name].shape) for name in names}
+    for slot, (start, end) in enumerate(zip(ends - epochs[0].counts, ends, strict=True)):
+        own = {name: shared[name].numpy().copy() for name in names} | {"user": private["user"][slot].numpy().copy()}
+        moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in own.items()}
+        batches = [slice(at, min(at + sampler.batch_size, end)) for at in range(start, end, sampler.batch_size)]
+        for number, (drawn, batch) in enumerate(itertools.product(epochs, batches), start=1):
+            items, place = np.unique(drawn.items[batch], return_inverse=True)
+            weight = np.bincount(place).astype(np.float32) / np.float32(len(place))
+            label = np.zeros(len(items), np.float32)
+            label[place] = drawn.label[batch]
+            slopes = _slopes(own, text[items], weight, label)
+            size, small = (np.float32(value) for value in corrections(number, phase.beta_2))
+            for name, slope in slopes.items():
+                first, second = moments[name]
+                first += np.float32(1 - BETA_1) * (slope - first)
+                second *= np.float32(phase.beta_2)
+                second += np.float32(1 - phase.beta_2) * slope * slope
+                own[name] -= np.float32(phase.lr[name]) * size * first / (np.sqrt(second) + small)
+        for name in names:
+            sums[name] += own[name] - shared[name].numpy()
+    return sums
+
+
+def _slopes(own: Own, x: Floats, weight: Floats, label: Floats) -> Own:
+    """Return the gradients of a step: three layers, whose last is linear in the client's vector."""
+    layers, user = [(own[f"adapter.{k}.weight"], own[f"adapter.{k}.bias"]) for k in range(3)], own["user"]
+    one = np.maximum(x @ layers[0][0] + layers[0][1], 0)
+    two = np.maximum(one @ layers[1][0] + layers[1][1], 0)
+    through = layers[2][0] @ user
+    g = weight / (1 + np.exp(-(two @ through + layers[2][1] @ user))) - weight * label
+    of_two, total = g @ two, g.sum()
+    by_two = np.multiply.outer(g, through) * (two > 0)
+    by_one = (by_two @ layers[1][0].T) * (one > 0)
+    found = {"adapter.0.weight": x.T @ by_one, "adapter.0.bias": by_one.sum(0)}
+    found |= {"adapter.1.weight": one.T @ by_two, "adapter.1.bias": by_two.sum(0)}
+    found |= {"adapter.2.weight": np.multiply.outer(of_two, user), "adapter.2.bias": total * user}
+    return found | {"user": of_two @ layers[2][0] + total * layers[2][1]}

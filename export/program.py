@@ -104,6 +104,24 @@ class Form:
         return self.rows, self.weight, self.beside, self.bias
 
 
+@dataclass(frozen=True)
+class Layers:
+    """Layers say of a phase that its scores are <u, v_i>, and that it trains what makes v_i of a fixed vector x_i.
+
+    Layer k of `name` is x @ `<name>.<k>.weight` + `<name>.<k>.bias`, with ReLU between layers; `residual` adds x_i to
+    the last. x_i is a row of the frozen table `reads`; None: what the program's `vectors` makes of an item, which the
+    phase leaves alone. u is the private tensor `user`; None: the mean of v over what the client had, for a positive
+    (and what is compared with it) without that one. `loss` and `temperature` are as those of a `Form`.
+    """
+
+    name: str
+    reads: str | None
+    user: str | None
+    residual: bool = False
+    loss: str = "bce"
+    temperature: float = 1.0
+
+
 ON_DEVICES: Mapping[str, bool] = {"sgd": False, "adam": True}
 """Optimisers that bundles can ask for, and whether they keep two moments of every value."""
 
@@ -233,6 +251,13 @@ class LocalProgram(ABC):
         """Return the form that all of the program is of, so that it can be compiled; None: of none that is known.
 
         Whoever changes in a derived class what a client computes says its form anew there, or it has none.
+        """
+        return None
+
+    def layers_of(self, phase: Phase) -> Layers | None:
+        """Return the layers that a phase trains where this is all it does, so that it can be compiled, else None.
+
+        It speaks for the very class that says it: classes derived from it have none but by saying theirs.
         """
         return None
 

@@ -19,8 +19,11 @@ from numba.extending import intrinsic
 from privacy.asides import aside
 from privacy.files import cache_dir
 
-OPTIONS: dict[str, Any] = {"error_model": "numpy"}
-"""Every operation is the one that is written, in its order: the same bits on every machine."""
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False}
+"""Every operation is the one that is written, in its order: the same bits on every machine.
+
+What is not said here is taken from who calls it first: from a function whose sums may be reordered, that too.
+"""
 
 REORDERED: dict[str, Any] = {**OPTIONS, "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 """Sums may be taken in another order; numbers that are not finite stay what they are, so that divergence is seen."""

@@ -18,24 +18,14 @@ import torch
 from edge import purposes
 from edge.ragged import Ragged
 from edge.replay import Replay
-from edge.sampling import EVERYTHING, Sampler, Selection
+from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.aggregate import ShardAggregate, Terms, release
 from edgefr.engine.kernel import arrays
+from edgefr.engine.layered import COMPUTES, LOSSES
 from edgefr.engine.work import Clients, LocalWork, without_memory
 from export.program import Form, LocalProgram, Tensors, turns
 from privacy import keyed
-
-LOSSES = {
-    "bce": EVERYTHING,
-    "probabilities": EVERYTHING,
-    "bpr": Selection(pairs=True),
-    "softmax": Selection(pairs=True),
-}
-"""Losses that are compiled, in the kernel's order, and the examples that each is of."""
-
-COMPUTES = ("vectors", "user", "score", "loss", "gradients", "remember", "publish")
-"""What a form speaks for: whoever computes one of these in another way has another form, or none."""
 
 
 def released(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients) -> ShardAggregate:

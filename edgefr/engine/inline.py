@@ -20,11 +20,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edge.ragged import Ragged
 from edge.replay import Step
 from edge.sampling import EVERYTHING, Examples, Sampler, Selection, newest
 from edge.sessions import SessionSampler
 from edge.steps import Ints, Steps, steps_of
-from edgefr.engine import sequences
+from edgefr.engine import layered, sequences
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.pulled import Pulled
 from edgefr.engine.replays import Shardwise
@@ -156,6 +157,13 @@ class _Shard:
 
     def train(self, phases: Sequence[Phase]) -> None:
         """Run one phase, or some that take turns: their epochs, the epochs' steps, an optimiser each."""
+        alone = self.whole is None and self.replay is None
+        layers = layered.layers_of(self.work.program, phases, self.values) if alone else None
+        if layers is not None:
+            had = self.work.context.take(self.clients) if layers.user is None else Ragged.empty(len(self.clients))
+            taken = layered.Taken(self.work.program, layers, phases[0], self.values, had)
+            taken.take(layered.steps_at_once(self._examples, cast(Sampler, self.work.sampler), self.clients, phases[0]))
+            return
         optimisers = [
             Optimiser(phase.optimiser, phase.lr, {name: self._shape(name) for name in phase.trains}, phase.beta_2)
             for phase in phases

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cloud.compiled import LANES, compiled
+from cloud.compiled import LANES, compiled, reordered
 from cloud.compiled import lanes as of
 
 
@@ -33,6 +33,21 @@ def _exp(x: Any, out: Any) -> None:
 def _turned(rows: Any, places: Any, out: Any, back: Any) -> None:
     of.rows_to_columns(rows, places, 2, out, 1, LANES + 1)
     of.add_columns_to_rows(back, places, 2, out, 1, LANES + 1)
+
+
+@compiled
+def _rounded(x: Any) -> Any:
+    return (x + np.float32(12582912)) - np.float32(12582912)
+
+
+@reordered
+def _asks_first(x: Any) -> Any:
+    return _rounded(x)
+
+
+def test_what_is_compiled_as_written_stays_so_whoever_calls_it_first() -> None:
+    """A caller whose sums may be reordered would have the two numbers cancel each other."""
+    assert _asks_first(np.float32(1.3)) == 1.0
 
 
 def test_arithmetic_is_that_of_single_numbers() -> None:

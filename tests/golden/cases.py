@@ -111,7 +111,7 @@ def _asked() -> Iterator[tuple[str, Overrides]]:
             if differs or trust == "none" or fidelity == "paper":  # elsewhere it would be the same run once more
                 yield f"{program}, {protocol}, {trust}, {fidelity}", _values(base, protocol, trust, fidelity)
         if METHODS[base["method"]].ours:
-            calm = CALM if base["method"] == "transfr" and protocol in ("blocks", "sessions") else {}
+            calm = CALM if base["method"] == "transfr" and protocol != "cross-domain" else {}
             yield f"{program}, {protocol}, none, ours", _values(base, protocol, "none", "ours") | calm
     for program, base in _strategies():
         yield f"{program}, none, paper", _values(base, "blocks", "none", "paper")
@@ -123,8 +123,8 @@ def _asked() -> Iterator[tuple[str, Overrides]]:
 
 
 CALM = {"aggregation.optimiser": "sgd", "model.lr": "0.05", "model.head_lr": "0.05"}
-"""Rates at which processors come to the same values, for TransFR over blocks and sessions. A server's Adam divides
-small gradients by their size, and rounding with them. Cases of its own protocols have it."""
+"""Rates at which processors come to the same values, for TransFR. A server's Adam divides small gradients by their
+size, and rounding with them. The case across domains has it."""
 
 _PAIRS = (("central", "released"), ("local", "paper"), ("none", "released"))
 

@@ -92,3 +92,75 @@ class Room(NamedTuple):
     now: Any
     score: Any
     raw: Any
+
+
+class Tables(NamedTuple):
+    """These are what layers read: `rows` of items, what clients had, and fixed `users` [C, d], 0 wide for none."""
+
+    rows: Any
+    had: Any
+    had_ends: Any
+    users: Any
+
+
+class Steps(NamedTuple):
+    """These are a shard's steps in order: the `count` entries of client c in step s begin at `first`, both [S, C].
+
+    `items`, `weight`, `target` (weight times label) [N]; its `pairs` begin at `first_pair` among `groups` [P, 1 + k],
+    which number entries, a positive before its negatives.
+    """
+
+    items: Any
+    weight: Any
+    target: Any
+    first: Any
+    count: Any
+    groups: Any
+    first_pair: Any
+    pairs: Any
+
+
+class Loss(NamedTuple):
+    """This is what scores cost; `mean`: the client's vector is the mean of what it had; `residual`: of its layers."""
+
+    kind: int
+    temperature: Any
+    mean: bool
+    residual: bool
+
+
+class Optimiser(NamedTuple):
+    """This is how values move: those before `ends[t]`, from `ends[t - 1]` on, at rate `rates[t]`.
+
+    `sizes` and `epsilons` are Adam's corrections by the number of the step, without `moments` nothing.
+    """
+
+    ends: Any
+    rates: Any
+    moments: bool
+    beta_2: Any
+    sizes: Any
+    epsilons: Any
+
+
+class LayersRoom(NamedTuple):
+    """This is room for one client: `x` the values of `most` rows, layer after layer, and `by_x` what the loss makes.
+
+    `item` are a step's rows that are no client's past, `row` says where its entries lie, `seen` [items] where what the
+    client had does, counted from 1, 0 elsewhere.
+    """
+
+    most: int
+    x: Any
+    by_x: Any
+    by_own: Any
+    by_u: Any
+    item: Any
+    row: Any
+    seen: Any
+    score: Any
+    raw: Any
+    weight: Any
+    target: Any
+    pair: Any
+    done: Any

@@ -31,7 +31,7 @@ def _exp(x: Any) -> Any:
 
 
 @compiled
-def _judge(begin: int, n: int, first: int, pairs: int, group: int, loss: int, temperature: Any, room: Any) -> None:
+def judge(begin: int, n: int, first: int, pairs: int, group: int, loss: int, temperature: Any, room: Any) -> None:
     """Put the loss's derivative by each score of a step in the score's place.
 
     Its entries are `n` from `begin`, its groups `pairs` from `first`.
@@ -141,5 +141,5 @@ def train(c: int, steps: int, draws: Any, groups: int, phases: Any, tensors: Any
                 for k in range(w.shape[0]):
                     w[k] = tensors.weight[c, beside + k]
                 _scores(c, begin, n, tensors, w, room)
-                _judge(begin, n, first, pairs, draws.groups, phases.loss, phases.temperature, room)
+                judge(begin, n, first, pairs, draws.groups, phases.loss, phases.temperature, room)
                 _step(c, begin, n, tensors, phases.trains[p], phases.rates[p], w, by_w, room)

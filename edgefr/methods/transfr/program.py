@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from edgefr.methods.given import Given
 from edgefr.methods.losses import (
     compared,
     first_of,
+    form_of,
     init_mlp,
     init_vectors,
     learning,
@@ -21,7 +24,7 @@ from edgefr.methods.losses import (
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import Batch, inner, rows_at
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import Layers, LocalProgram, Phase, Tensors, TensorSpec
 from privacy.errors import InputError
 
 
@@ -95,6 +98,14 @@ class TransFR(LocalProgram):
             which=s.objective.which,
         )
         return (federated, final)
+
+    def layers_of(self, phase: Phase) -> Layers | None:
+        form, user = form_of(self.settings, "text", ""), None if self.needs_history else "user"
+        if form is None or (phase.when == "final" and self.form.own_adapter):
+            return None
+        adapter, residual = phase.when == "round", phase.when == "final" and self.form.zero
+        made = Layers("adapter" if adapter else "head", "text" if adapter else None, user, residual)
+        return replace(made, loss=form.loss, temperature=form.temperature)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         adapter = init_mlp(seed, "adapter", self.adapter_widths)
