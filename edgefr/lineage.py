@@ -1,9 +1,10 @@
 """A run and everything that is served from it are one lineage, with one counter of rounds and one ledger, on disk.
 
-RUN/lineage/rounds.jsonl only grows: a line before a round is offered to any device (`Opened`), and one when it is over
-(`Closed`). Every line carries a digest of all before it, so a file that was changed, or cut in the middle, is refused;
-a last line without its end was never acted on and is dropped. RUN/lineage/shared.safetensors are the server's tensors
-after the last round that was closed. `private/` remembers how long the lineage was, so that it cannot be lost.
+RUN/lineage/rounds.jsonl only grows: a line before a round is offered to any device (`Opened`; of one that waits for
+nobody in particular a line before it is offered to each, `Started`), and one when it is over (`Closed`). Every line
+carries a digest of all before it, so a file that was changed, or cut in the middle, is refused; a last line without its
+end was never acted on and is dropped. RUN/lineage/shared.safetensors are the server's tensors after the last round that
+was closed. `private/` remembers how long the lineage was, so that it cannot be lost.
 
 What no disk can tell by itself is that all of a run's folder was put back to an earlier day: devices, which remember
 the rounds they have seen, refuse a server that is behind them.
@@ -69,7 +70,7 @@ class Begun(Record):
 class Opened(Grown):
     """A round is going to be offered to `clients`: from here on all of them are charged, until it is closed."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"sealed", "trusted"})
+    later: ClassVar[frozenset[str]] = frozenset({"sealed", "trusted", "buffered"})
 
     kind: Literal["opened"] = "opened"
     round: Number
@@ -79,10 +80,21 @@ class Opened(Grown):
     refused: list[Number] = Field(description="who was drawn, but may not release once more")
     sealed: bool = Field(False, description="uploads are summed under masks, so that the server sees their total alone")
     trusted: str | None = Field(None, description="name of whom clients trust with single uploads; null: of nobody")
+    buffered: bool = Field(False, description="it waits for nobody in particular: who is asked follows in `Started`")
 
 
-class Closed(Record):
+class Started(Record):
+    """These clients too are going to be offered the open round, which waits for nobody in particular."""
+
+    kind: Literal["started"] = "started"
+    round: Number
+    clients: list[Number] = Field(min_length=1, description="who asked for work, and is given it")
+
+
+class Closed(Grown):
     """A round is over: `clients` are those it charges."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"summed"})
 
     kind: Literal["closed"] = "closed"
     round: Number
@@ -91,9 +103,12 @@ class Closed(Record):
     burnt: bool = Field(
         description="its server was killed, and it was sealed, or another bundle's devices were served next"
     )
+    summed: list[tuple[Number, Number]] = Field(
+        [], description="of a buffered round: whose uploads are in its sum, each with the round it started in"
+    )
 
 
-Line = Begun | Opened | Closed
+Line = Begun | Opened | Started | Closed
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
@@ -106,11 +121,15 @@ def sealed(record: Line, before: str) -> tuple[bytes, str]:
 
 @dataclass
 class Lineage:
-    """These are the lines of a lineage, checked; `heads` are the digests after each of them, `size` their bytes."""
+    """These are the lines of a lineage, checked; `heads` are the digests after each of them, `size` their bytes.
+
+    `rounds` are those that were opened, with all that were asked, and the line that closed each (None: it is open).
+    """
 
     lines: list[Line] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
     size: int = 0
+    rounds: list[tuple[Opened, Closed | None]] = field(default_factory=list)
 
     @classmethod
     def of(cls, run: Path) -> Lineage:
@@ -152,9 +171,20 @@ class Lineage:
         if again != line:
             raise ValueError("its digest does not follow from the lines before")
         self._check(record)
+        self._note(record)
         self.lines.append(record)
         self.heads.append(digest)
         self.size += len(line)
+
+    def _note(self, record: Line) -> None:
+        """Add a line to the rounds."""
+        if isinstance(record, Opened):
+            self.rounds.append((record, None))
+        elif isinstance(record, Started):
+            opened = self.rounds[-1][0]
+            self.rounds[-1] = opened.model_copy(update={"clients": [*opened.clients, *record.clients]}), None
+        elif isinstance(record, Closed):
+            self.rounds[-1] = self.rounds[-1][0], record
 
     def _check(self, record: Line) -> None:
         """A lineage begins once; rounds are opened one after the other, and each is closed before the next."""
@@ -162,6 +192,12 @@ class Lineage:
             raise ValueError("a lineage begins with its first line")
         if isinstance(record, Opened) and (self.open is not None or record.round != self.round + 1):
             raise ValueError(f"round {record.round} cannot be opened after round {self.round}")
+        if isinstance(record, Started):
+            asked = None if self.open is None else self.open.clients
+            if self.open is None or not self.open.buffered or record.round != self.open.round:
+                raise ValueError(f"nobody can start in round {record.round}")
+            if len({*record.clients, *(asked or ())}) < len(record.clients) + len(asked or ()):
+                raise ValueError(f"a client starts twice in round {record.round}")
         if isinstance(record, Closed):
             if self.open is None or record.round != self.open.round:
                 raise ValueError(f"round {record.round} is not open")
@@ -182,8 +218,8 @@ class Lineage:
     @property
     def open(self) -> Opened | None:
         """Return the round that lies open; None where there is none."""
-        last = self.lines[-1] if self.lines else None
-        return last if isinstance(last, Opened) else None
+        opened, closed = self.rounds[-1] if self.rounds else (None, None)
+        return opened if closed is None else None
 
     @property
     def round(self) -> int:
@@ -199,13 +235,6 @@ class Lineage:
     def tensors(self) -> str | None:
         """Return the sha256 of the tensors after the last round that was closed; None: they are the run's own."""
         return next((line.tensors for line in reversed(self.lines) if isinstance(line, Closed)), None)
-
-    @property
-    def rounds(self) -> list[tuple[Opened, Closed | None]]:
-        """Return the rounds that were opened, each with the line that closed it."""
-        after = [*self.lines[1:], None]
-        pairs = zip(self.lines, after, strict=True) if self.lines else ()
-        return [(a, b if isinstance(b, Closed) else None) for a, b in pairs if isinstance(a, Opened)]
 
     @property
     def seen(self) -> int:
@@ -282,7 +311,7 @@ class Journal:
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
         self.lineage.add(line)
-        if not isinstance(record, Opened):
+        if not isinstance(record, Opened | Started):
             (self.run / WITNESS).parent.mkdir(mode=0o700, exist_ok=True)
             told = {"head": self.lineage.head, "round": self.lineage.round}
             write_json(self.run / WITNESS, told, mode=0o600)

@@ -53,6 +53,7 @@ def main(grid: Grid, context: Context) -> None:
         min_answers=int(told["min-answers"]) if "min-answers" in told else None,
         out=Path(str(told["out"])) if "out" in told else None,
         transport=partial(by_flower, grid),
+        waits=True,
         ready=lambda where: log.info("rounds are handed out by %s", where),
     )
     log.info("result: %s", served.path)

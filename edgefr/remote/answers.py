@@ -39,6 +39,10 @@ class Answers:
         places = {device: self.folder / str(number) / _name(device) for device in devices}
         return {device: place.read_bytes() for device, place in places.items() if place.is_file()}
 
+    def drop(self, number: int, device: str) -> None:
+        """Delete a device's release of a round: it is in a sum."""
+        (self.folder / str(number) / _name(device)).unlink(missing_ok=True)
+
     def clear(self) -> None:
         """Delete all of them: the round is over."""
         shutil.rmtree(self.folder, ignore_errors=True)

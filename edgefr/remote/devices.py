@@ -18,9 +18,11 @@ from edge.learning import Learning
 from edge.update import ClientUpdate as Upload
 from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
 from edgefr.engine.backend import Backend
+from edgefr.engine.federation import Group
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
+from edgefr.remote.buffered import BufferedBroker, Buffering, Waiting
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.origin import Origins
 from edgefr.remote.sealing import SealedRound, SumTerms
@@ -41,6 +43,7 @@ class Devices(Backend):
     offered (None: in tests of a round alone). Of a round with fewer answers than `min_answers` nothing is published:
     the tensors stay as they are, and it is counted in `withheld`. `answers`: releases of the open round on the disk.
     `sums`: uploads are summed under masks, on these terms; `given_up` says by round why a sum stayed closed.
+    `buffering`: rounds wait for nobody in particular, on these terms; `taken` are the open one's uploads by client.
     """
 
     broker: RoundBroker
@@ -55,6 +58,8 @@ class Devices(Backend):
     withheld: list[int] = field(default_factory=list)
     resting: list[str] = field(default_factory=list)
     open: bool = False
+    buffering: Buffering | None = None
+    taken: dict[int, Waiting] = field(default_factory=dict)
 
     def invite(self, number: int, cohort: Clients) -> Clients:
         """Return those of a cohort who may release once more; the others are told that it goes on without them."""
@@ -66,25 +71,77 @@ class Devices(Backend):
             self.missing.append(0)
         return admitted
 
+    def gather(self, number: int, population: Clients, shared: Tensors) -> list[Group]:
+        """Return whose uploads make a round that waits for nobody in particular, by the round they started in.
+
+        Whoever asks is written down before it is given work, and an upload counts less the older it is.
+        """
+        broker, how = self.broker, self.buffering
+        assert isinstance(broker, BufferedBroker)
+        assert how is not None
+        numbers = {user: client for client, user in self.origins.users.items()}
+        may = population if self.ledger is None else self.ledger.open(number, population)
+        self.open, ledger = self.ledger is not None, self.ledger
+        resting = [self.origins.users[client] for client in np.setdiff1d(population, may).tolist()]
+        names = [self.origins.users[client] for client in may.tolist()]
+        broker.open(number, self.origins.update(number - 1, shared), names, resting)
+
+        def started(devices: list[str]) -> None:
+            if ledger is not None:
+                ledger.start([numbers[device] for device in devices])
+
+        uploads = broker.gather(self.timeout_s, self.min_answers, started)
+        self.taken = {numbers[one.device]: one for one in uploads}
+        self.missing.append(how.buffer - len(uploads))
+        if not uploads:
+            self.withheld.append(number)
+        groups = []
+        for began in sorted({one.round for one in uploads}):
+            clients = np.array(sorted(c for c, one in self.taken.items() if one.round == began), np.int64)
+            groups.append(Group(clients, began, shared, how.weight(number - began)))
+        return groups
+
+    def resume(self) -> None:
+        """Go on with the work that devices took up in rounds that wait for nobody, and the uploads that are there."""
+        if not isinstance(self.broker, BufferedBroker) or self.ledger is None or self.answers is None:
+            return
+        since = self.ledger.round + 1 - self.broker.terms.max_staleness
+        found = {self.origins.users[c]: n for c, n in self.ledger.started(since).items() if c in self.origins.users}
+        contents: dict[str, bytes] = {}
+        for user, number in found.items():
+            contents |= self.answers.of(number, [user])
+        self.broker.resume(found, contents)
+
     def close(self) -> None:
         """End the round that is open, if one is: who took up its work is charged, whatever became of it."""
         started = self.broker.close()
         if self.ledger is not None and self.open:
             clients = {user: client for client, user in self.origins.users.items()}
-            self.ledger.close(clients[user] for user in started)
+            self.ledger.close((clients[user] for user in started), self.summed)
             self.open = False
-            if self.answers is not None:
+            if self.answers is not None and self.buffering is None:
                 self.answers.clear()
+            elif self.answers is not None:
+                for one in self.taken.values():
+                    self.answers.drop(one.round, one.device)
+            self.taken = {}
+
+    @property
+    def summed(self) -> list[tuple[int, int]]:
+        """Return whose uploads are in the sum of a round that waits for nobody, each with the round it started in."""
+        return [(client, one.round) for client, one in sorted(self.taken.items())]
 
     def closed(self, run: Training) -> None:
         """A round is done, its tensors are put on the disk, and it is closed: the callback of the loop."""
         if self.ledger is not None and self.open:
-            self.ledger.keep(run.stage.before + run.position.round, run.federation)
+            self.ledger.keep(run.stage.before + run.position.round, run.federation, self.summed)
         self.close()
 
     def finish(self, number: int, shared: Mapping[str, torch.Tensor]) -> None:
         """Give everybody the last word, the tensors after round `number`."""
         self.broker.finish(number, self.origins.update(number, shared), min(self.timeout_s, GRACE_S))
+        if self.answers is not None:  # what waited for a next round waits no more
+            self.answers.clear()
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -93,6 +150,10 @@ class Devices(Backend):
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
         users = {self.origins.users[client]: client for shard in shards for client in shard.tolist()}
+        if self.buffering is not None:
+            for shard in shards:
+                yield released([self.taken[c].update for c in shard.tolist()], self.origins.learning, terms)
+            return
         if self.sums is not None:
             yield self._summed(work.round, self.sums, shared, list(users), len(shards))
             return

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ import torch
 
 from edgefr.engine.federation import Federation
 from edgefr.engine.work import Clients
-from edgefr.lineage import FOLDER, SHARED, Begun, Closed, Journal, Opened, Terms, digest_of
+from edgefr.lineage import FOLDER, SHARED, Begun, Closed, Journal, Opened, Started, Terms, digest_of
 from edgefr.participation import ledger_for
 from edgefr.remote.collecting import SEEN, Collecting
 from edgefr.run import LEDGER, Run
@@ -54,8 +54,8 @@ class ServingLedger:
     """This is what the clients of `run` have released, in its rounds and in all served ones, kept by `journal`.
 
     `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `event`: what each release in a round
-    is; `bundle`: of the devices that are asked; `collecting`: how their uploads reach the server. `resumed`: the round
-    that a killed server left, which goes on.
+    is; `bundle`: of the devices that are asked; `collecting`: how their uploads reach the server; `buffered`: rounds
+    wait for nobody in particular. `resumed`: the round that a killed server left, which goes on.
     """
 
     run: Run
@@ -66,6 +66,7 @@ class ServingLedger:
     event: Event | None
     resumed: Opened | None = None
     collecting: Collecting = SEEN
+    buffered: bool = False
 
     @classmethod
     def of(
@@ -76,6 +77,7 @@ class ServingLedger:
         clients: int,
         bundle: str,
         collecting: Collecting = SEEN,
+        buffered: bool = False,
     ) -> ServingLedger:
         """Go on from the end of a lineage. Raises `InputError` for a run whose files are not those it began with."""
         empty = ledger_for(run.experiment.privacy, plan, clients)
@@ -86,10 +88,11 @@ class ServingLedger:
                 f"{run.path} is not as it was when devices first went on with it (its experiment, tensors or ledger "
                 "have changed); put its files back"
             )
-        resumed = _left_open(journal, bundle, collecting)
+        resumed = _left_open(journal, bundle, collecting, buffered)
         if total is not None:
             journal.lineage.charge(total, open_too=False)
-        return cls(run, journal, begun, bundle, total, None if total is None else plan.event, resumed, collecting)
+        event = None if total is None else plan.event
+        return cls(run, journal, begun, bundle, total, event, resumed, collecting, buffered)
 
     @property
     def round(self) -> int:
@@ -131,18 +134,43 @@ class ServingLedger:
 
     def open(self, number: int, cohort: Clients) -> Clients:
         """Return those of a round's cohort who may release once more; on the disk all of them already did."""
-        if self.resumed is not None:  # it is on the disk already
+        if self.resumed is not None and not self.buffered:  # it is on the disk already
             return np.array(self.resumed.clients, np.int64)
         may = np.ones(len(cohort), np.bool_) if self.ledger is None else self.ledger.admit(cohort, *self._events)
+        if self.resumed is not None:
+            return cohort[may]
         if self.journal.lineage.begun is None:
             self.journal.append(self.begun)
-        how = {"sealed": self.collecting.sealed, "trusted": self.collecting.trusted}
-        lines = {"clients": cohort[may].tolist(), "refused": cohort[~may].tolist(), **how}
+        how = {"sealed": self.collecting.sealed, "trusted": self.collecting.trusted, "buffered": self.buffered}
+        asked = [] if self.buffered else cohort[may].tolist()
+        lines = {"clients": asked, "refused": cohort[~may].tolist(), **how}
         self.journal.append(Opened(round=number, bundle=self.bundle, event=self.event, **lines))
         return cohort[may]
 
-    def keep(self, number: int, federation: Federation) -> None:
-        """Put the server's tensors after a round on the disk, with all that its next step depends on."""
+    def start(self, clients: list[int]) -> None:
+        """Write down that these too are offered the open round, which waits for nobody in particular."""
+        assert self.journal.lineage.open is not None
+        self.journal.append(Started(round=self.journal.lineage.open.round, clients=clients))
+
+    def started(self, since: int) -> dict[int, int]:
+        """Return who is at work in rounds that wait for nobody, from round `since` on, with the round it started in.
+
+        Of several the last counts; one whose upload is in a sum is done.
+        """
+        found: dict[int, int] = {}
+        for opened, closed in self.journal.lineage.rounds:
+            if opened.buffered and opened.bundle == self.bundle:
+                found |= dict.fromkeys(opened.clients, opened.round)
+            for client, number in () if closed is None else closed.summed:
+                if found.get(client) == number:
+                    del found[client]
+        return {client: number for client, number in found.items() if number >= since}
+
+    def keep(self, number: int, federation: Federation, summed: Sequence[tuple[int, int]] = ()) -> None:
+        """Put the server's tensors after a round on the disk, with all that its next step depends on.
+
+        `summed`: of a round that waits for nobody, whose uploads of which rounds are in them.
+        """
         kept = {} if federation.optimiser is None else federation.optimiser.state()
         arrays = {f"shared.{name}": value.cpu().numpy() for name, value in federation.shared.items()}
         counts: dict[str, dict[str, int]] = {}
@@ -151,20 +179,23 @@ class ServingLedger:
             arrays |= {f"{KEPT}.{p}.{name}": v.cpu().numpy() for p, v in parts.items() if p not in counts[name]}
         facts = {"schema": "edgefr.lineage/1", "round": number, "head": self.journal.lineage.head}
         facts[KEPT] = counts
+        if summed:
+            facts["summed"] = list(summed)
         write_atomic(self.path, packed(arrays, {"lineage": json.dumps(facts)}))
         with suppress(OSError):  # not every file system can
             flush_folder(self.path.parent)
 
-    def close(self, started: Iterable[int]) -> None:
+    def close(self, started: Iterable[int], summed: Sequence[tuple[int, int]] = ()) -> None:
         """The round is over: charge those who took up its work. What is on the disk are the tensors after it."""
         opened, clients = self.journal.lineage.open, sorted(started)
         assert opened is not None
-        if self.resumed is not None:  # nobody can tell who took it up before
+        if self.resumed is not None or self.buffered:  # nobody can tell who took it up before, or all of them did
             clients, self.resumed = opened.clients, None
         if self.ledger is not None:
             self.ledger.spend(np.array(clients, np.int64), *self._events)
         tensors = digest_of(self.path)
-        self.journal.append(Closed(round=opened.round, clients=clients, tensors=tensors, burnt=False))
+        pairs = list(summed)
+        self.journal.append(Closed(round=opened.round, clients=clients, tensors=tensors, burnt=False, summed=pairs))
 
     def restore(self, federation: Federation) -> None:
         """Put a federation where the lineage's last closed round left it."""
@@ -222,25 +253,28 @@ def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
     )
 
 
-def _left_open(journal: Journal, bundle: str, collecting: Collecting) -> Opened | None:
+def _left_open(journal: Journal, bundle: str, collecting: Collecting, buffered: bool) -> Opened | None:
     """Return the round that a killed server left open, where this bundle's devices can go on with it.
 
-    One whose tensors are on the disk is closed. One of another bundle is burnt, one whose uploads came otherwise, and
-    one that was sealed: masked uploads are worth nothing without what their devices had in memory. Raises `InputError`
-    where the tensors are not the lineage's.
+    One whose tensors are on the disk is closed. One of another bundle is burnt, one whose uploads came or were waited
+    for otherwise, and one that was sealed: masked uploads are worth nothing without what their devices had in memory.
+    Raises `InputError` where the tensors are not the lineage's.
     """
     lineage, path = journal.lineage, journal.run / FOLDER / SHARED
     for left in path.parent.glob(".*.part"):  # of a server that was killed while it wrote
         left.unlink(missing_ok=True)
     there, opened = digest_of(path), lineage.open
-    stepped = opened is not None and there is not None and _read(path)[1]["head"] == lineage.head
+    facts = None if opened is None or there is None else _read(path)[1]
+    stepped = facts is not None and facts["head"] == lineage.head
     if there != lineage.tensors and not stepped:
         raise InputError(f"{path} is not what the last served round left; put it back")
     again = opened is not None and opened.bundle == bundle and not opened.sealed
-    alike = opened is not None and (opened.sealed, opened.trusted) == (collecting.sealed, collecting.trusted)
+    how = collecting.sealed, collecting.trusted, buffered
+    alike = opened is not None and (opened.sealed, opened.trusted, opened.buffered) == how
     if opened is None or (not stepped and again and alike):
         return opened
-    journal.append(Closed(round=opened.round, clients=opened.clients, tensors=there, burnt=not stepped))
+    summed = [] if facts is None or not stepped else [(int(a), int(b)) for a, b in facts.get("summed", [])]
+    journal.append(Closed(round=opened.round, clients=opened.clients, tensors=there, burnt=not stepped, summed=summed))
     return None
 
 

@@ -115,6 +115,7 @@ def rehearse(
                 ready=stage.open,
                 progress=progress,
                 clients=clients,
+                waits=True,
             )
         finally:
             stage.close()

@@ -18,11 +18,13 @@ import torch
 
 from edge.bundle import open_bundle
 from edge.signature import key_id
+from edgefr.fleet import load_fleet
 from edgefr.lineage import Journal
 from edgefr.prepare import Progress
 from edgefr.remote import certificate
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
+from edgefr.remote.buffered import BufferedBroker, Buffering
 from edgefr.remote.collecting import SEEN, Collecting
 from edgefr.remote.devices import Devices
 from edgefr.remote.keys import Keys
@@ -70,6 +72,7 @@ def serve(
     progress: Progress | None = None,
     clients: Collection[int] | None = None,
     transport: Transport | None = None,
+    waits: bool = False,
 ) -> Served:
     """Go on with `run` for `rounds` rounds with the devices that hold its bundles of one class or several.
 
@@ -77,12 +80,13 @@ def serve(
     those of them in `clients`), of whom those with a key (`edgefr enrol`) are let in. They come by HTTP, or as
     `transport` carries. A round invites as many as the experiment says and waits `timeout_s` for them. Of a round with
     fewer answers than `min_answers` (None: half of those invited, three at least) nothing is published. `collecting`:
-    whether uploads are summed under masks, or who is trusted with single ones. Other hosts come by TLS: with the run's
-    own certificate, where `access` names none. The first round is the one after the last of the run's lineage, and
-    starts from the tensors that one left; every round is written down in RUN/lineage before it is offered, and releases
-    lie in RUN/private until their round is over, so a server that was killed goes on where it was. Written to `out`
-    (default RUN/served, or the first of served-2, ... that is free) when all is done: `shared.safetensors` and
-    `summary.json`.
+    whether uploads are summed under masks, or who is trusted with single ones. Where the run's fleet has policy async,
+    a round is of a buffer of uploads and not of a cohort (`buffered`), unless it `waits` whatever the fleet says. Other
+    hosts come by TLS: with the run's own certificate, where `access` names none. The first round is the one after the
+    last of the run's lineage, and starts from the tensors that one left; every round is written down in RUN/lineage
+    before it is offered, and releases lie in RUN/private until their round is over, so a server that was killed goes on
+    where it was. Written to `out` (default RUN/served, or the first of served-2, ... that is free) when all is done:
+    `shared.safetensors` and `summary.json`.
 
     Raises `InputError` for a run that devices cannot go on with or that is being served, for rounds that would cost
     more than is promised, an address that cannot be used, and where no round had enough answers.
@@ -97,17 +101,25 @@ def serve(
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
     origins = origins_of(run, classes, clients)
-    broker = RoundBroker(origins.bundles, origins.learning, origins.items)
-    answers = Answers(run.path)
-    broker.keep = answers.keep
     cohort = run.experiment.cohort_size(len(origins.users))
+    buffering = (
+        None if waits else Buffering.of(load_fleet(run.path / "devices.yaml").rounds, cohort, len(origins.users))
+    )
+    broker, answers = _broker(origins, buffering), Answers(run.path)
+    broker.keep = answers.keep
     privacy = run.experiment.privacy
     fewest = fewest_answers(min_answers, cohort, max(FEWEST, privacy.at_least) if collecting.sealed else 1)
     collecting.check(TRUSTS[privacy.trust])
+    if collecting.sealed and buffering is not None:
+        raise InputError(
+            "a sum under masks is of devices that are asked at once, and rounds of this run's fleet wait for nobody: "
+            "serve without --secure-sum, or run the experiment with another fleet.rounds.policy than async"
+        )
     sums = SumTerms.of(origins.learning, cohort) if collecting.sealed else None
-    devices = Devices(broker, origins, timeout_s, min_answers=fewest, answers=answers, sums=sums)
+    devices = Devices(broker, origins, timeout_s, min_answers=fewest, answers=answers, sums=sums, buffering=buffering)
     with Journal.locked(run.path) as journal:
-        devices.ledger = ledger = ledger_of(run, journal, origins, rounds, collecting)
+        devices.ledger = ledger = ledger_of(run, journal, origins, rounds, collecting, buffering is not None)
+        devices.resume()
         first, training = ledger.round + 1, training_of(run, devices, rounds)
         try:
             with (transport or by_http(access or Access(), run.path))(broker, Keys(run.path)) as where:
@@ -125,6 +137,12 @@ def serve(
     whole["seconds"] = round(time.perf_counter() - began, 3)
     _write(target, training.federation.shared, whole)
     return Served(target, training.federation.shared, whole)
+
+
+def _broker(origins: Origins, buffering: Buffering | None) -> RoundBroker:
+    """Return what stands between the server and its devices."""
+    known = origins.bundles, origins.learning, origins.items
+    return RoundBroker(*known) if buffering is None else BufferedBroker(*known, buffering)
 
 
 def by_http(access: Access, run: Path) -> Transport:
@@ -168,6 +186,7 @@ def ledger_of(
     origins: Origins,
     rounds: int,
     collecting: Collecting = SEEN,
+    buffered: bool = False,
 ) -> ServingLedger:
     """Return the ledger of a run's lineage, for so many rounds more with these devices.
 
@@ -176,7 +195,7 @@ def ledger_of(
     before = journal.lineage.over or origins.learning.round
     plan = plan_of(run, len(origins.users), before + rounds)
     clients = len(open_model(run).model.names.users)
-    ledger = ServingLedger.of(run, journal, plan, clients, origins.bundle, collecting)
+    ledger = ServingLedger.of(run, journal, plan, clients, origins.bundle, collecting, buffered)
     ledger.check(np.array(sorted(origins.users), np.int64), rounds, run.experiment.privacy)
     return ledger
 
@@ -194,6 +213,7 @@ def _summary(devices: Devices, training: Training) -> dict[str, Any]:
         "min_answers": devices.min_answers,
         "withheld_rounds": devices.withheld,
         **({} if devices.sums is None else {"given_up": {str(n): why for n, why in devices.given_up.items()}}),
+        **({"stale": devices.broker.stale} if isinstance(devices.broker, BufferedBroker) else {}),
         "dropped": counters.dropped,
         "noise": _noise(devices, training),
         "adversary": None if ledger.ledger is None else ledger.collecting.adversary(trust),

@@ -19,7 +19,7 @@ from edge.sessions import SessionSampler
 from edgefr.data.interactions import Catalogue, Dataset
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.data.split import Split
-from edgefr.engine.federation import Federation
+from edgefr.engine.federation import Cohort, Federation
 from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
 from edgefr.measure import Measurements
@@ -61,8 +61,10 @@ class Called(Participants):
     clients_per_round: int
     number: int = 0
 
-    def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Clients:
+    def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
         self.number = number
+        if self.devices.buffering is not None:
+            return self.devices.gather(number, population, self.federation.shared)
         return self.devices.invite(number, self.federation.cohort(number, population, self.clients_per_round))
 
     def adjourn(self) -> None:
@@ -86,6 +88,9 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     if not experiment.aggregation.is_sum and learning.release.noise is not None:
         what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
         raise InputError(f"{what}; use aggregation.rule=mean")
+    if devices.buffering is not None and experiment.aggregation.entry.personal:
+        what = f"rule {experiment.aggregation.rule} compares tables of one broadcast"
+        raise InputError(f"{what}, and rounds of this run's fleet wait for nobody: use another fleet.rounds.policy")
     if learning.exchange is not None and learning.exchange.publish is not None:
         raise InputError(
             "the server relays no messages between real devices: use a method that sends none beside updates"

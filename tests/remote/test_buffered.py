@@ -1,0 +1,312 @@
+"""Rounds that wait for nobody: devices end where the simulator does with the same uploads, each counted once."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from edge.bundle import open_bundle
+from edge.connection import Server
+from edge.sampling import Sampler
+from edge.update import ClientUpdate, read_update
+from edgefr.engine.backend import InProcess
+from edgefr.engine.federation import Group
+from edgefr.engine.inline import run as inline
+from edgefr.lineage import Begun, Lineage, Opened, Started, sealed
+from edgefr.remote.buffered import BufferedBroker, Buffering
+from edgefr.remote.collecting import Collecting
+from edgefr.remote.devices import Devices
+from edgefr.remote.gate import Refused
+from edgefr.remote.origin import Origin
+from edgefr.remote.serving import origins_of, serve
+from edgefr.remote.training import training_of
+from edgefr.reproductions.runs import IDEAL_FLEET
+from edgefr.trained import open_model
+from privacy.errors import InputError
+from tests.closeness import assert_same
+from tests.contract import bundles
+from tests.devices import open_device
+from tests.remote import worlds
+from tests.remote.test_kills import at_work, driver, ending, free_port
+from tests.remote.worlds import CLASS, FEDMF, Twins, serving, take_part
+
+ASYNC = {"policy": "async", "buffer": 2, "over_select": 2.0, "max_staleness": 3}
+ROUNDS = 6
+
+
+@cache
+def _world() -> Twins:
+    fleet = {**IDEAL_FLEET, "share": {CLASS: 1.0}, "rounds": {**IDEAL_FLEET.get("rounds", {}), **ASYNC}}
+    return Twins.of(FEDMF | {"fleet": str(fleet).replace("None", "null")}, worlds.kept())
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Twins:
+    return _world().own(tmp_path)
+
+
+def test_devices_end_where_the_simulator_does_with_the_same_groups(
+    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lineage says which uploads of which rounds are in each sum; the simulator goes through the same."""
+    hold(monkeypatch, next(iter(twins.users)), others=5)
+    with serving(twins.begun, tmp_path / "served", ROUNDS) as (url, future):
+        take_part(twins, url, tmp_path / "states", list(twins.users))
+        result = future.result(60)
+    lineage = twins.begun.lineage
+    sums = {opened.round: closed.summed for opened, closed in lineage.rounds if closed is not None}
+    assert [len(pairs) for pairs in sums.values()] == [2] * ROUNDS
+    assert max(number - began for number, pairs in sums.items() for _, began in pairs) >= 2, "none was stale"
+    simulated = replayed(twins, sums)
+    for name, value in result.shared.items():
+        assert_same(value, simulated[name], name=name)
+    before = twins.begun.read_tensors("model")["shared.item"]
+    assert float((result.shared["item"] - before).abs().max()) > 1e-2
+    assert result.summary["missing"] == [0] * ROUNDS
+    starts = {(c, opened.round) for opened, _ in lineage.rounds for c in opened.clients}
+    assert {pair for pairs in sums.values() for pair in map(tuple, pairs)} <= starts
+    assert all(closed is not None and closed.clients == opened.clients for opened, closed in lineage.rounds)
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, slow: str, others: int) -> None:
+    """Keep a device's first upload back until others have sent so many."""
+    send, sent, enough = Server.send, [], Event()
+
+    def held(server: Server, number: int, content: bytes) -> bool:
+        if server.identity.record.user == slow:
+            assert enough.wait(60)
+            return send(server, number, content)
+        taken = send(server, number, content)
+        sent.append(number)
+        if len(sent) >= others:
+            enough.set()
+        return taken
+
+    monkeypatch.setattr(Server, "send", held)
+
+
+def replayed(twins: Twins, sums: dict[int, list[tuple[int, int]]]) -> dict[str, torch.Tensor]:
+    """Simulated rounds of the same groups, each from the tensors of its round."""
+    run, train, e = twins.begun, twins.train, twins.begun.experiment
+    how = Buffering(2, 4, 0.5, 3)
+    devices = Devices(None, origins_of(run, CLASS), 1.0)  # type: ignore[arg-type]
+    federation = training_of(run, devices, ROUNDS).federation
+    federation.backend = InProcess(inline)
+    items = len(open_model(run).model.names.items)
+    sampler = Sampler(train, np.arange(items), items, e.negatives, e.batch_size, e.seed)
+    broadcasts = {}
+    for number, pairs in sorted(sums.items()):
+        broadcasts[number] = dict(federation.shared)
+        groups = [
+            Group(
+                np.array([c for c, began in pairs if began == start]),
+                start,
+                broadcasts[start],
+                how.weight(number - start),
+            )
+            for start in sorted({began for _, began in pairs})
+        ]
+        federation.round(number, groups, sampler, train)
+    return dict(federation.shared)
+
+
+@pytest.mark.slow
+def test_killed_servers_count_each_upload_once(twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tensors are is what the uploads that the lineage names come to, whenever the server was killed."""
+    sent: dict[tuple[int, int], set[bytes]] = defaultdict(set)
+    send = Server.send
+
+    def noted(server: Server, number: int, content: bytes) -> bool:
+        sent[twins.users[str(server.identity.record.user)], number].add(content)
+        return send(server, number, content)
+
+    monkeypatch.setattr(Server, "send", noted)
+    port, over = free_port(), Event()
+    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), CLASS, str(port)]
+    for user in twins.users:
+        worlds.known(twins.begun, tmp_path / "states" / user, user)
+    devices = {user: open_device(twins.bundle, tmp_path / "states" / user, user=user) for user in twins.users}
+    points = ["an answer", "the tensors", "a line", "a round closed", "a file", "a round offered"]
+    jobs = [
+        {"point": point, "how": how, "call": 2 + at % 3, "rounds": 99}
+        for at, (point, how) in enumerate((point, how) for point in points for how in ("before", "after"))
+    ]
+    with ThreadPoolExecutor(len(devices)) as pool, ending(over), driver(command) as told:
+        working = [
+            pool.submit(at_work, device, f"http://127.0.0.1:{port}", twins.items(user), over)
+            for user, device in devices.items()
+        ]
+        for job in jobs:
+            assert told(job) == -9, job
+        assert told({"rounds": 2}) == 0
+        for future in working:
+            future.result(60)
+    summed(twins, sent)
+
+
+def summed(twins: Twins, sent: dict[tuple[int, int], set[bytes]]) -> None:
+    """The lineage's sums, made again of what devices sent, come to the server's tensors."""
+    bundle, lineage, how = open_bundle(twins.bundle), twins.begun.lineage, Buffering(2, 4, 0.5, 3)
+    learning = bundle.config.learning
+    assert learning is not None
+    table = twins.begun.read_tensors("model")["shared.item"].numpy().astype(np.float64)
+    seen: set[tuple[int, int]] = set()
+    for opened, closed in lineage.rounds:
+        assert closed is not None
+        assert not closed.burnt
+        pairs = [(client, began) for client, began in closed.summed]
+        assert not seen & set(pairs), "an upload is in two sums"
+        seen |= set(pairs)
+        whole = np.zeros_like(table)
+        for client, began in pairs:
+            (content,) = sent[client, began]
+            items, values = read_update(content, learning, bundle.manifest.bundle_id).rows["item"]
+            whole[items] += how.weight(opened.round - began) * values
+        table = (table + whole / max(len(pairs), 1)).astype(np.float32).astype(np.float64)
+    assert len(seen) >= 12
+    found = twins.begun.path / "lineage" / "shared.safetensors"
+    np.testing.assert_allclose(load_file(found)["shared.item"], table, rtol=0, atol=1e-5)
+
+
+def test_secure_sums_are_refused_with_the_reason(twins: Twins, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="under masks is of devices that are asked at once"):
+        serve(twins.begun, CLASS, 1, collecting=Collecting(sealed=True), out=tmp_path / "served")
+
+
+def test_nobody_starts_who_is_not_written_down_first(tmp_path: Path) -> None:
+    lineage, head = Lineage.of(tmp_path), ""
+    assert lineage.open is None
+    begun = Begun(run="0" * 64, model="0" * 64, ledger=None, round=0, clients=4, terms=None)
+    opened = Opened(round=1, bundle="0" * 64, event=None, clients=[], refused=[], buffered=True)
+    for one in (begun, opened, Started(round=1, clients=[2]), Started(round=1, clients=[0, 3])):
+        line, head = sealed(one, head)
+        lineage.add(line)
+    assert lineage.open is not None
+    assert lineage.open.clients == [2, 0, 3]
+    for wrong, words in ((Started(round=1, clients=[2]), "starts twice"), (Started(round=2, clients=[1]), "can start")):
+        line, _ = sealed(wrong, head)
+        with pytest.raises(ValueError, match=words):
+            lineage.add(line)
+
+
+# --- the broker alone -------------------------------------------------------------------------------------------------
+
+
+class Alone:
+    """A broker of four devices, of which two may be at work and three uploads fill a round."""
+
+    def __init__(self) -> None:
+        origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
+        self.bundle = origin.bundle
+        self.broker = BufferedBroker(
+            dict.fromkeys("abcd", origin.bundle), origin.learning, origin.items, Buffering(3, 2, 0.5, 1)
+        )
+        self.started: list[list[str]] = []
+        self.found: list[tuple[str, int]] | None = None
+
+    def release(self, number: int, value: float = 1.0) -> bytes:
+        rows = {"item": (np.array([2]), np.full((1, 8), value, np.float32))}
+        return ClientUpdate(self.bundle, number, np.zeros(0, np.float32), rows, examples=5).to_bytes()
+
+    def open(self, number: int, timeout_s: float = 5.0, fewest: int = 1) -> Thread:
+        self.broker.open(number, {self.bundle: b"from"}, "abcd")
+
+        def lead() -> None:
+            taken = self.broker.gather(timeout_s, fewest, self.started.append)
+            self.found = [(one.device, one.round) for one in taken]
+
+        thread = Thread(target=lead)
+        thread.start()
+        return thread
+
+    def asks(self, device: str, after: int) -> bool:
+        for _ in range(50):
+            if (task := self.broker.task(device, after)) is not None:
+                assert task.content == b"from"
+                return True
+            Event().wait(0.01)
+        return False
+
+    def refused(self, call: Callable[[], None]) -> str:
+        with pytest.raises(Refused) as found:
+            call()
+        assert found.value.status == 409
+        return str(found.value)
+
+
+def test_who_is_done_is_replaced_and_works_once_a_round() -> None:
+    alone = Alone()
+    leader = alone.open(5)
+    assert alone.asks("a", 0)
+    assert alone.asks("b", 0)
+    assert not alone.asks("c", 0), "two are at work"
+    assert "not at work" in alone.refused(lambda: alone.broker.submit("c", 5, alone.release(5)))
+    alone.broker.submit("a", 5, alone.release(5))
+    assert alone.asks("c", 0)
+    alone.broker.submit("a", 5, alone.release(5))
+    assert "not at work" in alone.refused(lambda: alone.broker.submit("a", 5, alone.release(5, 2.0)))
+    assert not alone.asks("a", 5), "once a round"
+    alone.broker.submit("c", 5, alone.release(5))
+    assert alone.asks("d", 0)
+    alone.broker.submit("d", 5, alone.release(5))
+    leader.join(10)
+    assert alone.found == [("a", 5), ("c", 5), ("d", 5)]
+    assert alone.started == [["a"], ["b"], ["c"], ["d"]]
+
+
+def test_an_upload_is_of_the_round_its_device_started_in_and_none_is_too_old() -> None:
+    alone = Alone()
+    for number in (5, 6):
+        leader = alone.open(number, 0.1)
+        if number == 5:
+            assert alone.asks("a", 0)
+            assert alone.asks("b", 0)
+        leader.join(10)
+        assert alone.found == []
+    leader = alone.open(6, 0.5)
+    assert "not at work" in alone.refused(lambda: alone.broker.submit("a", 6, alone.release(6)))
+    alone.broker.submit("a", 5, alone.release(5))
+    leader.join(10)
+    assert alone.found == [("a", 5)]
+    leader = alone.open(7, 0.1)
+    assert "more than 1 rounds ago" in alone.refused(lambda: alone.broker.submit("b", 5, alone.release(5)))
+    assert "not at work" in alone.refused(lambda: alone.broker.submit("b", 5, alone.release(5)))
+    leader.join(10)
+    assert alone.broker.stale == 1
+
+
+def test_too_few_uploads_wait_for_the_next_round_and_their_devices_with_them() -> None:
+    alone = Alone()
+    leader = alone.open(5, 0.3, fewest=2)
+    assert alone.asks("a", 0)
+    alone.broker.submit("a", 5, alone.release(5))
+    leader.join(10)
+    assert alone.found == []
+    leader = alone.open(6, 0.6, fewest=2)
+    assert not alone.asks("a", 5), "its upload waits"
+    assert alone.asks("b", 0)
+    alone.broker.submit("b", 6, alone.release(6))
+    leader.join(10)
+    assert alone.found == [("a", 5), ("b", 6)]
+
+
+def test_a_killed_server_goes_on_with_who_had_started() -> None:
+    alone = Alone()
+    alone.broker.resume({"a": 4, "b": 5, "c": 5}, {"a": alone.release(4)})
+    leader = alone.open(5, 0.6, fewest=1)
+    assert alone.asks("b", 0), "the same round again"
+    assert not alone.asks("d", 0), "two are at work"
+    alone.broker.submit("a", 4, alone.release(4))
+    alone.broker.submit("c", 5, alone.release(5))
+    leader.join(10)
+    assert alone.found == [("a", 4), ("c", 5)]
