@@ -7,6 +7,7 @@ STEPS = "tests/audit/test_checks.py::test_right_steps_pass"
 HOSTILE = "tests/remote/test_hostile.py::test_2400_hostile_requests_are_refused_and_nobody_is_charged"
 LINEAGE = "tests/remote/test_lineage.py"
 LEDGER = "tests/remote/test_ledger.py"
+BUFFERED = "tests/remote/test_buffered.py"
 SUMS, SERVED = "tests/remote/test_sealing.py", "tests/remote/test_sealed.py"
 CUT_OFF = "tests/remote/test_kills.py::test_a_round_that_was_cut_off_comes_to_the_same_tensors"
 FATES = "tests/remote/test_links.py::test_every_failure_comes_to_what_it_is_called"
@@ -510,6 +511,28 @@ FAULTS = (
         "read_update(content, self.learning, self.bundles[device])",
         "read_update(content, self.learning, next(iter(self.bundles.values())))",
         "tests/remote/test_server.py::test_a_release_of_another_classes_bundle_is_refused",
+    ),
+    Fault(
+        "a device is given work that is not written down",
+        "edgefr/remote/buffered.py",
+        "                started(found)\n",
+        "",
+        f"{BUFFERED}::test_who_is_done_is_replaced_and_works_once_a_round",
+    ),
+    Fault(
+        "a device whose upload waits starts again, and is in one sum twice",
+        "edgefr/remote/buffered.py",
+        "device in self._may and device not in self._left and",
+        "device in self._may and",
+        f"{BUFFERED}::test_too_few_uploads_wait_for_the_next_round_and_their_devices_with_them",
+    ),
+    Fault(
+        "a release is taken for another round than its device started in",
+        "edgefr/remote/buffered.py",
+        "self._at_work.get(device, (-1, 0.0))[0] != number",
+        "device not in self._at_work",
+        f"{BUFFERED}::test_an_upload_is_of_the_round_its_device_started_in_and_none_is_too_old",
+        ("Failed",),
     ),
     # --- rehearsals
     Fault(
