@@ -267,4 +267,4 @@ def test_a_bundle_that_another_key_signed_is_not_served(twins: Twins, tmp_path: 
         serve(run, CLASS, 1, out=tmp_path / "served")
     assert not (tmp_path / "served").exists()
     sign_bundle(run.path / "bundles" / CLASS, run.path / "private" / "signing.pem")
-    assert origins_of(run, CLASS).key is not None
+    assert origins_of(run, CLASS).classes[CLASS].key is not None
