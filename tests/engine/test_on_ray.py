@@ -76,6 +76,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_ray_of_its_own_starts_and_ends_with_the_backend(tmp_path: Path) -> None:
     script = tmp_path / "own.py"
     script.write_text(OWN)
@@ -92,7 +93,8 @@ def tasks() -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, 10])
 def test_workers_that_are_killed_change_no_bit(backend: OnRay, kills: int) -> None:
     """Each in the middle of a block."""
     expected = rounds("replay", None)
@@ -115,6 +117,7 @@ def test_workers_that_are_killed_change_no_bit(backend: OnRay, kills: int) -> No
     killer.join()
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_in_a_round_changes_no_bit_and_another_may_join(cluster: Any, backend: OnRay) -> None:
     expected = rounds("replay", None)
     backend.start()

@@ -91,6 +91,7 @@ def moments(kills: int) -> list[dict[str, object]]:
     return [{**job, "rounds": MORE} for job in jobs]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twins = worlds.noisy(tmp_path, privacy__sigma=2.0)
     watched, over = Watched(monkeypatch), Event()
