@@ -53,7 +53,7 @@ def privacy(
         bool, typer.Option("--plan", help="What utility can be expected, from measured curves, with its uncertainty.")
     ] = False,
     method: Annotated[
-        str | None, typer.Option(help="--plan: a method that was measured, fedmf (default) or pfedrec.")
+        str | None, typer.Option(help="--plan: a method that was measured, fedmf (default), pfedrec or transfr.")
     ] = None,
     items: Annotated[int | None, typer.Option(min=1, help="--plan: items in the catalogue.")] = None,
     as_json: Json = False,
