@@ -6,6 +6,8 @@
     POST /enrol              200 with the user's name: the key of the request is enrolled with the code in its body
     POST /sum/STEP?round=N   200 taken, 409 the sum goes on without this device (`edge.sum_messages`)
     GET  /sum/STEP?round=N   200 what the step came to, 204 it has not ended, 409 as above
+    GET  /bundle             200 the manifest of the device's bundle, its signature behind it
+    GET  /files/SHA256       206 the bytes that `Range` asks for of a file of that bundle
 
 `Edgefr-Round` is the number of the round. 401 with `Edgefr-Session` or `Edgefr-Nonce` says what to sign with; the
 request is then signed and sent again. One request per connection, no redirects, no proxies. Other hosts are reached by
@@ -21,6 +23,7 @@ import hashlib
 import http.client
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -39,11 +42,19 @@ ROUND, SESSION, NONCE, SUM = "Edgefr-Round", "Edgefr-Session", "Edgefr-Nonce", "
 BUNDLE = "Edgefr-Bundle"
 """Header with the id of the bundle that the server takes the asking device to hold."""
 TASK, RELEASE, ENROL, SUMS = "/task", "/release", "/enrol", "/sum"
+MANIFEST, FILES = "/bundle", "/files"
 OK, WAIT, BAD, UNSIGNED, FORBIDDEN, CONFLICT, DONE, TOO_MANY = 200, 204, 400, 401, 403, 409, 410, 429
+PART, NO_PART = 206, 416
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LINE = 300  # characters of a server's refusal that are shown
 CHUNK = 1 << 16  # bytes read at once
 DIGITS = len(str(MOST_ROUNDS))  # longest number of a round
+UNKNOWN_TO_IT = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_HANDSHAKE_FAILURE")
+"""What TLS says where a server wants a certificate of its own authority and the device shows none, or another's."""
+
+Method = Literal["GET", "POST"]
+Headers = Mapping[str, str]
+NO_HEADERS: Headers = {}
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,8 @@ class Server:
     """This is a server as a device sees it.
 
     `identity`: signs every request. `ca`: file of the authority that signed the server's certificate (None: the
-    system's); where enrolment named the server's key, that key alone is taken, whoever signed.
+    system's); where enrolment named the server's key, that key alone is taken, whoever signed. `shown`: certificate and
+    key (PEM) that the device shows a server which asks for one.
 
     Raises `InputError` for an address that is none, and for one that is reached in the clear on another host.
     """
@@ -113,6 +125,7 @@ class Server:
     identity: Identity
     ca: Path | None = None
     patience: Patience = field(default_factory=Patience)
+    shown: tuple[Path, Path] | None = None
     session: Session = field(default_factory=Session)
 
     def __post_init__(self) -> None:
@@ -168,6 +181,22 @@ class Server:
             time.sleep(self.patience.pause_s)  # however fast it says so
         return None
 
+    def manifest(self, limit: int) -> bytes:
+        """Return the manifest of the bundle that the server has for this device, its signature behind it."""
+        answer = self._ask("GET", MANIFEST, b"", limit)
+        if answer.status != OK:
+            raise self._refused(answer)
+        return answer.body
+
+    def piece(self, sha256: str, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` to `stop` of a file of that bundle, which is known by its digest."""
+        answer = self._ask("GET", f"{FILES}/{sha256}", b"", stop - start, {"Range": f"bytes={start}-{stop - 1}"})
+        if answer.status != PART:
+            raise self._refused(answer)
+        if len(answer.body) != stop - start:
+            raise InputError(f"{self.url} answers with {len(answer.body):,} bytes in place of {stop - start:,}")
+        return answer.body
+
     def enrol(self, secret: str) -> str:
         """Enrol the identity's key with a code's secret; the name of the user it stands for."""
         answer = self._ask("POST", ENROL, Code(code=secret).model_dump_json().encode(), CHUNK)
@@ -178,7 +207,7 @@ class Server:
         except ValidationError:
             raise InputError(f"{self.url} does not say who this device is: not a server of edgefr") from None
 
-    def _ask(self, method: Literal["GET", "POST"], path: str, body: bytes, limit: int) -> Answer:
+    def _ask(self, method: Method, path: str, body: bytes, limit: int, headers: Headers = NO_HEADERS) -> Answer:
         """Ask until there is an answer: a server that cannot be reached, or is out of order, is asked again."""
         problem, pause = "", self.patience.pause_s
         for attempt in range(self.patience.tries):
@@ -186,9 +215,17 @@ class Server:
                 time.sleep(pause)
                 pause = min(2 * pause, self.patience.longest_s)
             try:
-                answer = self._signed(method, path, body, limit)
+                answer = self._signed(method, path, body, limit, headers)
             except ssl.SSLCertVerificationError as error:
                 raise InputError(f"{self.url}: its certificate is not trusted ({error.verify_message})") from error
+            except ssl.SSLError as error:
+                if error.reason not in UNKNOWN_TO_IT:
+                    problem = str(error.reason or error)
+                    continue
+                raise InputError(
+                    f"{self.url} takes devices with a certificate that its operator vouches for ({error.reason}): give "
+                    "--tls-cert and --tls-key"
+                ) from error
             except (OSError, http.client.HTTPException) as error:
                 problem = " ".join(str(error).split())[:LINE] or type(error).__name__
                 continue
@@ -199,27 +236,28 @@ class Server:
             f"cannot reach {self.url} in {self.patience.tries} tries ({problem}); nothing is lost: join again later"
         )
 
-    def _signed(self, method: str, path: str, body: bytes, limit: int) -> Answer:
+    def _signed(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:
         """Ask once, and once more where the server says what it wants signed."""
-        answer = self._once(method, path, body, limit)
+        answer = self._once(method, path, body, limit, headers)
         if answer.status == UNSIGNED and (answer.session is not None or answer.nonce is not None):
             self.session.name = self.session.name if answer.session is None else answer.session
             self.session.nonce = max(self.session.nonce, answer.nonce or 0)
-            answer = self._once(method, path, body, limit)
+            answer = self._once(method, path, body, limit, headers)
         return answer
 
-    def _once(self, method: str, path: str, body: bytes, limit: int) -> Answer:
+    def _once(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:
         until = time.monotonic() + self.patience.request_s
         self.session.nonce += 1
         signed = self.identity.signed(method, path, body, self.session.name, self.session.nonce, int(time.time()))
         connection = self._connected()
         try:
-            connection.request(method, path, body or None, {"Connection": "close", "Authorization": signed.header})
+            own = {"Connection": "close", "Authorization": signed.header}
+            connection.request(method, path, body or None, {**own, **headers})
             answer = connection.getresponse()
             got = bytearray()
             while chunk := answer.read(CHUNK):
                 got += chunk
-                if len(got) > limit:
+                if len(got) > max(limit, LINE):
                     raise InputError(f"{self.url} answers with more than {limit:,} bytes: not a server of this bundle")
                 if time.monotonic() > until:
                     raise TimeoutError(f"an answer took more than {self.patience.request_s:g} s")
@@ -241,6 +279,7 @@ class Server:
         if parts.scheme == "http":
             return http.client.HTTPConnection(self.host, parts.port, timeout=60)
         context = ssl.create_default_context(cafile=self.ca)
+        self._show(context)
         if pin is not None:  # the one key that will do, whatever names and dates a certificate gives it
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(self.host, parts.port, timeout=60, context=context)
@@ -253,13 +292,30 @@ class Server:
             )
         return connection
 
+    def _show(self, context: ssl.SSLContext) -> None:
+        """Have a connection show the device's certificate where it has one."""
+        if self.shown is None:
+            return
+        try:
+            context.load_cert_chain(*self.shown)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot use {self.shown[0]} and {self.shown[1]} for TLS: {error}") from error
+
     def _refused(self, answer: Answer) -> InputError:
         line = " ".join(answer.body[:LINE].decode("utf-8", "replace").split())
         said = "".join(letter for letter in line if letter.isprintable())
         return InputError(f"{self.url} refuses this device ({answer.status}): {said or 'it does not say why'}")
 
 
-def enrol(folder: Path, url: str, code: str, *, ca: Path | None = None, patience: Patience | None = None) -> Identity:
+def enrol(
+    folder: Path,
+    url: str,
+    code: str,
+    *,
+    ca: Path | None = None,
+    patience: Patience | None = None,
+    shown: tuple[Path, Path] | None = None,
+) -> Identity:
     """Make a key in the folder of a device's state, and enrol it with a one-time code; who the device then is.
 
     Asked again, it is the same key: an answer that was lost costs nothing. Raises `InputError` for a code that is none,
@@ -268,7 +324,7 @@ def enrol(folder: Path, url: str, code: str, *, ca: Path | None = None, patience
     secret, pin = opened_code(code)
     identity = Identity.made(folder)
     asking = Identity(folder, identity.record.model_copy(update={"pin": pin}))
-    return identity.enrolled(Server(url, asking, ca, patience or Patience()).enrol(secret), pin)
+    return identity.enrolled(Server(url, asking, ca, patience or Patience(), shown=shown).enrol(secret), pin)
 
 
 def public_digest(certificate: bytes) -> str | None:

@@ -27,33 +27,38 @@ FACT = "publisher"
 
 
 def check(bundle: Bundle, store: Store, policy: Policy) -> None:
-    """Compare a bundle's key with the one in a device's state, where there is one; where not, any key will do.
+    """Compare a bundle's key with those that a device takes bundles of; arguments else and errors as `check_key`."""
+    check_key(f"bundle {bundle.root}", bundle.signed_by, store, policy)
 
-    Raises `InputError` for another key than the one remembered, and for a bundle that nobody signed, unless the
-    device's policy allows it.
+
+def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy) -> None:
+    """Compare the key that signed a bundle with the one in a device's state; where there is none, any key will do.
+
+    `where` names the bundle in errors. Raises `InputError` for another key than the one remembered, and for a bundle
+    that nobody signed, unless the device's policy allows it.
     """
     shown, remembered = Seen.of(store.folder).keys, _remembered(store)
     if shown is not None:
-        _check_shown(bundle, shown)
-    elif remembered is not None and bundle.signed_by != remembered:
-        by = "nobody" if bundle.signed_by is None else f"key {bundle.signed_by[:16]}..."
+        _check_shown(where, signed_by, shown)
+    elif remembered is not None and signed_by != remembered:
+        by = "nobody" if signed_by is None else f"key {signed_by[:16]}..."
         raise InputError(
-            f"bundle {bundle.root} is signed by {by}, but {store.folder} has trusted key {str(remembered)[:16]}... "
+            f"{where} is signed by {by}, but {store.folder} has trusted key {str(remembered)[:16]}... "
             "since its first use; get the bundle from whom it came from, or start afresh with another --state"
         )
-    if bundle.signed_by is None and policy.signed:
+    if signed_by is None and policy.signed:
         raise InputError(
-            f"bundle {bundle.root} is not signed, so nobody can tell who made it; sign it with `edgefr bundle sign`, "
+            f"{where} is not signed, so nobody can tell who made it; sign it with `edgefr bundle sign`, "
             f"or allow it with `signed: false` in {store.folder / NAME}"
         )
 
 
-def _check_shown(bundle: Bundle, shown: KeySet) -> None:
+def _check_shown(where: str, signed_by: KeyId | None, shown: KeySet) -> None:
     """Check that a bundle is signed by one of the set of keys that the publisher has shown."""
-    if bundle.signed_by not in shown.ids:
-        by = "nobody" if bundle.signed_by is None else f"key {bundle.signed_by[:16]}..."
+    if signed_by not in shown.ids:
+        by = "nobody" if signed_by is None else f"key {signed_by[:16]}..."
         raise InputError(
-            f"bundle {bundle.root} is signed by {by}, which is not among its publisher's keys (set "
+            f"{where} is signed by {by}, which is not among its publisher's keys (set "
             f"{shown.version}): it is revoked, or another's; get the bundle again"
         )
 

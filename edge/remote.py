@@ -66,6 +66,7 @@ def join(
     *,
     ca: Path | None = None,
     patience: Patience | None = None,
+    shown: tuple[Path, Path] | None = None,
 ) -> TrafficCounts:
     """Work for the server at `url` until it has no more rounds, then take its last update.
 
@@ -78,7 +79,7 @@ def join(
     >>> join(Device("bundles/phone_sd680", "state"), "http://127.0.0.1:8080", ["318"]).taken  # doctest: +SKIP
     3
     """
-    server = Server(url, Identity.of(device.store.folder), ca, patience or Patience())
+    server = Server(url, Identity.of(device.store.folder), ca, patience or Patience(), shown=shown)
     why = device.refuses()
     if why is not None:
         raise Withheld(f"nothing would leave this device: {why}")

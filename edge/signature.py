@@ -130,6 +130,11 @@ def keys_in(trusted: Sequence[str | Path | KeyId]) -> set[KeyId]:
     return {entry if isinstance(entry, KeyId) else key_id(load_public(entry)) for entry in trusted}
 
 
+def with_seal(content: bytes, signature: bytes) -> bytes:
+    """Return content with its signature file behind it, as `opened_seal` takes them apart."""
+    return content + signature + END.pack(len(signature), TRAILER)
+
+
 def opened_seal(content: bytes) -> tuple[bytes, bytes | None]:
     """Return what was sealed and its signature; bytes that nobody sealed come back as they are, with None.
 

@@ -42,35 +42,38 @@ def export(
     key: str | Path | None = None,
     zipped: bool = False,
     with_users: bool = False,
+    served: bool = False,
     progress: Progress | None = None,
 ) -> Bundles:
     """Write a bundle for every device class of a run's fleet to `out` (default: in the run).
 
     Devices refuse the bundles `expires_days` after the run was made (None: never). `key`: a private key (PEM) to sign
     them with (None: the run's own). `zipped`: each also as one file. `with_users`: they carry the simulated users of
-    their class, private state and names, for tests that compare devices with the simulator; else nobody's. Raises
+    their class, private state and names, for tests that compare devices with the simulator; else nobody's. `served`: of
+    what real devices have learned since (`edgefr serve`): the next bundles of its lineage. Raises
     `InputError` for a run that is not whole or whose model no bundle can hold, and for a folder that is in the way or
     elsewhere in the run.
 
     Example: ``edgefr.export("runs/demo", "shipped").classes[["class", "variant", "files_mb"]]``
     """
+    from edgefr.served import ServedTensors, place_of
     from edgefr.shipping import export_run
     from export.archive import pack
 
     found = _run(run)
-    place = _outside(found, None if out is None else Path(out))
-    rows = export_run(
-        found, place, progress, expires_days, with_users=with_users, key=None if key is None else Path(key)
-    )
+    learned = ServedTensors.of(found) if served else None
+    own = found.path / "bundles" if learned is None else place_of(found, learned.round)
+    place = _outside(found, own, None if out is None else Path(out))
+    signer = None if key is None else Path(key)
+    rows = export_run(found, place, progress, expires_days, with_users=with_users, key=signer, served=learned)
     if zipped:
         for folder in (Path(row["path"]) for row in rows):
             pack(folder, folder.with_name(f"{folder.name}.zip"))
     return Bundles(place, rows)
 
 
-def _outside(run: Run, out: Path | None) -> Path:
-    """Return where bundles go: the run's own place for them, or a folder that is none of the run's."""
-    own = run.path / "bundles"
+def _outside(run: Run, own: Path, out: Path | None) -> Path:
+    """Return where bundles go: `own`, the run's place for them, or a folder that is none of the run's."""
     if out is not None and out.resolve() != own.resolve() and out.resolve().is_relative_to(run.path.resolve()):
         raise InputError(f"--out {out} lies in the run itself, which is kept as it is; name {own}, or a folder outside")
     return own if out is None else out

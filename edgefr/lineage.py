@@ -19,7 +19,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,12 +274,15 @@ class Lineage:
 class Journal:
     """This is the file of a lineage while its run is being served: by one process, which holds its lock.
 
+    `heard` is told every line that was put on the disk.
+
     >>> with Journal.locked(run.path) as journal:  # doctest: +SKIP
     ...     journal.append(Opened(round=journal.lineage.round + 1, ...))
     """
 
     def __init__(self, run: Path, lineage: Lineage):
         self.run, self.lineage = run, lineage
+        self.heard: Callable[[Line], object] = lambda line: None
 
     @classmethod
     @contextmanager
@@ -315,6 +318,7 @@ class Journal:
             (self.run / WITNESS).parent.mkdir(mode=0o700, exist_ok=True)
             told = {"head": self.lineage.head, "round": self.lineage.round}
             write_json(self.run / WITNESS, told, mode=0o600)
+        self.heard(record)
 
 
 def digest_of(path: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,9 @@ from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Progress
 from edgefr.run import PRIVATE, Run
 from edgefr.sections import ExportSection
+from edgefr.served import ServedTensors, place_of
 from edgefr.shippable import cannot_learn, check_shippable
+from privacy.errors import InputError
 from privacy.files import write_atomic
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
@@ -60,13 +63,15 @@ def export_run(
     with_users: bool = False,
     key: Path | None = None,
     only: str | None = None,
+    served: ServedTensors | None = None,
 ) -> list[dict[str, Any]]:
     """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class.
 
     A class that lies there already with the same content is kept. Devices refuse the bundles `expires_days` after the
     run was made (None: never). `with_users`: bundles carry the simulated users of their class, for tests. `key`: a
-    private key that signs them (None: the run's own). `only`: the one class that a bundle is made for. Raises
-    `InputError` for a run that is not whole, a folder in the way, and a full disk.
+    private key that signs them (None: the run's own). `only`: the one class that a bundle is made for. `served`: what
+    devices have learned since, in place of the run's own tensors: the next bundles of its lineage. Raises `InputError`
+    for a run that is not whole, a folder in the way, and a full disk.
 
     Example: ``export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
@@ -76,6 +81,8 @@ def export_run(
     from export.learning import unlearnable
     from export.sign import load_private
 
+    if served is not None and with_users:
+        raise InputError("bundles of what devices have learned carry nobody: their users' private state is on them")
     check_shippable(run.experiment)
     signer = signing_key(run) if key is None else load_private(key)  # before the work, not after it
     experiment, saved = run.experiment, open_model(run)
@@ -90,15 +97,21 @@ def export_run(
     learning, why = learning_of(experiment, len(users)), unlearnable(model.program)
     if why is not None:
         learning, facts["learning"] = None, f"none: {why}"
+    created, place = saved.created, run.path / "bundles"
+    if served is not None:
+        model = replace(model, shared={**model.shared, **served.shared})
+        learning = None if learning is None else replace(learning, round=served.round)
+        created, place = served.created(created, experiment.total_rounds), place_of(run, served.round)
+        facts["served_rounds"] = served.round - experiment.total_rounds
     return export_bundles(
-        out if out is not None else run.path / "bundles",
+        place if out is None else out,
         model,
         Targets(
             {name: limits_of(fleet.spec, name) for name in fleet.classes if only in (None, name)},
             {name: np.searchsorted(users, own).tolist() for name, own in users_by_class(run, saved).items()},
             with_users,
         ),
-        Provenance(saved.created, facts, experiment.seed, expires_days, promise),
+        Provenance(created, facts, experiment.seed, expires_days, promise),
         text=encoders_of(run, model, progress),
         learning=learning,
         rules=rules_of(experiment.export),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edge.archive import is_archive, opened
 from edge.delta import read_delta
 from edge.manifest import SIGNATURE, canonical
-from edge.signature import END, SCHEMA, TRAILER, KeyId, Kind, Signature, key_id, place, read_pem, statement
+from edge.signature import SCHEMA, KeyId, Kind, Signature, key_id, place, read_pem, statement, with_seal
 from export.archive import pack
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -90,8 +90,7 @@ def signature_of(kind: Kind, content: bytes, key: Ed25519PrivateKey) -> bytes:
 
 def sealed(content: bytes, key: Ed25519PrivateKey) -> bytes:
     """Return an update with its signature behind it, as `edge.signature.opened_seal` takes them apart."""
-    signature = signature_of("delta", content, key)
-    return content + signature + END.pack(len(signature), TRAILER)
+    return with_seal(content, signature_of("delta", content, key))
 
 
 def sign_bundle(bundle: str | Path, key: str | Path) -> KeyId:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -49,6 +49,14 @@ Renew = Annotated[
     bool,
     typer.Option("--renew", help="Go on under another bundle of the same publisher; the ledger of what left goes on."),
 ]
+
+Authority = Annotated[
+    Path | None, typer.Option("--ca", help="Certificate (PEM) that the server's is signed by, if its code names none.")
+]
+OwnCertificate = Annotated[
+    Path | None, typer.Option("--tls-cert", help="This device's certificate (PEM), for a server that asks for one.")
+]
+OwnKey = Annotated[Path | None, typer.Option("--tls-key", help="Its private key (PEM).")]
 
 LEARNING = "learning on the device"
 LINES = 1_000_000
@@ -183,11 +191,22 @@ def update(
     undo: Annotated[
         bool, typer.Option("--undo", help="Go back to what was before BUNDLE, if the device has not learned since.")
     ] = False,
+    url: Annotated[
+        str | None, typer.Option("--from", help="Server that has the newer bundle, which is fetched to --to first.")
+    ] = None,
+    ca: Authority = None,
+    tls_cert: OwnCertificate = None,
+    tls_key: OwnKey = None,
     key: TrustedKeys = None,
 ) -> None:
     """Go on under a newer bundle with all that the device has learned; it can be undone until it learns again.
 
+    Of a bundle that comes from a server the files that BUNDLE has too are taken from there. A fetch that was cut off
+    goes on: give the same line again.
+
     Example: `edgefr device update old/phone_sd680 --to new/phone_sd680 --state phone`
+
+    Example: `edgefr device update phone --to phone-2 --from http://127.0.0.1:8765 --state phone-state`
 
     Example: `edgefr device update new/phone_sd680 --undo --state phone`
     """
@@ -195,11 +214,16 @@ def update(
 
     if (to is None) == (not undo):
         raise InputError("give --to with the newer bundle, or --undo to go back; one of them")
+    if url is not None and to is None:
+        raise InputError("give --to with a new folder for what is fetched")
     _started(bundle, state)
     one = Device(bundle, state)
     if to is None:
         one.undo()
         Console(soft_wrap=True).print(f"{state} is as it was before; open it with the bundle before {bundle}")
+        return
+    if url is not None and not _fetched(one, url, to, ca=ca, shown=pair(tls_cert, tls_key), trusted=key):
+        Console(soft_wrap=True).print(f"{url} has no newer bundle than {bundle}; nothing was changed")
         return
     carried = one.update(to, trusted=key)
     counts = f"interactions kept: {carried.kept:,}; no longer in the catalogue: {carried.gone:,}"
@@ -227,6 +251,24 @@ def trust(
     found = follow(state, keys, key)
     names = ", ".join(f"{name[:16]}..." for name in found.ids)
     Console(soft_wrap=True).print(f"trusted: set {found.version}, with the keys {names}")
+
+
+def _fetched(one: Device, url: str, to: Path, **options: Any) -> bool:
+    """Fetch the newer bundle of a server to a new folder; False: it has none. Options as those of the command."""
+    from edge.connection import Server
+    from edge.fetching import fetch
+    from edge.identity import Identity
+
+    server = Server(url, Identity.of(one.store.folder), options["ca"], shown=options["shown"])
+    with shown(doing="fetching the bundle"):
+        return fetch(server, to, earlier=one.bundle, trusted=options["trusted"]) is not None
+
+
+def pair(cert: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Return a device's certificate and its key; None where it has none. Raises `InputError` for one of them alone."""
+    if (cert is None) != (key is None):
+        raise InputError("a certificate needs its key: give both --tls-cert and --tls-key")
+    return None if cert is None or key is None else (cert, key)
 
 
 def _started(bundle: Path, state: Path) -> None:

@@ -13,7 +13,9 @@ from edgefr.cli.progress import shown
 
 def export(
     run: Annotated[Path, typer.Option(help="Folder of a finished run.")],
-    out: Annotated[Path, typer.Option(help="Folder for the bundles, one per device class.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the bundles, one per device class. Default: in the run.")
+    ] = None,
     expires_days: Annotated[
         int, typer.Option(min=1, help="Devices refuse the bundles so many days after the run was made.")
     ] = 365,
@@ -27,20 +29,36 @@ def export(
             "--with-users", help="Put the simulated users' private state and names in, for parity tests; never publish."
         ),
     ] = False,
+    served: Annotated[
+        bool,
+        typer.Option(
+            "--served",
+            help="Of what real devices have learned since: the next bundles, with which `serve` goes on.",
+        ),
+    ] = False,
 ) -> None:
     """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest.
 
     Example: `edgefr export --run runs/demo --out shipped`
 
     Example: `edgefr export --run runs/demo --out signed --expires-days 90 --zip`
+
+    Example: `edgefr export --run runs/demo --served`
     """
     from edgefr.api import export as write
     from edgefr.report.tables import print_path
 
     with shown() as progress:
         found = write(
-            run, out, expires_days=expires_days, key=key, zipped=zipped, with_users=with_users, progress=progress
+            run,
+            out,
+            expires_days=expires_days,
+            key=key,
+            zipped=zipped,
+            with_users=with_users,
+            served=served,
+            progress=progress,
         )
     console = Console()
     console.print(found.sheet)
-    print_path("bundles", out, console)
+    print_path("bundles", found.path, console)

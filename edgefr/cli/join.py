@@ -1,4 +1,4 @@
-"""`edgefr device enrol` and `edgefr device join` take part in a run as a real device."""
+"""`edgefr device enrol`, `fetch` and `join` take part in a run as a real device."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import typer
 from rich.console import Console
 
 from edgefr.cli.device import (
+    Authority,
     BundleFolder,
+    OwnCertificate,
+    OwnKey,
     PolicyFile,
     Renew,
     StateFolder,
     TrustedKeys,
     adopt,
     device,
+    pair,
     read_interactions,
 )
 from edgefr.cli.progress import shown
 
 Address = Annotated[str, typer.Option("--url", help="Address that `edgefr serve` printed.")]
-Authority = Annotated[
-    Path | None, typer.Option("--ca", help="Certificate (PEM) that the server's is signed by, if its code names none.")
-]
 
 
 @device.command()
@@ -33,6 +34,8 @@ def enrol(
     url: Address,
     code: Annotated[str, typer.Option(help="One-time code that `edgefr enrol` printed.")],
     ca: Authority = None,
+    tls_cert: OwnCertificate = None,
+    tls_key: OwnKey = None,
     key: TrustedKeys = None,
     policy: PolicyFile = None,
 ) -> None:
@@ -47,9 +50,49 @@ def enrol(
     from edge.state import Store
 
     adopt(policy, state)
-    user = enrolled(state, url, code, ca=ca).record.user
+    user = enrolled(state, url, code, ca=ca, shown=pair(tls_cert, tls_key)).record.user
     Device(bundle, state, user=None if Store(state).exists else user, trusted=key)
     Console().print(f"enrolled as {user}; take part with `edgefr device join`", soft_wrap=True, highlight=False)
+
+
+@device.command()
+def fetch(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="New folder for the bundle.")],
+    state: StateFolder,
+    url: Address,
+    code: Annotated[
+        str | None, typer.Option(help="One-time code that `edgefr enrol` printed; none: the device is enrolled.")
+    ] = None,
+    ca: Authority = None,
+    tls_cert: OwnCertificate = None,
+    tls_key: OwnKey = None,
+    key: TrustedKeys = None,
+    policy: PolicyFile = None,
+) -> None:
+    """Fetch this device's bundle from its server, which enrols it first where a code is given.
+
+    A fetch that was cut off goes on: give the same line again. Without --key, and where the device has no state yet,
+    whoever signed the bundle is trusted from now on.
+
+    Example: `edgefr device fetch phone --state st --url http://127.0.0.1:8765 --code CODE`
+
+    Example: `edgefr device fetch a --state st --url https://lan:443 --code CODE --key publisher.pem`
+    """
+    from edge.connection import Server
+    from edge.connection import enrol as enrolled
+    from edge.fetching import fetch as fetched
+    from edge.identity import Identity
+
+    adopt(policy, state)
+    own = pair(tls_cert, tls_key)
+    who = Identity.of(state) if code is None else enrolled(state, url, code, ca=ca, shown=own)
+    with shown(doing="fetching the bundle"):
+        found = fetched(Server(url, who, ca, shown=own), bundle, trusted=key)
+    assert found is not None, "nothing was there before"
+    signer = found.bundle.signed_by
+    by = "by nobody" if signer is None else f"by key {signer[:16]}..."
+    said = f"{bundle} is there: {found.received:,} bytes fetched, signed {by}; take part with `edgefr device join`"
+    Console().print(said, soft_wrap=True, highlight=False)
 
 
 @device.command()
@@ -59,6 +102,8 @@ def join(
     url: Address,
     interactions: Annotated[Path, typer.Option(help="The device's own: a text file with one item id per line.")],
     ca: Authority = None,
+    tls_cert: OwnCertificate = None,
+    tls_key: OwnKey = None,
     key: TrustedKeys = None,
     policy: PolicyFile = None,
     renew: Renew = False,
@@ -80,7 +125,7 @@ def join(
     adopt(policy, state)
     device = Device(bundle, state, user=None if Store(state).exists else user, trusted=key, renew=renew)
     with shown(doing="taking part in rounds"):
-        done = work(device, url, read_interactions(interactions), ca=ca)
+        done = work(device, url, read_interactions(interactions), ca=ca, shown=pair(tls_cert, tls_key))
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run, often one of rounds=0.")],
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds to go on for.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to go on for; needed, but with --status.")] = None,
     bundle_class: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,6 +31,10 @@ def serve(
         Path | None, typer.Option(help="The server's certificate (PEM). Off loopback by default one made for the run.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(help="Authority (PEM) one of whose certificates every device has to show (mutual TLS)."),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -72,6 +76,9 @@ def serve(
             "failures, beside what the simulator says.",
         ),
     ] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Say what the run's server is doing, or what it left, and serve nothing.")
+    ] = False,
 ) -> None:
     """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
 
@@ -87,6 +94,8 @@ def serve(
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 2 --rehearse 6`
 
     Example: `edgefr serve runs/demo --bundle-class phone_sd680 --rounds 1 --port 8765 --secure-sum`
+
+    Example: `edgefr serve runs/demo --status`
     """
     from edgefr.remote.collecting import Collecting
     from edgefr.remote.server import Access
@@ -96,11 +105,16 @@ def serve(
     from edgefr.run import Run
     from privacy.report import render_ledger
 
-    access, collecting = Access(host, port, tls_cert, tls_key), Collecting(secure_sum, trusted_server)
+    access, collecting = Access(host, port, tls_cert, tls_key, client_ca=client_ca), Collecting(secure_sum, trusted_server)
     opened = Run.open(run)
+    if status:
+        _status(opened)
+        return
+    if rounds is None:
+        raise InputError("say how many rounds devices are to do: give --rounds")
     if rehearse is not None:
         if access != Access():
-            raise InputError("a rehearsal stays on this host: drop --host, --port, --tls-cert and --tls-key")
+            raise InputError("a rehearsal stays on this host: drop --host, --port, --tls-cert, --tls-key and --client-ca")
         if collecting != Collecting():
             raise InputError("a rehearsal collects uploads as they are: drop --secure-sum and --trusted-server")
         if bundle_class is None or len(bundle_class) != 1:
@@ -126,6 +140,15 @@ def serve(
     console = Console()
     console.print(Sheet("served", rows, words=["what"]))
     print_path("result", served.path, console)
+
+
+def _status(run: Run) -> None:
+    """Print what the server of a run is doing, or what it left."""
+    from edgefr.remote.status import status
+    from edgefr.report.layout import Sheet
+
+    rows = [{"what": name, "value": str(value)} for name, value in status(run).items()]
+    Console().print(Sheet("server", rows, words=["what", "value"]))
 
 
 def _rehearse(

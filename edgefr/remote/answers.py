@@ -43,6 +43,16 @@ class Answers:
         """Delete a device's release of a round: it is in a sum."""
         (self.folder / str(number) / _name(device)).unlink(missing_ok=True)
 
+    def count(self, number: int) -> int:
+        """Count the releases of a round that are on the disk."""
+        place = self.folder / str(number)
+        return sum(1 for one in place.iterdir() if not one.name.startswith(".")) if place.is_dir() else 0
+
+    def forget(self, device: str) -> None:
+        """Delete a device's releases, of whichever round."""
+        for place in self.folder.glob(f"*/{_name(device)}"):
+            place.unlink(missing_ok=True)
+
     def clear(self) -> None:
         """Delete all of them: the round is over."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,7 +1,8 @@
 """A run knows the keys of its devices, which codes were given out, which key each enrolled, and which are revoked.
 
-RUN/private/keys.jsonl only grows, a line for whatever happens: `Issued`, `Enrolled`, `Revoked`. A served run reads what
-`edgefr enrol` adds while it is at work. Codes are kept as digests. A client has one key at a time, and what it has
+RUN/private/keys.jsonl has a line for whatever happens: `Issued`, `Enrolled`, `Revoked`. It only grows, but for users who
+leave (`edgefr forget`): their lines are taken out, and one without their name says so. A served run reads what is new
+while it is at work. Codes are kept as digests. A client has one key at a time, and what it has
 released is counted by client (`edgefr.lineage`): a new key goes on with the ledger of the one before.
 
 Owns: that file. Does not own: signatures (`edge.identity`), which requests are refused (`gate`).
@@ -14,16 +15,17 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, Literal
 
 from pydantic import Field, TypeAdapter
 
 from edge.records import Record
 from privacy.errors import InputError
+from privacy.files import write_atomic
 from privacy.machine import hold
 
 FILE, LOCK = "private/keys.jsonl", "private/keys.lock"
@@ -61,7 +63,15 @@ class Revoked(Record):
     at: int
 
 
-Line = Issued | Enrolled | Revoked
+class Forgotten(Record):
+    """Somebody has left: all lines on that user are gone, and nobody enrols under the name that is left."""
+
+    kind: Literal["forgotten"] = "forgotten"
+    user: str = Field(description="pseudonym that stands in place of the user's name")
+    at: int
+
+
+Line = Issued | Enrolled | Revoked | Forgotten
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
@@ -82,7 +92,9 @@ class Keys:
     keys: dict[str, str] = field(default_factory=dict)  # by user
     codes: dict[str, Issued] = field(default_factory=dict)  # that are open, by user
     used: dict[str, Enrolled] = field(default_factory=dict)  # by digest of their code
+    forgotten: set[str] = field(default_factory=set)
     size: int = 0
+    file: BinaryIO | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -99,6 +111,8 @@ class Keys:
         """Give out a code for each of these users, good for so many days; an earlier one is good no more."""
         until, codes = int(time.time() + days * DAY), {user: secrets.token_hex(SECRET) for user in users}
         with self._writing() as append:
+            for user in self.forgotten.intersection(users):
+                raise InputError(f"{user} stands for somebody who has left: nobody enrols under that name")
             append(*(Issued(code=_digest(code), user=user, until=until) for user, code in codes.items()))
         return codes
 
@@ -127,27 +141,60 @@ class Keys:
                 raise InputError(f"{user} has no key and no open code, so there is nothing to revoke")
             append(Revoked(user=user, at=int(time.time())))
 
+    def forget(self, user: str, pseudonym: str) -> None:
+        """Take out all that is known of a user, whose key is refused from then on; `pseudonym` stays, and no key."""
+        with self._writing():
+            lines = [_LINE.validate_json(line) for line in self._read(0).splitlines()]
+            left = [line for line in lines if line.user not in (user, pseudonym)]
+            left.append(Forgotten(user=pseudonym, at=int(time.time())))
+            write_atomic(self.path, _written(left), mode=0o600)
+            self.look()
+
     def look(self) -> None:
         """Read the lines that are new. Raises `InputError` for a file that is damaged."""
         with self.lock:
             there = self.path.stat().st_size if self.path.exists() else 0
+            if there and self._is_another():
+                self._begin_anew()
             if there == self.size:
                 return
             if there < self.size:
                 raise InputError(f"{self.path} was cut; put it back")
-            with open(self.path, "rb") as file:
-                file.seek(self.size)
-                content = file.read()
-            for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+            for line in self._read(self.size).splitlines(keepends=True):
                 try:
                     self._take(_LINE.validate_json(line))
                 except ValueError as error:
                     raise InputError(f"{self.path} is damaged after {self.size:,} bytes; put it back") from error
                 self.size += len(line)
 
+    def _read(self, start: int) -> bytes:
+        """Return the whole lines from a byte on; what a kill left of one is none."""
+        with self.lock:
+            if not self.path.exists():
+                return b""
+            with open(self.path, "rb") as file:
+                file.seek(start)
+                content = file.read()
+            return content[: content.rfind(b"\n") + 1]
+
+    def _is_another(self) -> bool:
+        """Say whether another file lies where the lines were: somebody was forgotten."""
+        return self.file is None or os.fstat(self.file.fileno()).st_ino != self.path.stat().st_ino
+
+    def _begin_anew(self) -> None:
+        """Forget what was read, and hold the file that is there now: while it is held, no other has its number."""
+        if self.file is not None:
+            self.file.close()
+        self.file, self.size = open(self.path, "rb"), 0  # noqa: SIM115 - held for as long as these keys are
+        for kept in (self.users, self.keys, self.codes, self.used, self.forgotten):
+            kept.clear()
+
     def _take(self, line: Line) -> None:
         if isinstance(line, Issued):
             self.codes[line.user] = line
+            return
+        if isinstance(line, Forgotten):
+            self.forgotten.add(line.user)
             return
         self.codes.pop(line.user, None)
         self.users.pop(self.keys.pop(line.user, ""), None)
@@ -171,12 +218,16 @@ class Keys:
             with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
                 file.truncate(self.size)  # what a kill left of a line
                 file.seek(self.size)
-                file.write(b"".join(line.model_dump_json().encode() + b"\n" for line in lines))
+                file.write(_written(lines))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror or error}") from error
         self.look()
+
+
+def _written(lines: Iterable[Line]) -> bytes:
+    return b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
 
 
 def _digest(code: str) -> str:

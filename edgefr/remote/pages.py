@@ -24,12 +24,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from edge.connection import BAD, BUNDLE, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, ROUND, SUM, WAIT, Task
+from edge.connection import BAD, BUNDLE, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, PART, ROUND, SUM, WAIT, Task
 from edge.identity import Signed
 from edge.messages import Code, Known
 from edge.sum_messages import STEPS, Step
 from edgefr.remote.broker import UNKNOWN, RoundBroker
+from edgefr.remote.delivery import Delivery
 from edgefr.remote.gate import Gate, Refused, check_body
+from edgefr.remote.log import Log
 from edgefr.remote.protocol import NO_LENGTH, OPERATIONS, TOO_LARGE, document, send_of, told_of
 from privacy.errors import InputError
 
@@ -37,6 +39,8 @@ POLL_S = 20.0  # how long a request for a task is held
 DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
 LONGEST_CODE = 256  # bytes of a body that enrols
 PIECE = 1 << 15  # bytes that are handed to a connection at once
+PATHS = frozenset(one.path for one in OPERATIONS)
+MOST_METHOD = 10  # characters of a method that are logged
 
 Found = TypeVar("Found", Task, bytes)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -49,6 +53,9 @@ class Pages:
     broker: RoundBroker
     gate: Gate
     limit: int
+    delivery: Delivery = field(default_factory=Delivery)
+    log: Log = field(default_factory=Log)
+    waiting: int = 0  # requests that are held
     stopping: bool = False
     loop: asyncio.AbstractEventLoop | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,6 +66,8 @@ class Pages:
             "task": self.task,
             "release": self.release,
             "enrol": self.enrol,
+            "bundle": self.bundle,
+            "file": self.file,
             "metrics": self.metrics,
             "openapi": self.openapi,
             **{send_of(step): self._taken(step) for step in STEPS},
@@ -109,6 +118,7 @@ class Pages:
         number = _asked(request, "round")
         content = await _body(request, signed, self.limit)
         await run_in_threadpool(self.broker.submit, device, number, content)
+        self.log.write("taken", user=device, round=number, bytes=len(content))
         return PlainTextResponse("taken\n", headers={ROUND: str(number)})
 
     def _taken(self, step: Step) -> Endpoint:
@@ -150,13 +160,30 @@ class Pages:
             user = await run_in_threadpool(self.gate.keys.enrol, asked.code, signed.key)
         except InputError as error:
             raise Refused(FORBIDDEN, str(error)) from error
+        self.log.write("enrolled", user=user)
         return JSONResponse(Known(user=user).model_dump())
+
+    async def bundle(self, request: Request) -> Response:
+        """Answer with the manifest of a device's bundle."""
+        device = self._asker(request)
+        return Response(self.delivery.manifest(device), OK, media_type="application/octet-stream")
+
+    async def file(self, request: Request) -> Response:
+        """Answer with a file of a device's bundle, or with the bytes of it that are asked for."""
+        device, asked = self._asker(request), request.headers.get("range")
+        part = self.delivery.part(device, request.path_params["sha256"], asked)
+        headers = {"Content-Length": str(part.stop - part.start), "Accept-Ranges": "bytes"}
+        if asked is not None:
+            headers["Content-Range"] = part.told
+        status = OK if asked is None else PART
+        return StreamingResponse(part.pieces(), status, headers, "application/octet-stream")
 
     async def metrics(self, request: Request) -> Response:
         """Count in the text format of Prometheus, for this host alone."""
         if request.client is None or request.client.host not in LOOPBACK:
             raise Refused(UNKNOWN, "there is no such page")
-        return PlainTextResponse(self.broker.prometheus(), media_type="text/plain; version=0.0.4")
+        waiting = f"# TYPE edgefr_waiting gauge\nedgefr_waiting {self.waiting}\n"
+        return PlainTextResponse(self.broker.prometheus() + waiting, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
         """Answer with the protocol."""
@@ -174,17 +201,24 @@ class Pages:
             woken, found, left = self.woken, ask(), until - time.monotonic()
             if found is not None or left <= 0 or self.stopping:
                 return found
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await woken.wait()
+            self.waiting += 1
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await woken.wait()
+            finally:
+                self.waiting -= 1
 
     async def _handed(self, device: str, task: Task) -> None:
         self.broker.handed(device, task)
 
     async def _refused(self, request: Request, refused: Refused) -> Response:
         self.broker.refuse()
+        line = " ".join(str(refused).split())
+        known = request.url.path if request.url.path in PATHS else "another"
+        self.log.refused(status=refused.status, method=request.method[:MOST_METHOD], path=known, why=line)
         await _discarded(request)
-        return PlainTextResponse(f"{' '.join(str(refused).split())}\n", refused.status, refused.headers)
+        return PlainTextResponse(f"{line}\n", refused.status, refused.headers)
 
     async def _no_page(self, request: Request, error: HTTPException) -> Response:
         return await self._refused(request, Refused(error.status_code, "there is no such page"))

@@ -24,9 +24,13 @@ from edge.connection import (
     CONFLICT,
     DONE,
     ENROL,
+    FILES,
     FORBIDDEN,
+    MANIFEST,
+    NO_PART,
     NONCE,
     OK,
+    PART,
     RELEASE,
     ROUND,
     SESSION,
@@ -68,6 +72,7 @@ class Operation:
     """This is one thing to ask for.
 
     `asker`: an enrolled key signs it, any key does (it is not enrolled yet), or nobody. `query`: its one number.
+    `named`: the one part of its path that a request fills in, a digest.
     """
 
     method: Literal["GET", "POST"]
@@ -77,6 +82,7 @@ class Operation:
     replies: dict[int, Reply]
     asker: Asker = "enrolled"
     query: str | None = None
+    named: str | None = None
     media: str | None = None
     model: type[BaseModel] | None = None
 
@@ -104,6 +110,9 @@ HEADERS = {
     ),
     NONCE: Header("the key's last nonce that was taken: sign with a larger one", {"type": "integer", "minimum": 0}),
 }
+
+RANGE = "Content-Range"
+HEADERS[RANGE] = Header("which bytes of how many", {"type": "string", "pattern": "^bytes ([0-9]+-[0-9]+|[*])/[0-9]+$"})
 
 SIGNED = {
     BAD: Reply("the request is malformed, or the clocks are too far apart"),
@@ -190,6 +199,27 @@ OPERATIONS = (
     ),
     Operation(
         "GET",
+        MANIFEST,
+        "bundle",
+        "The manifest of the bundle that the server has for the device, its signature behind it",
+        {OK: Reply("the manifest", BYTES), **SIGNED, UNKNOWN: Reply("the server has no bundle for this device")},
+    ),
+    Operation(
+        "GET",
+        f"{FILES}/{{sha256}}",
+        "file",
+        "A file of that bundle, or one range of its bytes",
+        {
+            OK: Reply("the file", BYTES),
+            PART: Reply("the bytes that were asked for", BYTES, headers=(RANGE,)),
+            **SIGNED,
+            UNKNOWN: Reply("the device's bundle has no such file"),
+            NO_PART: Reply("the file has no such range of bytes", headers=(RANGE,)),
+        },
+        named="sha256",
+    ),
+    Operation(
+        "GET",
         METRICS,
         "metrics",
         "Counts in the text format of Prometheus",
@@ -234,6 +264,13 @@ def _operation(one: Operation) -> dict[str, Any]:
     if one.query is not None:
         number = {"type": "integer", "minimum": 0, "maximum": MOST_ROUNDS}
         found["parameters"] = [{"name": one.query, "in": "query", "required": True, "schema": number}]
+    if one.named is not None:
+        digest = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+        span = {"type": "string", "pattern": "^bytes=[0-9]{1,15}-[0-9]{0,15}$"}
+        found["parameters"] = [
+            {"name": one.named, "in": "path", "required": True, "schema": digest},
+            {"name": "Range", "in": "header", "required": False, "schema": span},
+        ]
     if one.media is not None:
         found["requestBody"] = {"required": True, "content": _content(one.media, one.model)}
     found["responses"] = {str(status): _reply(reply) for status, reply in sorted(one.replies.items())}

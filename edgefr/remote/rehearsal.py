@@ -44,7 +44,7 @@ from privacy.files import write_json
 MOST = 64  # processes of about 100 MB each
 LONGEST_S = 300.0  # of a round: a device bears with its link for so long
 START_S = 60.0  # for a device to enrol and ask for its first round
-ELSEWHERE = ("served*", "rehearsed*", "bundles", "figures", "*.html", "events.jsonl", "private")
+ELSEWHERE = ("served*", "rehearsed*", "bundles*", "figures", "*.html", "events.jsonl", "private")
 """What a rehearsal needs nothing of."""
 
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from edge.connection import LOOPBACK
 from edge.remote import release_limit
 from edgefr.remote.broker import RoundBroker
+from edgefr.remote.delivery import Delivery
 from edgefr.remote.gate import Gate
 from edgefr.remote.keys import Keys
+from edgefr.remote.log import Log
 from privacy.errors import InputError
 from privacy.machine import allow_files
 
@@ -33,7 +35,7 @@ class Access:
     """This says where a server is open.
 
     `cert` and `key`: files of its TLS certificate (PEM), both or neither; a server that other hosts reach has them.
-    `connections`: at a time.
+    `client_ca`: file of the authority (PEM) one of whose certificates every device has to show. `connections`: at a time.
 
     >>> Access().host
     '127.0.0.1'
@@ -44,10 +46,16 @@ class Access:
     cert: Path | None = None
     key: Path | None = None
     connections: int = 20_000
+    client_ca: Path | None = None
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise InputError("TLS needs a certificate and its key: give both --tls-cert and --tls-key")
+
+    @property
+    def needs_tls(self) -> bool:
+        """Say whether all comes by TLS: other hosts reach it, or devices show certificates."""
+        return self.open or self.client_ca is not None
 
     @property
     def open(self) -> bool:
@@ -60,8 +68,9 @@ class Access:
         Raises `InputError` for files that are no certificate and key, and where other hosts would come without TLS.
         """
         if self.cert is None:
-            if self.open:
-                raise InputError(f"other hosts reach {self.host}: give a certificate and its key as well")
+            if self.needs_tls:
+                what = "devices show certificates to" if self.client_ca is not None else "other hosts reach"
+                raise InputError(f"{what} {self.host}: give a certificate and its key as well")
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -69,13 +78,29 @@ class Access:
             context.load_cert_chain(self.cert, self.key)
         except (OSError, ValueError) as error:
             raise InputError(f"cannot use {self.cert} and {self.key} for TLS: {error}") from error
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ValueError) as error:
+                raise InputError(f"{self.client_ca} is no authority's certificate in PEM: {error}") from error
         return context
 
 
 class Server:
-    """This is a server at work in a thread of its own, from `start` to `stop`."""
+    """This is a server at work in a thread of its own, from `start` to `stop`.
 
-    def __init__(self, broker: RoundBroker, keys: Keys, access: Access):
+    It hands out `delivery`, and writes to `log` what happens.
+    """
+
+    def __init__(
+        self,
+        broker: RoundBroker,
+        keys: Keys,
+        access: Access,
+        delivery: Delivery | None = None,
+        log: Log | None = None,
+    ):
         try:
             import uvicorn
 
@@ -84,7 +109,7 @@ class Server:
         except ImportError as error:
             raise InputError(f"serving needs {error.name}; install it with: pip install 'edgefr[serve]'") from error
         self.broker, self.gate, self.access, self.tls = broker, Gate(keys), access, access.context()
-        self.pages = Pages(broker, self.gate, release_limit(broker.learning))
+        self.pages = Pages(broker, self.gate, release_limit(broker.learning), delivery or Delivery(), log or Log())
         self.socket = _bound(access)
         self.server_address = self.socket.getsockname()
         config = uvicorn.Config(
@@ -142,10 +167,15 @@ def _bound(access: Access) -> socket.socket:
 
 
 @contextmanager
-def listening(broker: RoundBroker, keys: Keys, access: Access) -> Iterator[Server]:
-    """Yield a server at work. Raises `InputError` for an address that cannot be used."""
+def listening(
+    broker: RoundBroker, keys: Keys, access: Access, delivery: Delivery | None = None, log: Log | None = None
+) -> Iterator[Server]:
+    """Yield a server at work; arguments as those of `Server`.
+
+    Raises `InputError` for an address that cannot be used.
+    """
     try:
-        server = Server(broker, keys, access)
+        server = Server(broker, keys, access, delivery, log)
     except OSError as error:
         raise InputError(f"cannot listen on {access.host} port {access.port}: {error.strerror or error}") from error
     server.start()

@@ -26,14 +26,19 @@ from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.buffered import BufferedBroker, Buffering
 from edgefr.remote.collecting import SEEN, Collecting
+from edgefr.remote.delivery import Delivery
 from edgefr.remote.devices import Devices
 from edgefr.remote.keys import Keys
 from edgefr.remote.ledger import ServingLedger
+from edgefr.remote.log import FILE as LOG
+from edgefr.remote.log import Log
 from edgefr.remote.origin import Origin, Origins
 from edgefr.remote.sealing import FEWEST, SumTerms
 from edgefr.remote.server import Access, listening
+from edgefr.remote.status import told
 from edgefr.remote.training import plan_of, training_of
 from edgefr.run import PRIVATE, Run, free_folder
+from edgefr.served import published
 from edgefr.shippable import check_federated
 from edgefr.shipping import SIGNING_KEY, signing_key, users_of_class
 from edgefr.trained import open_model
@@ -122,7 +127,9 @@ def serve(
         devices.resume()
         first, training = ledger.round + 1, training_of(run, devices, rounds)
         try:
-            with (transport or by_http(access or Access(), run.path))(broker, Keys(run.path)) as where:
+            journal.heard = Log(run.path / LOG).round
+            carried = transport or by_http(access or Access(), run, origins, rounds)
+            with carried(broker, Keys(run.path)) as where:
                 ready(where)
                 training.train([devices.closed], progress)
         finally:
@@ -145,13 +152,18 @@ def _broker(origins: Origins, buffering: Buffering | None) -> RoundBroker:
     return RoundBroker(*known) if buffering is None else BufferedBroker(*known, buffering)
 
 
-def by_http(access: Access, run: Path) -> Transport:
-    """Return the transport of devices that come by HTTP."""
+def by_http(access: Access, run: Run, origins: Origins, rounds: int) -> Transport:
+    """Return the transport of devices that come by HTTP, and may fetch the bundles of their classes there."""
+    held = [(open_bundle(published(run) / name), origin.users.values()) for name, origin in origins.classes.items()]
 
     @contextmanager
     def opened(broker: RoundBroker, keys: Keys) -> Iterator[str]:
-        with listening(broker, keys, guarded(access, run)) as server:
+        place, log = guarded(access, run.path), Log(run.path / LOG)
+        pin = None if place.cert is None else certificate.pin_of(place.cert)
+        with listening(broker, keys, place, Delivery.of(held), log) as server, told(run.path, server.url, rounds, pin):
+            log.write("listening", url=server.url, rounds=rounds)
             yield server.url
+        log.write("stopped")
 
     return opened
 
@@ -173,8 +185,8 @@ def fewest_answers(asked: int | None, cohort: int, least: int = 1) -> int:
 
 
 def guarded(access: Access, run: Path) -> Access:
-    """Return where a server is open, with the run's own certificate where other hosts come and none was given."""
-    if not access.open or access.cert is not None:
+    """Return where a server is open, with the run's own certificate where all comes by TLS and none was given."""
+    if not access.needs_tls or access.cert is not None:
         return access
     cert, key = certificate.own(run)
     return replace(access, cert=cert, key=key)
@@ -259,7 +271,7 @@ def origins_of(run: Run, classes: str | Sequence[str] | None, clients: Collectio
 
 def _classes(run: Run) -> list[str]:
     """Return the names of the classes that have a bundle. Raises `InputError` where none has."""
-    folder = run.path / "bundles"
+    folder = published(run)
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     if not classes:
         raise InputError(f"{run.path} has no bundles; make some with `edgefr export --run {run.path} --out {folder}`")
@@ -267,7 +279,7 @@ def _classes(run: Run) -> list[str]:
 
 
 def _learns(run: Run, bundle_class: str) -> bool:
-    return open_bundle(run.path / "bundles" / bundle_class).config.learning is not None
+    return open_bundle(published(run) / bundle_class).config.learning is not None
 
 
 def _origin(run: Run, bundle_class: str, clients: Collection[int] | None) -> Origin:
@@ -278,7 +290,7 @@ def _origin(run: Run, bundle_class: str, clients: Collection[int] | None) -> Ori
     classes = _classes(run)
     if bundle_class not in classes:
         raise unknown("device class", bundle_class, classes)
-    bundle, key = open_bundle(run.path / "bundles" / bundle_class), signing_key(run)
+    bundle, key = open_bundle(published(run) / bundle_class), signing_key(run)
     if bundle.signed_by not in (None, key_id(key.public_key())):
         raise InputError(
             f"{bundle.root} is signed by another key than the run's own, so its devices would take nothing from here; "

@@ -96,7 +96,8 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
             "the server relays no messages between real devices: use a method that sends none beside updates"
         )
     shared, clients = dict(model.shared), np.array(sorted(origins.users), np.int64)
-    origins.check(shared)
+    if learning.round == experiment.total_rounds:
+        origins.check(shared)
     assert experiment.engine.shard_size is not None
     before = learning.round if devices.ledger is None else devices.ledger.round
     federation = Federation(
@@ -113,6 +114,10 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     federation.shared = shared
     if devices.ledger is not None:
         devices.ledger.restore(federation)
+    if before < learning.round:
+        raise InputError(f"the bundles are of round {learning.round}, their run's lineage at {before}: put it back")
+    if before == learning.round:  # no update comes before the first round
+        origins.check(federation.shared)
     prepared = without_data(experiment.data, model)
     return Training(
         experiment,

@@ -113,6 +113,7 @@ def write(
     learning: LearningSpec,
     promise: Promise | None = None,
     private: dict[str, torch.Tensor] | None = None,
+    with_users: bool = True,
 ) -> None:
     """Write the bundle of a program's untrained tensors; `private`: everybody's own (None: first values)."""
     train = interactions()
@@ -136,5 +137,6 @@ def write(
         provenance={},
         learning=learning,
         promise=promise,
+        with_users=with_users,
         key=worlds.KEY,
     )

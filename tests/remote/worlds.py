@@ -243,15 +243,17 @@ def known(run: Run, state: Path, user: str) -> Identity:
     return identity.enrolled(user, None)
 
 
-def take_part(twins: Twins, url: str, states: Path, users: list[str], **options: Any) -> dict[str, TrafficCounts]:
-    """These users' devices work for a server, a thread each, to the end."""
+def take_part(
+    twins: Twins, url: str, states: Path, users: list[str], bundle: Path | None = None, **options: Any
+) -> dict[str, TrafficCounts]:
+    """These users' devices work for a server, a thread each, to the end; `bundle`: that they hold (None: the run's)."""
     quick = {"patience": Patience(tries=3, pause_s=0.05), **options}
 
     for user in users:
         known(twins.begun, states / user, user)
 
     def one(user: str) -> TrafficCounts:
-        return join(open_device(twins.bundle_of(user), states / user, user=user), url, twins.items(user), **quick)
+        return join(open_device(bundle or twins.bundle_of(user), states / user, user=user), url, twins.items(user), **quick)
 
     with ThreadPoolExecutor(len(users)) as pool:
         return dict(zip(users, pool.map(one, users), strict=True))
