@@ -135,8 +135,8 @@ def check_bundle(device: Device, task: Task, url: str) -> None:
     own = device.bundle.manifest.bundle_id
     if task.bundle not in (None, own):
         raise InputError(
-            f"{url} takes this device to hold bundle {str(task.bundle)[:12]}, and it holds {own[:12]}: join with the "
-            "bundle of your device's class, as the operator gave it to you (nothing was learned)"
+            f"{url} takes this device to hold bundle {str(task.bundle)[:12]}, and it holds {own[:12]}: go on under "
+            "that one with `edgefr device update --from` (nothing was learned)"
         )
 
 

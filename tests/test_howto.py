@@ -6,6 +6,7 @@
 ```sh slow           has such that take long, so the page runs among the slow tests
 ```sh refused        has one that ends with one line and exit code 2
 ```text, math, toml   are to be read alone
+```bash name.sh       is a script, which has a test of its own
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.warm import WARM
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-READ = ("text", "math", "toml")
+READ = ("text", "math", "toml", "bash rounds.sh")
 COMMANDS = {"edgefr": commands.COMMAND, "pytest": [sys.executable, "-m", "pytest"]}
 METHOD = "howto-method.md"
 LONG = "strangers-hour.md"

@@ -15,9 +15,8 @@ from edgefr.cli.helped import Group
 
 HOMES = {name: name for name in ("simulate", "data", "export", "recommend", "explain")}
 HOMES |= dict.fromkeys(("distill", "pretrain"), "encoder")
-HOMES |= {
-    name: name for name in ("serve", "enrol", "forget", "calibrate", "privacy", "report", "sweep", "tune", "audit", "compare")
-}
+HOMES |= {name: name for name in ("serve", "enrol", "forget", "calibrate", "privacy", "report")}
+HOMES |= {name: name for name in ("sweep", "tune", "audit", "compare")}
 HOMES |= {name: name for name in ("cost", "devices", "reproduce", "bundle")} | {"device": "join"}
 """The module in `edgefr.cli` that has a command, in the order of the help: an object of the command's name."""
 

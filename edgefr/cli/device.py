@@ -54,9 +54,10 @@ Authority = Annotated[
     Path | None, typer.Option("--ca", help="Certificate (PEM) that the server's is signed by, if its code names none.")
 ]
 OwnCertificate = Annotated[
-    Path | None, typer.Option("--tls-cert", help="This device's certificate (PEM), for a server that asks for one.")
+    Path | None,
+    typer.Option("--tls-cert", help="Certificate (PEM) that this device shows; none: it shows nothing."),
 ]
-OwnKey = Annotated[Path | None, typer.Option("--tls-key", help="Its private key (PEM).")]
+OwnKey = Annotated[Path | None, typer.Option("--tls-key", help="Private key (PEM) of --tls-cert; none: it has none.")]
 
 LEARNING = "learning on the device"
 LINES = 1_000_000
@@ -192,7 +193,8 @@ def update(
         bool, typer.Option("--undo", help="Go back to what was before BUNDLE, if the device has not learned since.")
     ] = False,
     url: Annotated[
-        str | None, typer.Option("--from", help="Server that has the newer bundle, which is fetched to --to first.")
+        str | None,
+        typer.Option("--from", help="Server that the newer bundle is fetched from first; none: it is there."),
     ] = None,
     ca: Authority = None,
     tls_cert: OwnCertificate = None,

@@ -10,8 +10,8 @@ import typer
 
 def forget(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that is served, or was.")],
-    user: Annotated[str | None, typer.Option(help="Who leaves.")] = None,
-    key: Annotated[str | None, typer.Option(help="Instead: whose key (64 hex digits) it is.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who leaves; none: give --key.")] = None,
+    key: Annotated[str | None, typer.Option(help="Whose key (64 hex digits) it is; none: give --user.")] = None,
 ) -> None:
     """Delete what the server has of a user, whose key is refused from then on, also by a server that is at work.
 

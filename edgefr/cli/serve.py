@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run, often one of rounds=0.")],
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to go on for; needed, but with --status.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to go on for; none: with --status alone.")] = None,
     bundle_class: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,7 +33,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     client_ca: Annotated[
         Path | None,
-        typer.Option(help="Authority (PEM) one of whose certificates every device has to show (mutual TLS)."),
+        typer.Option(help="Authority (PEM) whose certificate every device has to show; none: no device shows one."),
     ] = None,
     timeout: Annotated[
         float | None,
@@ -105,7 +105,8 @@ def serve(
     from edgefr.run import Run
     from privacy.report import render_ledger
 
-    access, collecting = Access(host, port, tls_cert, tls_key, client_ca=client_ca), Collecting(secure_sum, trusted_server)
+    access = Access(host, port, tls_cert, tls_key, client_ca=client_ca)
+    collecting = Collecting(secure_sum, trusted_server)
     opened = Run.open(run)
     if status:
         _status(opened)
@@ -114,7 +115,7 @@ def serve(
         raise InputError("say how many rounds devices are to do: give --rounds")
     if rehearse is not None:
         if access != Access():
-            raise InputError("a rehearsal stays on this host: drop --host, --port, --tls-cert, --tls-key and --client-ca")
+            raise InputError("a rehearsal stays on this host: drop --host, --port, --client-ca and those of TLS")
         if collecting != Collecting():
             raise InputError("a rehearsal collects uploads as they are: drop --secure-sum and --trusted-server")
         if bundle_class is None or len(bundle_class) != 1:

@@ -34,8 +34,8 @@ class Left:
     def kept(self) -> list[str]:
         """Return what cannot be taken back, or is kept for a reason, a line each."""
         return [
-            f"what {self.rounds} served rounds learned of them is in the server's tensors, and on all devices that have "
-            "these: training takes nothing back",
+            f"what {self.rounds} served rounds learned of them is in the server's tensors, and on all devices that "
+            "have these: training takes nothing back",
             f"the ledger counts on under {self.pseudonym}: what was released stays released, and an epsilon that "
             "forgot it would promise too much",
             "the run's own checkpoint has what simulation made of the data set: simulate anew without them to be rid "

@@ -1,8 +1,8 @@
 """A run knows the keys of its devices, which codes were given out, which key each enrolled, and which are revoked.
 
-RUN/private/keys.jsonl has a line for whatever happens: `Issued`, `Enrolled`, `Revoked`. It only grows, but for users who
-leave (`edgefr forget`): their lines are taken out, and one without their name says so. A served run reads what is new
-while it is at work. Codes are kept as digests. A client has one key at a time, and what it has
+RUN/private/keys.jsonl has a line for whatever happens: `Issued`, `Enrolled`, `Revoked`. It only grows, but for users
+who leave (`edgefr forget`): their lines are taken out, and one without their name says so. A served run reads what is
+new while it is at work. Codes are kept as digests. A client has one key at a time, and what it has
 released is counted by client (`edgefr.lineage`): a new key goes on with the ledger of the one before.
 
 Owns: that file. Does not own: signatures (`edge.identity`), which requests are refused (`gate`).

@@ -35,7 +35,8 @@ class Access:
     """This says where a server is open.
 
     `cert` and `key`: files of its TLS certificate (PEM), both or neither; a server that other hosts reach has them.
-    `client_ca`: file of the authority (PEM) one of whose certificates every device has to show. `connections`: at a time.
+    `client_ca`: file of the authority (PEM) one of whose certificates every device has to show. `connections`: at a
+    time.
 
     >>> Access().host
     '127.0.0.1'

@@ -73,7 +73,11 @@ def status(run: Run) -> dict[str, Any]:
     if opened is not None:
         found |= {"open round": opened.round, "asked": len(opened.clients), "sat out": len(opened.refused)}
         found["answers on the disk"] = Answers(run.path).count(opened.round)
-    found |= {"devices with a key": len(keys.keys), "open codes": len(keys.codes), "users who left": len(keys.forgotten)}
+    found |= {
+        "devices with a key": len(keys.keys),
+        "open codes": len(keys.codes),
+        "users who left": len(keys.forgotten),
+    }
     found |= {f"rounds: {said}": count for said, count in lineage.collected.items()}
     return found | _spent(run, lineage)
 

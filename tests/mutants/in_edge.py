@@ -18,7 +18,31 @@ NO_REASON = ("AssertionError", "Failed", "AttributeError", "TypeError")
 SUM = "tests/cloud/test_secure_sum.py"
 SEALING, SEALED = "tests/edge/test_sealing.py", "tests/remote/test_sealing.py"
 
+FETCHED = "tests/remote/test_delivery.py"
+
 FAULTS = (
+    # --- bundles from a server
+    Fault(
+        "files of a bundle are fetched whoever made it",
+        "edge/fetching.py",
+        "    publisher.check_key(where, signed_by, store, Policy.of(store.folder))\n",
+        "",
+        f"{FETCHED}::test_no_file_is_asked_for_before_the_manifest_is_trusted",
+    ),
+    Fault(
+        "bytes that no digest names are kept",
+        "edge/fetching.py",
+        "    if sha256_of(part) != entry.sha256:\n",
+        "    if not part.exists():\n",
+        f"{FETCHED}::test_other_bytes_than_the_manifest_says_are_thrown_away",
+    ),
+    Fault(
+        "an older bundle than was seen is fetched",
+        "edge/fetching.py",
+        "terms = seen.terms(store, trusted, now)",
+        "terms = Terms(trusted, now)",
+        f"{FETCHED}::test_a_device_that_trusts_a_key_fetches_of_no_other_and_nothing_older",
+    ),
     # --- sums that nobody can open
     Fault(
         "masks in pairs do not cancel",

@@ -19,7 +19,68 @@ LEARNS = "tests/methods/test_transfr_learns.py"
 FCF = "tests/methods/test_fcf.py::test_a_client_solves_for_itself_and_sends_its_gradient_over_the_whole_catalogue"
 COMPILED = "tests/methods/test_fedcar_gradients.py::test_they_are_those_of_the_loss_in_double_precision"
 
+DELIVERY, FORGOTTEN = "tests/remote/test_delivery.py", "tests/remote/test_forgetting.py"
+OPERATION = "tests/remote/test_operation.py"
+
 FAULTS = (
+    # --- bundles, users who leave, and who operates a server
+    Fault(
+        "a bundle that carries users is handed out",
+        "edgefr/remote/delivery.py",
+        "if found.carries:",
+        "if not found.manifest:",
+        f"{DELIVERY}::test_a_bundle_is_given_to_its_users_alone_and_one_with_users_to_nobody",
+    ),
+    Fault(
+        "a device is handed the bundle of another",
+        "edgefr/remote/delivery.py",
+        "found = self.parcels.get(user)",
+        "found = next(iter(self.parcels.values()), None)",
+        f"{DELIVERY}::test_a_bundle_is_given_to_its_users_alone_and_one_with_users_to_nobody",
+    ),
+    Fault(
+        "devices of the next bundle start elsewhere than the server",
+        "edgefr/remote/training.py",
+        "if before == learning.round:  # no update comes before the first round",
+        "if before + 1 == learning.round:",
+        f"{DELIVERY}::test_the_next_bundle_is_of_the_tensors_that_were_served",
+        ("Failed", "AssertionError", "InputError"),
+    ),
+    Fault(
+        "a server at work goes on with a key that was forgotten",
+        "edgefr/remote/keys.py",
+        "if there and self._is_another():",
+        "if there and self.file is None:",
+        f"{FORGOTTEN}::test_a_server_that_is_at_work_refuses_a_key_that_was_forgotten",
+    ),
+    Fault(
+        "the name of who has left stays",
+        "edgefr/remote/forgetting.py",
+        "    users[client] = pseudonym\n",
+        "",
+        f"{FORGOTTEN}::test_nothing_of_a_name_is_left_and_what_was_spent_stays_spent",
+    ),
+    Fault(
+        "releases of who has left stay on the disk",
+        "edgefr/remote/forgetting.py",
+        "    Answers(run.path).forget(user)\n",
+        "",
+        f"{FORGOTTEN}::test_nothing_of_a_name_is_left_and_what_was_spent_stays_spent",
+    ),
+    Fault(
+        "who shows no certificate is let in",
+        "edgefr/remote/server.py",
+        "context.verify_mode = ssl.CERT_REQUIRED",
+        "context.verify_mode = ssl.CERT_OPTIONAL",
+        f"{OPERATION}::test_with_an_authority_for_devices_nobody_else_is_let_in",
+    ),
+    Fault(
+        "strangers fill the disk with refusals",
+        "edgefr/remote/log.py",
+        "if self.refusals <= MOST_REFUSALS:",
+        "if self.refusals:",
+        f"{FORGOTTEN}::test_a_log_that_was_forgotten_in_goes_on",
+    ),
     # --- requests
     Fault(
         "a release is taken of a key that signed another body",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import edgefr
+from edgefr.remote.collecting import Collecting
 from edgefr.run import Run
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
@@ -52,8 +53,8 @@ def settings_of(trust: str, users: int = USERS) -> dict[str, Any]:
     return worlds.FEDMF | own | {f"privacy.{key}": value for key, value in asked.items()}
 
 
-def measure(trust: str, folder: Path, simulated: int, repeats: int, users: int = USERS) -> Spread:
-    """Simulate with so many noise keys, and let devices do the same rounds so many times."""
+def measure(trust: str, folder: Path, simulated: int, repeats: int, users: int = USERS, sealed: bool = False) -> Spread:
+    """Simulate with so many noise keys, and let devices do the same rounds so many times; once more under masks."""
     settings, found = settings_of(trust, users), []
     experiment = worlds.experiment_of(settings, ROUNDS)
     for number in range(simulated):
@@ -61,13 +62,15 @@ def measure(trust: str, folder: Path, simulated: int, repeats: int, users: int =
         run = edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=False, figures=False, noise_key=key)
         found.append(Twins(run, run).simulated_metrics("federated")[METRIC])
     learned = [_on_devices(run, folder / f"run-{n}", settings) for n in range(repeats)]
+    if sealed:
+        learned.append(_on_devices(run, folder / "sealed", settings, collecting=Collecting(sealed=True)))
     return Spread(settings["privacy.scale"], found, learned)
 
 
-def _on_devices(simulated: Run, folder: Path, settings: dict[str, Any]) -> float:
+def _on_devices(simulated: Run, folder: Path, settings: dict[str, Any], **options: Any) -> float:
     """Return the metric of one run of devices, each of which recommends for itself after the last round."""
     fresh = Twins(simulated, worlds.simulate(settings, 0, folder / "begun"))
-    worlds.served(fresh, folder)
+    worlds.served(fresh, folder, **options)
     scores = [open_device(fresh.bundle, folder / "states" / user).scores() for user in fresh.users]
     return fresh.metrics(np.stack(scores))[METRIC]
 

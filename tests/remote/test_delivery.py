@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -26,10 +26,13 @@ from edge.seen import NAME as SEEN
 from edge.signature import key_id
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.delivery import Delivery
-from edgefr.remote.devices import Origin
 from edgefr.remote.keys import Keys
+from edgefr.remote.origin import Origin
 from edgefr.remote.server import Access, Server, listening
+from edgefr.remote.serving import serve
 from edgefr.run import Run
+from edgefr.served import ServedTensors
+from edgefr.shipping import export_run
 from export.sign import public_pem, signature_of
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -104,8 +107,9 @@ def _nobodys() -> Path:
 def shop(tmp_path: Path) -> Iterator[Shop]:
     source = nobodys(tmp_path / "source")
     origin = Origin.of(open_bundle(source), bundles.USERS)
-    broker = RoundBroker(origin.bundle, origin.learning, set(origin.users.values()), origin.items)
-    broker.open(NUMBER, b"", [USER])
+    origin_bundles = dict.fromkeys(origin.users.values(), origin.bundle)
+    broker = RoundBroker(origin_bundles, origin.learning, origin.items)
+    broker.open(NUMBER, {origin.bundle: b""}, [USER])
     with listening(broker, Keys(tmp_path), Access(), given(source, USER)) as server:
         identity = known(Run(tmp_path), tmp_path / "device", USER)
         yield Shop(source, tmp_path, server, Remote(server.url, identity, patience=QUICK))
@@ -348,6 +352,25 @@ def test_devices_fetch_the_bundle_of_what_they_learned_and_go_on(tmp_path: Path)
     for name, value in second.shared.items():
         np.testing.assert_allclose(value.numpy(), wanted.shared[name].numpy(), rtol=0, atol=1e-6)
         assert not np.array_equal(value.numpy(), first.shared[name].numpy())
+
+
+def test_the_next_bundle_is_of_the_tensors_that_were_served(tmp_path: Path) -> None:
+    """One of other tensors, or of rounds that never were, is not gone on with."""
+    twins = fedmf().own(tmp_path)
+    with pytest.raises(InputError, match=r"nothing of .* was served yet"):
+        edgefr.export(twins.begun, served=True)
+    with serving(twins.begun, tmp_path / "served", rounds=1) as (url, future):
+        take_part(twins, url, tmp_path / "states", list(twins.users))
+        future.result(60)
+    learned = ServedTensors.of(twins.begun)
+    assert learned.round == 1
+    odd = {name: value + 1 for name, value in learned.shared.items()}
+    export_run(twins.begun, served=replace(learned, shared=odd))
+    with pytest.raises(InputError, match="is not the run's, or in fewer bits"):
+        serve(twins.begun, CLASS, 1, out=tmp_path / "served-2", timeout_s=0.5)
+    export_run(twins.begun, served=replace(learned, round=9))
+    with pytest.raises(InputError, match="the bundles are of round 9, their run's lineage at 1"):
+        serve(twins.begun, CLASS, 1, out=tmp_path / "served-2", timeout_s=0.5)
 
 
 def _migrate(twins: Twins, url: str, state: Path, user: str, to: Path) -> None:

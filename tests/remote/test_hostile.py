@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
 
+from edge import connection
 from edge.bundle import open_bundle
 from edge.connection import SUMS
 from edge.identity import Identity, Signed
@@ -32,11 +33,12 @@ from edge.sum_messages import STEPS
 from edge.update import ClientUpdate
 from edgefr.remote import gate, pages
 from edgefr.remote.broker import RoundBroker
+from edgefr.remote.delivery import Delivery
 from edgefr.remote.gate import Gate
 from edgefr.remote.keys import Keys
 from edgefr.remote.origin import Origin
 from edgefr.remote.pages import Pages
-from edgefr.remote.protocol import BODY, NOT_ALLOWED, OPERATIONS, UNKNOWN
+from edgefr.remote.protocol import BODY, NOT_ALLOWED, OPERATIONS, UNKNOWN, Operation
 from edgefr.run import Run
 from privacy.files import packed
 from tests.contract import bundles
@@ -50,6 +52,13 @@ REQUESTS, AT_ONCE = 2400, 12
 NUMBER, CLIENT = bundles.ROUND, 7
 USER, OTHER, REVOKED = bundles.user(CLIENT), bundles.user(0), bundles.user(3)
 PAGES = {(one.method, one.path): one for one in OPERATIONS}
+FILES = f"{connection.FILES}/"
+
+
+def page_of(method: str, path: str) -> Operation | None:
+    """What is declared of a path, of whichever file it is."""
+    rest = path.removeprefix(FILES)
+    return PAGES.get((method, f"{FILES}{{sha256}}" if path.startswith(FILES) and rest and "/" not in rest else path))
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,9 @@ class Target:
         device = open_device(bundles.bundle("fedmf"), folder / "state", user=USER)
         update = device.learn(interactions()[CLIENT])
         limit = release_limit(origin.learning)
-        return cls(folder, broker, Pages(broker, Gate(keys), limit), who, update, asyncio.new_event_loop())
+        held = Delivery.of([(open_bundle(bundles.bundle("fedmf")), [USER])])  # which carries users, so nobody gets it
+        made = Pages(broker, Gate(keys), limit, held)
+        return cls(folder, broker, made, who, update, asyncio.new_event_loop())
 
     @property
     def release(self) -> bytes:
@@ -153,7 +164,7 @@ class Target:
         """Send it, and see that it was refused as the protocol says."""
         status, headers, body = self.ask(one)
         self.seen[status] += 1
-        page = PAGES.get((one.method, unquote(one.path.partition("?")[0])))
+        page = page_of(one.method, unquote(one.path.partition("?")[0]))
         if page is None:  # and where both are wrong, or the path is written in another way
             assert status in (UNKNOWN, NOT_ALLOWED, *BODY), (one, status, body)
         elif page.asker == "anybody":
@@ -231,7 +242,11 @@ def requests(target: Target) -> st.SearchStrategy[Request]:
     asked = st.sampled_from([("GET", "/task?after=0", b""), ("POST", path, right)])
     codes = st.text("0123456789abcdef", min_size=32, max_size=32) | st.text(max_size=40) | st.integers() | st.none()
     rounds = st.integers(NUMBER + 1, 10**9 - 1) | st.just(0)
-    odd_paths = st.sampled_from(["/task", "/release", "/enrol", "/metrics", "/task/", "//task", "/%74ask?after=0"])
+    digests = st.sampled_from(["0" * 64, "..%2f..%2fprivate%2fkeys.jsonl", "F" * 64, "a", "%00", "{sha256}"])
+    anything = st.sampled_from(["bytes=0-", "bytes=0-0", "bytes=-1", "bytes=5-1", "bytes=0-1,2-3", "x", "bytes=9e9-"])
+    spans = st.builds(lambda text: (("Range", text),), anything | LATIN)
+    odd = ["/task", "/bundle", "/files", "/files/", "/files/a/b", "/release", "/enrol", "/metrics", "/task/", "//task"]
+    odd_paths = st.sampled_from([*odd, "/%74ask?after=0"])
 
     def of_round(number: int) -> bytes:
         return replace(target.update, round=number).to_bytes()
@@ -254,6 +269,11 @@ def requests(target: Target) -> st.SearchStrategy[Request]:
         st.builds(lambda n, who: post(of_round(n), who, f"/release?round={n}"), rounds, insiders),
         st.builds(lambda length, who: post(right, who, headers=(("Content-Length", length),)), LENGTHS, insiders),
         st.builds(lambda who: post(right, who, headers=(("Transfer-Encoding", "chunked"),)), insiders),
+        st.builds(
+            lambda name, who, heads: Request("GET", f"{FILES}{name}", b"", who, headers=heads), digests, anyones, spans
+        ),
+        st.builds(lambda who, how: Request("GET", "/bundle", b"", who, spoilt=how), anyones, SPOILT),
+        st.builds(lambda who: Request("GET", "/bundle", b"", who), st.sampled_from([OTHER, REVOKED, "stranger"])),
         st.builds(lambda who: Request("HEAD", "/task?after=0", b"", who), insiders),
     )
 

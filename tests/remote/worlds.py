@@ -253,7 +253,9 @@ def take_part(
         known(twins.begun, states / user, user)
 
     def one(user: str) -> TrafficCounts:
-        return join(open_device(bundle or twins.bundle_of(user), states / user, user=user), url, twins.items(user), **quick)
+        return join(
+            open_device(bundle or twins.bundle_of(user), states / user, user=user), url, twins.items(user), **quick
+        )
 
     with ThreadPoolExecutor(len(users)) as pool:
         return dict(zip(users, pool.map(one, users), strict=True))
