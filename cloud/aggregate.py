@@ -14,15 +14,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.row_sum import RowSum
 from cloud.settings import AggregationSettings
 from privacy.errors import InputError
+
+
+PIECE = 4096
+"""Rows that are moved at a time, which stay in cache."""
 
 
 class Accumulator:
     """The weighted sum of a cohort's updates.
 
     `shared` gives the tensors' names and shapes; sums are float64 on `device`. The caller multiplies a
-    client's update by its weight before adding it, and tells the weight to `add_weight`.
+    client's update by its weight before adding it, and tells the weight to `add_weight`. On the host a table is summed
+    over the rows that were touched, until something is added to all of them or somebody asks for its whole sum.
 
     >>> shared = {"w": torch.zeros(2)}
     >>> total = Accumulator(shared)
@@ -33,17 +39,36 @@ class Accumulator:
     """
 
     def __init__(self, shared: Mapping[str, Tensor], device: torch.device | str = "cpu") -> None:
-        self.sums = {
-            name: torch.zeros(tensor.shape, dtype=torch.float64, device=device) for name, tensor in shared.items()
-        }
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in shared.items()}
+        self.device = torch.device(device)
         self.weight = 0.0
         self.clients = 0
+        self._whole: dict[str, Tensor] = {}
+        self._touched: dict[str, RowSum] = {}
+
+    @property
+    def sums(self) -> dict[str, Tensor]:
+        """Return the sums of whole tensors by name, float64."""
+        return {name: self._all(name) for name in self.shapes}
+
+    @sums.setter
+    def sums(self, sums: Mapping[str, Tensor]) -> None:
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in sums.items()}
+        self._whole, self._touched = dict(sums), {}
+
+    def _all(self, name: str) -> Tensor:
+        """Return the sum of a whole tensor, into which more may be added."""
+        if name not in self._whole:
+            rows, shape = self._touched.pop(name, None), self.shapes[name]
+            whole = torch.zeros(shape, dtype=torch.float64, device=self.device) if rows is None else rows.whole()
+            self._whole[name] = whole
+        return self._whole[name]
 
     def add_dense(self, name: str, total: Tensor) -> None:
         """Add updates of a whole tensor, already summed over clients: the tensor's shape."""
-        into = self.sums[name]
-        if total.shape != into.shape:
-            raise ValueError(f"update of {name} has shape {tuple(total.shape)}, not {tuple(into.shape)}")
+        if total.shape != self.shapes[name]:
+            raise ValueError(f"update of {name} has shape {tuple(total.shape)}, not {self.shapes[name]}")
+        into = self._all(name)
         into += total.to(into)
 
     def add_rows(self, name: str, rows: Tensor, values: Tensor) -> None:
@@ -52,9 +77,15 @@ class Accumulator:
         Repeated rows are added one after the other in their order on a CPU and on a GPU alike (a plain
         scatter on a GPU would not keep an order, and then not the last bits either).
         """
-        into = self.sums[name]
-        if values.shape != (len(rows), *into.shape[1:]):
-            raise ValueError(f"rows of {name} have shape {tuple(values.shape)}, not ({len(rows)}, *{into.shape[1:]})")
+        shape = self.shapes[name]
+        if values.shape != (len(rows), *shape[1:]):
+            raise ValueError(f"rows of {name} have shape {tuple(values.shape)}, not ({len(rows)}, *{shape[1:]})")
+        if self.device.type == "cpu" and name not in self._whole:
+            if name not in self._touched:
+                self._touched[name] = RowSum(shape)
+            self._touched[name].add(rows.cpu(), values.cpu())
+            return
+        into = self._all(name)
         if into.device.type == "cpu":
             into.index_add_(0, rows.to(into.device), values.to(into))
         else:
@@ -70,12 +101,20 @@ class Accumulator:
         self.add_dense(name, torch.from_numpy(np.ascontiguousarray(array)))
 
     def merge(self, other: Accumulator) -> None:
-        """Add another partial sum over the same tensors."""
-        if other.sums.keys() != self.sums.keys():
-            raise ValueError(f"partial sums of {sorted(other.sums)} and {sorted(self.sums)} do not belong together")
-        for name in self.sums:
-            self.add_dense(name, other.sums[name])
+        """Add another partial sum over the same tensors, one addition a value that was touched."""
+        if other.shapes.keys() != self.shapes.keys():
+            raise ValueError(f"partial sums of {sorted(other.shapes)} and {sorted(self.shapes)} do not belong together")
+        for name, touched in other._touched.items():
+            self.add_rows(name, touched.rows, touched.values)
+        for name, whole in other._whole.items():
+            self.add_dense(name, whole)
         self.add_weight(other.weight, other.clients)
+
+    def clear(self) -> None:
+        """Start again from nothing; room for touched rows stays."""
+        self._whole, self.weight, self.clients = {}, 0.0, 0
+        for touched in self._touched.values():
+            touched.clear()
 
     def apply(self, shared: Mapping[str, Tensor], settings: AggregationSettings) -> dict[str, Tensor]:
         """Return the next broadcast: shared + server_lr * sum / weight, in the tensors' own dtype and place.
@@ -85,51 +124,18 @@ class Accumulator:
         """
         if self.weight == 0:
             return dict(shared)
-        return moved(shared, {name: self.sums[name] / self.weight for name in shared}, self.clients, settings)
+        return {name: self._moved(name, tensor, settings) for name, tensor in shared.items()}
 
-
-class BlockSum(Accumulator):
-    """This is the partial sum of a block of shards, which knows what of it was touched.
-
-    >>> total, block = (kind({"table": torch.zeros(3, 1)}) for kind in (Accumulator, BlockSum))
-    >>> block.add_rows("table", torch.tensor([2, 0]), torch.tensor([[1.0], [2.0]]))
-    >>> block.move_into(total)
-    >>> total.sums["table"].flatten().tolist(), block.sums["table"].flatten().tolist()
-    ([2.0, 0.0, 1.0], [0.0, 0.0, 0.0])
-    """
-
-    def __init__(self, shared: Mapping[str, Tensor], device: torch.device | str = "cpu") -> None:
-        super().__init__(shared, device)
-        self._touched: dict[str, Tensor | None] = {}  # of a table the rows, bool [rows]; None: all of the tensor
-
-    def add_dense(self, name: str, total: Tensor) -> None:
-        """Add updates of a whole tensor, as `Accumulator.add_dense`."""
-        super().add_dense(name, total)
-        self._touched[name] = None
-
-    def add_rows(self, name: str, rows: Tensor, values: Tensor) -> None:
-        """Add updates of some rows, as `Accumulator.add_rows`."""
-        super().add_rows(name, rows, values)
-        into = self.sums[name]
-        if name not in self._touched:
-            self._touched[name] = torch.zeros(len(into), dtype=torch.bool, device=into.device)
-        touched = self._touched[name]
-        if touched is not None:
-            touched[rows.to(into.device)] = True
-
-    def move_into(self, total: Accumulator) -> None:
-        """Add this to `total`, one addition a value, and start again from nothing: the next block's sum."""
-        for name, touched in self._touched.items():
-            into, values = total.sums[name], self.sums[name]
-            rows = None if touched is None else touched.nonzero().squeeze(1)
-            if rows is None or 2 * len(rows) > len(into):
-                into += values
-                values.zero_()
-            else:
-                into.index_add_(0, rows, values[rows])
-                values[rows] = 0.0
-        total.add_weight(self.weight, self.clients)
-        self._touched, self.weight, self.clients = {}, 0.0, 0
+    def _moved(self, name: str, tensor: Tensor, settings: AggregationSettings) -> Tensor:
+        """Return a tensor after the step; rows that nobody touched are as they were."""
+        touched = self._touched.get(name)
+        if touched is None:
+            return step(name, tensor, self._all(name) / self.weight, self.clients, settings)
+        out = tensor.clone()
+        for rows, values in zip(touched.rows.split(PIECE), touched.values.split(PIECE), strict=True):
+            here = rows.to(tensor.device)
+            out[here] = step(name, tensor[here], values / self.weight, self.clients, settings)
+        return out
 
 
 class SealedSum:
@@ -162,13 +168,14 @@ class SealedSum:
         weight: float,
         clients: int,
         times: float = 1.0,
+        whole: bool = False,
     ) -> None:
         """Add sums over `clients` clients `times` a factor: whole tensors, and (rows, values) of tables.
 
-        `weight` is what the mean is going to be divided by for them. Raises `ValueError` for other shapes, and after
-        the sum was opened.
+        `weight` is what the mean is going to be divided by for them. `whole`: they are all of a block, which is added
+        to the blocks before it at once. Raises `ValueError` for other shapes, and after the sum was opened.
         """
-        self._add(dense, rows, weight, clients, times)
+        self._add(dense, rows, weight, clients, times, whole)
 
     def end_block(self) -> None:
         """Add up what came since the last block, and add its sum to those of the blocks before it."""
@@ -190,17 +197,13 @@ def _vault(
 ) -> tuple[Callable[..., None], Callable[[], None], Callable[..., Accumulator | None]]:
     """The three things one can do with a sum that no name reaches."""
     empty = {n: torch.empty(tuple(s), device="meta") for n, s in shapes.items()}
-    total: Accumulator | None = None  # blocks that have ended
-    block: BlockSum | None = BlockSum(empty, device)  # the one that has not
-    opened = False
+    total: Accumulator | None = Accumulator(empty, device)  # blocks that have ended
+    block = Accumulator(empty, device)  # the one that has not
 
-    def held() -> BlockSum:
-        nonlocal block
-        if opened:
+    def held() -> Accumulator:
+        if total is None:
             raise ValueError("this sum was opened before; the next round needs a new one")
-        if block is None:
-            block = BlockSum(empty, device)
-        return block
+        return total
 
     def add(
         dense: Mapping[str, Tensor],
@@ -208,29 +211,29 @@ def _vault(
         weight: float,
         clients: int,
         times: float,
+        whole: bool,
     ) -> None:
+        ended = held()
+        if whole:
+            end_block()
+        into = ended if whole else block
         for name, value in dense.items():
-            held().add_dense(name, value if times == 1.0 else value * times)
+            into.add_dense(name, value if times == 1.0 else value * times)
         for name, (places, values) in rows.items():
-            held().add_rows(name, places, values if times == 1.0 else values * times)
-        held().add_weight(weight, clients)
+            into.add_rows(name, places, values if times == 1.0 else values * times)
+        into.add_weight(weight, clients)
 
     def end_block() -> None:
-        nonlocal total, block
-        if total is None:  # the first is the sum so far; most rounds have no other
-            total, block = held(), None
-        elif block is not None:
-            block.move_into(total)
+        held().merge(block)
+        block.clear()
 
     def open_once(noise: Iterable[tuple[str, npt.NDArray[np.float64]]]) -> Accumulator | None:
-        nonlocal total, opened
-        if opened:
-            held()
+        nonlocal total
         end_block()
-        assert total is not None
-        if 0 < total.clients < at_least:
+        found = held()
+        if 0 < found.clients < at_least:
             return None
-        found, total, opened = total, None, True
+        total = None
         for name, array in noise:
             found.noise(name, array)
         return found
@@ -246,13 +249,14 @@ def moved(
     `update` is the cohort's (mean, median, ...), one float64 tensor per shared one. Raises `InputError` when it is
     not finite; `clients` is for its message.
     """
-    out = {}
-    for name, tensor in shared.items():
-        if not bool(torch.isfinite(update[name]).all()):
-            raise InputError(
-                f"the mean update of {name} over {clients} clients is not finite: "
-                "lower the local learning rate, or set privacy.clip so that diverged clients are dropped"
-            )
-        step = tensor.to(update[name]) + settings.server_lr * update[name]  # TransFR Eq. 5
-        out[name] = step.to(tensor)
-    return out
+    return {name: step(name, tensor, update[name], clients, settings) for name, tensor in shared.items()}
+
+
+def step(name: str, tensor: Tensor, update: Tensor, clients: int, settings: AggregationSettings) -> Tensor:
+    """Return a tensor, or rows of one, after the server's step along its update, as `moved` does."""
+    if not bool(torch.isfinite(update).all()):
+        raise InputError(
+            f"the mean update of {name} over {clients} clients is not finite: "
+            "lower the local learning rate, or set privacy.clip so that diverged clients are dropped"
+        )
+    return (tensor.to(update) + settings.server_lr * update).to(tensor)  # TransFR Eq. 5

@@ -77,7 +77,21 @@ def sum_of_discrete_gaussian(scale: float, step: float, counts: Floats, generato
 
     It is a normal number rounded to the grid, whose law differs from the sum's by less than a simulation can show.
     """
-    return np.rint(generator.standard_normal(counts.shape) * np.sqrt(counts) * (scale / step)) * step
+    drawn = generator.standard_normal(counts.shape)
+    drawn *= np.sqrt(once(counts))
+    drawn *= scale / step
+    np.rint(drawn, out=drawn)
+    drawn *= step
+    return drawn
+
+
+def once(counts: Floats) -> Floats:
+    """Return what stands for `counts` in a product: one number where all places share it, which is taken once then.
+
+    >>> once(np.broadcast_to(np.float64(4.0), (3, 2))).shape
+    (1, 1)
+    """
+    return counts[tuple(slice(1) if stride == 0 else slice(None) for stride in counts.strides)]
 
 
 def discrete_gaussian(keys: npt.ArrayLike, index: npt.ArrayLike, scale: float, step: float) -> Floats:

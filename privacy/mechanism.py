@@ -248,9 +248,10 @@ class Noise:
         """
         if not isinstance(stream, NoiseStream):
             raise TypeError(f"noise is drawn from a stream of the run's noise key, not from {type(stream).__name__}")
-        counts = np.broadcast_to(np.asarray(count, dtype=np.float64), shape)
-        if np.any(counts < 0):
-            raise ValueError(f"a sum cannot have {counts.min():g} terms")
+        given = np.asarray(count, dtype=np.float64)
+        if np.any(given < 0):
+            raise ValueError(f"a sum cannot have {given.min():g} terms")
+        counts = np.broadcast_to(given, shape)
         return law_of(self.kind).samplers[self.sampler].of_sum(self, counts, stream.generator)
 
     def of_clients(self, base: NoiseBase, clients: npt.ArrayLike, size: int) -> Floats:

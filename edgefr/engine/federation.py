@@ -222,11 +222,12 @@ class Federation:
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
             shards = self.shards(group.clients, sampler.train.counts)
-            ends, done = {block.stop for block in blocks(len(shards))}, 0
+            ends, done = {0, *(block.stop for block in blocks(len(shards)))}, 0
             terms = replace(terms, weighed=group.weight != 1.0)
             for part in self.backend.releases(work, terms, group.shared, self.private, shards):
-                shard, done = np.concatenate(shards[done : done + part.shards]), done + part.shards
-                self._take(shard, part, total, group)
+                first, done = done, done + part.shards
+                shard = np.concatenate(shards[first:done])
+                self._take(shard, part, total, group, whole=first in ends and done in ends)
                 if done in ends:
                     total.end_block()
                 if self.transfer is not None and part.message is not None:
@@ -286,12 +287,13 @@ class Federation:
         size = sum(math.prod(shape) for shape in shapes.values())
         return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
 
-    def _take(self, shard: Clients, part: ShardAggregate, total: SealedSum, group: Group) -> None:
+    def _take(self, shard: Clients, part: ShardAggregate, total: SealedSum, group: Group, whole: bool) -> None:
         """Add a shard's partial sum times its group's weight to the total and put its private tensors back.
 
-        Who was dropped has what it had before the round, as a device that cannot use what it trained.
+        `whole`: it is of all shards of a block. Who was dropped has what it had before the round, as a device that
+        cannot use what it trained.
         """
-        total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, group.weight)
+        total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, group.weight, whole)
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
         self.counters.norms.append(part.norms)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy import keyed
+from privacy.grid import once
 from privacy.guarantee import Event, zcdp_of_gaussian
 from privacy.mechanism import ORDERS, Additive, Floats, Noise, Simulated
 from privacy.settings import NoiseSettings
@@ -26,7 +27,9 @@ class GaussianSettings(NoiseSettings):
 
 def _sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats:
     """A sum of n Gaussians is a Gaussian of sqrt(n) times the deviation."""
-    return noise.scale * np.sqrt(counts) * generator.standard_normal(counts.shape)
+    drawn = generator.standard_normal(counts.shape)
+    drawn *= noise.scale * np.sqrt(once(counts))
+    return drawn
 
 
 def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:

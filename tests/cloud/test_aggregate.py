@@ -230,7 +230,7 @@ def test_blocks_are_summed_by_themselves_and_then_in_order(touched):
 
     blocks = [[part() for _ in range(count)] for count in (3, 3, 2)]
     literal = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
-    flat, total = SealedSum(shapes), SealedSum(shapes)
+    flat, total, sums = SealedSum(shapes), SealedSum(shapes), SealedSum(shapes)
     for block in blocks:
         own = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
         for dense, rows in block:
@@ -240,8 +240,12 @@ def test_blocks_are_summed_by_themselves_and_then_in_order(touched):
                 one.add(dense, rows, weight=1.0, clients=2, times=0.1)
         literal = {name: literal[name] + own[name] for name in shapes}
         total.end_block()
-    found, other = total.open(), flat.open()
+        places = own["table"].any(1).nonzero().squeeze(1)
+        table = {"table": (places, own["table"][places])}
+        sums.add({"w": own["w"]}, table, weight=float(len(block)), clients=2 * len(block), whole=True)
+    found, other, whole = total.open(), flat.open(), sums.open()
     assert all(torch.equal(found.sums[name], literal[name]) for name in shapes)
+    assert all(torch.equal(whole.sums[name], literal[name]) for name in shapes)
     assert not all(torch.equal(other.sums[name], literal[name]) for name in shapes), "blocks make a difference"
     assert (found.weight, found.clients) == (other.weight, other.clients) == (8.0, 16)
 

@@ -300,6 +300,15 @@ def test_noise_is_keyed_by_round_and_reaches_every_coordinate() -> None:
         assert bool((first[name] != 0).all())
 
 
+def test_rows_that_nobody_touched_have_noise_of_the_same_deviation() -> None:
+    """Sums are held over touched rows alone until the noise comes, and that is on all of them."""
+    made = federation(UPLOADS, mechanism="gaussian", clip=1.0, sigma=1.0)
+    untouched = torch.cat([moved(made, number)["item"][CLIENTS:].flatten() for number in range(1, 60)])
+    assert made.plan.std_on_mean is not None
+    assert float(untouched.std()) == pytest.approx(made.plan.std_on_mean, rel=0.05)
+    assert abs(float(untouched.mean())) < 5 * float(untouched.std()) / np.sqrt(len(untouched))
+
+
 def test_the_seed_without_the_key_draws_other_noise() -> None:
     still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
     mine, other = (federation(still, mechanism="gaussian", clip=1.0, sigma=1.0) for _ in range(2))
