@@ -13,6 +13,7 @@ from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from edgefr.experiment import Experiment
+    from edgefr.prepare import Progress
 
 DEVICES = Path("devices.yaml")
 
@@ -145,18 +146,30 @@ def _simulate(
     """Run the experiment with one seed or several, and print what came out."""
     from edgefr.pipeline import simulate, simulate_seeds
 
-    if seeds > 1 and common["bundles"] and chosen.row.central is None and ending is not Ending.quiet:
-        typer.echo(
-            f"each of {seeds} seeds ends with a bundle per device class, written and measured; "
-            "--no-bundles leaves them out",
-            err=True,
-        )
     with ending.progress() as progress:
         if seeds == 1:
             runs = [simulate(chosen, devices, out=place, progress=progress, **common)]
         else:
+            if progress is not None and common["bundles"] and chosen.row.central is None:
+                progress = _after_saying(
+                    f"each of {seeds} seeds ends with a bundle per device class, written and measured; "
+                    "--no-bundles leaves them out",
+                    progress,
+                )
             runs = simulate_seeds(chosen, seeds, place, devices=devices, progress=progress, **common)
     ending.show(runs, place)
+
+
+def _after_saying(line: str, progress: Progress) -> Progress:
+    """Return a progress that says a line once work begins: what is refused before says its own line alone."""
+    left = [line]
+
+    def report(stage: str, done: int, total: int, note: str) -> None:
+        while left:
+            typer.echo(left.pop(), err=True)
+        progress(stage, done, total, note)
+
+    return report
 
 
 def _resume(path: Path, options: dict[str, Any], ending: Ending) -> None:
