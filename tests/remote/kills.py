@@ -10,6 +10,7 @@ masks.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -67,16 +68,16 @@ def hooked(point: str, how: str, call: int) -> None:
     """Kill this process at that call of a point."""
     owner, name = (POINTS | MASKED)[point]
     real: Callable[..., Any] = getattr(owner, name)
-    calls = [0]
+    calls = itertools.count(1)
 
     def watched(*given: Any, **named: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == call and how != "after":
+        number = next(calls)  # its own, whatever other threads call meanwhile
+        if number == call and how != "after":
             if how == "half":
                 half(name, given)
             kill()
         result = real(*given, **named)
-        if calls[0] == call:
+        if number == call:
             kill()
         return result
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.numpy import load_file
 
 from edge.bundle import open_bundle
-from edge.connection import Server
+from edge.connection import Server, Task
 from edge.sampling import Sampler
 from edge.update import ClientUpdate, read_update
 from edgefr.engine.backend import InProcess
@@ -79,8 +79,18 @@ def test_devices_end_where_the_simulator_does_with_the_same_groups(
 
 
 def hold(monkeypatch: pytest.MonkeyPatch, slow: str, others: int) -> None:
-    """Keep a device's first upload back until others have sent so many."""
-    send, sent, enough = Server.send, [], Event()
+    """Let a device start first, and keep its first upload back until others have sent so many."""
+    ask, send, sent = Server.task, Server.send, list[int]()
+    began, enough = Event(), Event()
+
+    def asked(server: Server, after: int, limit: int) -> Task | None:
+        if server.identity.record.user == slow:
+            task = ask(server, after, limit)
+            if task is not None:
+                began.set()
+            return task
+        assert began.wait(60)
+        return ask(server, after, limit)
 
     def held(server: Server, number: int, content: bytes) -> bool:
         if server.identity.record.user == slow:
@@ -92,6 +102,7 @@ def hold(monkeypatch: pytest.MonkeyPatch, slow: str, others: int) -> None:
             enough.set()
         return taken
 
+    monkeypatch.setattr(Server, "task", asked)
     monkeypatch.setattr(Server, "send", held)
 
 
