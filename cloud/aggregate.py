@@ -18,7 +18,6 @@ from cloud.row_sum import RowSum
 from cloud.settings import AggregationSettings
 from privacy.errors import InputError
 
-
 PIECE = 4096
 """Rows that are moved at a time, which stay in cache."""
 
