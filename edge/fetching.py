@@ -93,7 +93,7 @@ def _there(target: Path, bundle_id: str, terms: Terms) -> Bundle:
 
 
 def _part(server: Server, entry: File, parts: Path, had: dict[str, Path]) -> int:
-    """Have a file whole in `parts`, under its digest; the bytes that came over the network."""
+    """Fetch a file whole into `parts`, under its digest; return how many bytes came over the network."""
     part, received = parts / entry.sha256, 0
     if not part.exists() and entry.sha256 in had:
         shutil.copyfile(had[entry.sha256], part)

@@ -1,4 +1,4 @@
-"""What real devices have learned of a run is published as the next bundles of its lineage.
+"""A run publishes what real devices have learned as the next bundles of its lineage.
 
     RUN/bundles            of the run's own tensors
     RUN/bundles-ROUND      of those after so many rounds, made by `edgefr export --served`

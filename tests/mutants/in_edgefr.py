@@ -52,6 +52,7 @@ FAULTS = (
         "if there and self._is_another():",
         "if there and self.file is None:",
         f"{FORGOTTEN}::test_a_server_that_is_at_work_refuses_a_key_that_was_forgotten",
+        ("AssertionError", "Failed", "InputError"),
     ),
     Fault(
         "the name of who has left stays",

@@ -75,15 +75,15 @@ FAULTS = (
     Fault(
         "the noise of a sum is half as large",
         "privacy/grid.py",
-        "np.sqrt(counts) * (scale / step)) * step",
-        "np.sqrt(counts) * (scale / step / 2)) * step",
+        "    drawn *= scale / step\n",
+        "    drawn *= scale / step / 2\n",
         "tests/engine/test_noise.py::test_noise_of_a_sum_has_a_draw_for_every_upload",
     ),
     Fault(
         "a sum of uploads has the noise of one of them",
         "privacy/grid.py",
-        "np.sqrt(counts) * (scale / step)) * step",
-        "(scale / step)) * step",
+        "drawn *= np.sqrt(once(counts))\n",
+        "drawn *= 1.0\n",
         "tests/privacy/test_grid.py::test_sum_law_is_that_of_the_literal_sum",
     ),
     Fault(
