@@ -41,7 +41,7 @@ class Backend(ABC):
     ) -> Iterator[ShardAggregate]:
         """Yield the shards' releases in order, of single ones or of whole blocks (`ShardAggregate.shards` says which).
 
-        `private` are the tensors of all clients, on the host.
+        `private` are the tensors of all clients, on the host. Sums of rows hold until the next release is asked for.
         """
 
     @abstractmethod

@@ -1,10 +1,10 @@
 """The backend `processes` does what `inline` does in worker processes, one maths thread each.
 
-    parent: work, broadcast, private tensors → shared memory     blocks' numbers → pipes     their sums, in order ←
+    parent: work, broadcast, cohort's tensors → shared memory     blocks' numbers → pipes     sums ← shared memory
 
 Blocks of shards are handed out as workers get free, biggest first, and their sums come back in the blocks' order, so
 results are the same to the bit as in one process. Owns: workers' lives and the order of sums. Does not own: local
-training and what leaves a block (`blockwise`), sums of blocks (`federation`).
+training and what leaves a block (`elsewhere`), sums of blocks (`federation`).
 """
 
 from __future__ import annotations
@@ -12,28 +12,33 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import secrets
 import signal
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import numpy as np
 import torch
 
 from edgefr.engine.aggregate import ShardAggregate, Terms
 from edgefr.engine.backend import own
 from edgefr.engine.elsewhere import Elsewhere, Round, Setting, answer, cut, trained
-from edgefr.engine.shared_memory import Reader, Segment, Shelf, sealed
-from edgefr.engine.work import MEMORY, Clients, LocalWork, Updates
-from export.program import Tensors, read_by
+from edgefr.engine.shared_memory import Reader, Segment, Shelf, end_named, sealed
+from edgefr.engine.work import Clients, LocalWork, Updates
+from export.program import Tensors
 from privacy.errors import InputError
 
 AHEAD = 2
 """Finished blocks that may wait for their turn, per worker."""
+
+LARGE = 1 << 16
+"""Bytes of a block's sums of rows from which on they go through shared memory."""
 
 PATIENCE = 2.0
 """Seconds a worker has to leave by itself before it is ended."""
@@ -76,7 +81,10 @@ class Workers(Elsewhere):
     def run(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
-        """Yield what leaves each block, in order; with no terms the updates themselves."""
+        """Yield what leaves each block, in order; with no terms the updates themselves.
+
+        Sums of rows lie in a worker's memory, which another block's take when the next result is asked for.
+        """
         done = False
         try:
             self._brief(work, terms, shared, private, shards)
@@ -98,10 +106,8 @@ class Workers(Elsewhere):
         if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
             self._tell("setting", setting)
             self._setting = setting
-        used = read_by(work.phases)
-        private = {n: v for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
         round_ = Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables))
-        self._tell("round", (round_, private, list(shards)))
+        self._tell("round", (round_, own(work, private, np.concatenate(shards)), list(shards)))
 
     def _tell(self, what: str, thing: Any) -> None:
         message = pickle.dumps((what, self._shelves[what].put(thing)))
@@ -118,8 +124,7 @@ class Workers(Elsewhere):
                     # a second block in hand while many are left, so that nobody waits for the parent
                     hands = 2 if blocks - handed > 2 * self.count else 1
                     while worker.busy < hands and handed < min(blocks, wanted + (AHEAD + 1) * self.count):
-                        worker.send(pickle.dumps(("block", next(todo))))
-                        worker.busy += 1
+                        worker.hand(next(todo))
                         handed += 1
                 if wanted in finished:
                     break
@@ -127,18 +132,27 @@ class Workers(Elsewhere):
                 for worker in [worker for worker in self.started if worker.pipe in ready]:
                     block, result = worker.receive(number)
                     finished[block] = result
-            yield finished.pop(wanted)
+            result, give_back = finished.pop(wanted)
+            yield result
+            give_back()
 
 
 @dataclass
 class _Worker:
-    """A worker as its parent sees it: `busy` blocks are in its hands."""
+    """A worker as its parent sees it: `busy` blocks are in its hands.
+
+    `free` are names of shelves that its next results may lie on; `told` is the last segment of every shelf.
+    """
 
     number: int
     process: BaseProcess
     pipe: Connection
     busy: int = 0
     ready: bool = False
+    reader: Reader = field(default_factory=Reader)
+    free: list[str] = field(default_factory=list)
+    told: dict[str, Segment | None] = field(default_factory=dict)
+    name: str = field(default_factory=lambda: f"edgefr-{os.getpid()}-{secrets.token_hex(4)}")
 
     def wait_ready(self) -> None:
         """Wait for its first word."""
@@ -152,15 +166,35 @@ class _Worker:
         except OSError:
             raise self._ended() from None
 
-    def receive(self, number: int) -> tuple[int, Any]:
-        """Return (block, result) of the next block it finishes in round `number`."""
-        kind, block, result = self._message()
+    def hand(self, block: int) -> None:
+        """Give it a block to train, and a shelf for what is large of the result."""
+        if not self.free:
+            self.free.append(f"{self.name}-{len(self.told)}")
+        shelf = self.free.pop()
+        self.told.setdefault(shelf, None)
+        self.send(pickle.dumps(("block", (block, shelf))))
+        self.busy += 1
+
+    def receive(self, number: int) -> tuple[int, tuple[Any, Callable[[], None]]]:
+        """Return the next block it finishes in round `number`: its result, and how to give the shelf of that back."""
+        kind, (block, shelf), result = self._message()
         self.busy -= 1
         if kind == "wrong input":
             raise InputError(result)
         if kind == "failed":
             raise RuntimeError(f"worker {self.number} failed in round {number}, block {block}:\n{result}")
-        return block, result
+        what, segment = result
+        if segment is not None:
+            self.told[shelf] = segment
+            self.reader.keep([told for told in self.told.values() if told is not None])
+            what = replace(what, rows=self.reader.get(segment))
+        return block, (what, lambda: self.free.append(shelf))
+
+    def forget(self) -> None:
+        """End what it left in shared memory, when it is gone."""
+        self.reader.keep([])
+        for shelf, segment in self.told.items():
+            end_named(shelf, 0 if segment is None else int(segment.segment.rpartition(".")[2]))
 
     def _message(self) -> Any:
         try:
@@ -213,7 +247,7 @@ def _end(workers: list[_Worker], shelves: dict[str, Shelf], patience: float) -> 
         if process.is_alive():
             process.kill()
         process.join()
-        workers.pop()
+        workers.pop().forget()
         process.close()
     for shelf in shelves.values():
         shelf.clear()
@@ -246,6 +280,7 @@ class _WorkerState:
         self.reader = Reader()
         self.segments: dict[str, Segment] = {}
         self.things: dict[str, Any] = {}
+        self.shelves: dict[str, Shelf] = {}
 
     def take(self, what: str, segment: Segment) -> None:
         """Replace the setting or the round; it is opened by the next block, where a fault has a reader."""
@@ -253,10 +288,17 @@ class _WorkerState:
         self.segments[what] = segment
         self.reader.keep(list(self.segments.values()))
 
-    def run(self, number: int) -> tuple[str, int, Any]:
-        """The answer to a block: what became of it, its number, and its result or the fault."""
-        kind, result = answer(lambda: self._result(number))
-        return kind, number, result
+    def run(self, todo: tuple[int, str]) -> tuple[str, tuple[int, str], Any]:
+        """The answer to a block and a shelf: what became of it, which they are, and its result or the fault."""
+        kind, result = answer(lambda: self._put(self._result(todo[0]), todo[1]))
+        return kind, todo, result
+
+    def _put(self, result: ShardAggregate | Updates, name: str) -> tuple[ShardAggregate | Updates, Segment | None]:
+        """Put a block's sums of rows on a shelf, where they would take their time through a pipe."""
+        if not isinstance(result, ShardAggregate) or sum(v.nbytes for _, v in result.rows.values()) < LARGE:
+            return result, None
+        shelf = self.shelves.setdefault(name, Shelf(name))
+        return replace(result, rows={}), shelf.put(result.rows)
 
     def _result(self, number: int) -> ShardAggregate | Updates:
         """Train a block; what leaves it, or with no terms the updates themselves."""
@@ -264,6 +306,7 @@ class _WorkerState:
             self.things[what] = self.reader.get(self.segments[what])
         setting = self.things["setting"]
         round_, private, shards = self.things["round"]
-        work = round_.work(setting)
-        mine = [shards[at] for at in cut(round_.terms, len(shards))[number]]
-        return trained(setting, round_, [(shard, own(work, private, shard)) for shard in mine])
+        at = cut(round_.terms, len(shards))[number]
+        ends = np.cumsum([0, *(len(shard) for shard in shards)])
+        mine = [{name: v[ends[i] : ends[i + 1]].clone() for name, v in private.items()} for i in at]
+        return trained(setting, round_, list(zip((shards[i] for i in at), mine, strict=True)))

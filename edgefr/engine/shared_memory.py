@@ -42,7 +42,8 @@ class Segment:
 class Shelf:
     """This is a place in shared memory for one object at a time; what is put there replaces what was there.
 
-    Readers must be done with the old object before a new one is put.
+    Readers must be done with the old object before a new one is put. `name`: what its segments are called, with a
+    number, where another process has to end what this one leaves behind (`end_named`).
 
     >>> shelf = Shelf()
     >>> Reader().get(shelf.put({"rows": np.arange(3)}))["rows"].tolist()
@@ -50,8 +51,9 @@ class Shelf:
     >>> shelf.clear()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str | None = None) -> None:
         self.memory: SharedMemory | None = None
+        self.name, self.made = name, 0
 
     def put(self, thing: Any) -> Segment:
         """Pack `thing`; its arrays and CPU tensors of at least `SMALL` bytes are copied to the segment.
@@ -74,7 +76,10 @@ class Shelf:
         if self.memory is None or self.memory.size < size:
             self.clear()
             _check_space(size)
-            self.memory = SharedMemory(create=True, size=size)
+            self.made += 1
+            name = None if self.name is None else numbered(self.name, self.made)
+            room = size if self.made == 1 else size + size // 4  # what grows once is not going to stop
+            self.memory = SharedMemory(name, create=True, size=room)
         return self.memory
 
     def clear(self) -> None:
@@ -83,6 +88,25 @@ class Shelf:
             self.memory.close()
             self.memory.unlink()
             self.memory = None
+
+
+def numbered(name: str, number: int) -> str:
+    """Return what the so-manieth segment of a named shelf is called."""
+    return f"{name}.{number}"
+
+
+def end_named(name: str, seen: int) -> None:
+    """End what a process that is gone has left on a named shelf.
+
+    `seen`: the number of the last segment that it told of; it may have made one more, and told nobody.
+    """
+    for number in (seen, seen + 1):
+        try:
+            memory = SharedMemory(numbered(name, number))
+        except FileNotFoundError:
+            continue
+        memory.close()
+        memory.unlink()
 
 
 class Reader:
@@ -108,14 +132,20 @@ class Reader:
         """Close all segments but those of `segments`; the objects of the others must have been dropped."""
         names = {segment.segment for segment in segments}
         gone = [memory for memory in self.open if memory.name not in names]
-        if gone:
+        if not all([self._closed(memory) for memory in gone]):
             gc.collect()  # objects in reference cycles hold their views until then
-        for memory in gone:
-            try:
-                memory.close()
-            except BufferError:  # a view is still held somewhere: try again next time
-                continue
-            self.open.remove(memory)
+            for memory in gone:
+                if memory in self.open:
+                    self._closed(memory)
+
+    def _closed(self, memory: SharedMemory) -> bool:
+        """Close a segment, if it can be: where a view is still held, the next call of `keep` tries again."""
+        try:
+            memory.close()
+        except BufferError:
+            return False
+        self.open.remove(memory)
+        return True
 
 
 def packed(thing: Any) -> tuple[bytes, list[memoryview]]:

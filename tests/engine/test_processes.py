@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
+from edge.sampling import Sampler
 from edgefr.engine import inline, processes, shared_memory
 from edgefr.engine.aggregate import Terms
-from edgefr.engine.backend import Backend, InProcess, blocks
+from edgefr.engine.backend import Backend, Inline, InProcess, blocks
 from edgefr.engine.elsewhere import Round
 from edgefr.engine.federation import Federation, one_thread
 from edgefr.engine.noise import SimulatedNoise
@@ -100,7 +101,9 @@ def pids(backend: Workers) -> list[int]:
 
 
 def segments(backend: Workers) -> list[str]:
-    return [shelf.memory.name for shelf in backend._shelves.values() if shelf.memory is not None]
+    """Names of the segments that hold anything: what workers were told, and their results."""
+    results = [segment.segment for worker in backend.started for segment in worker.told.values() if segment is not None]
+    return [shelf.memory.name for shelf in backend._shelves.values() if shelf.memory is not None] + results
 
 
 def unlinked(names: list[str]) -> bool:
@@ -202,6 +205,56 @@ def test_no_shards_need_no_worker() -> None:
     assert not backend.started
 
 
+def large(backend: Backend, items: int) -> torch.Tensor:
+    """The table after three rounds whose sums of rows are more than a pipe should carry, in several blocks."""
+    local = FedMF(FedMFSettings(dim=16), items, 1)
+    rng = np.random.default_rng(items)
+    train = Ragged.from_lists([rng.choice(items, 60, replace=False).tolist() for _ in range(40)])
+    made = Federation(
+        local,
+        clients=40,
+        seed=1,
+        shard_size=1,
+        aggregation=AggregationSettings(),
+        plan=plan(PrivacySettings(), 3, 40, 40, "uniform"),
+        device=torch.device("cpu"),
+        backend=backend,
+    )
+    for number in range(1, 4):
+        made.round(number, np.arange(40), Sampler(train, np.arange(items), items, 4, 32, 0), train)
+    return made.shared["item"]
+
+
+def test_large_sums_come_through_shared_memory_whose_segments_grow(pool: Pool) -> None:
+    backend = pool.of(2)
+    for items in (1000, 3000):
+        assert torch.equal(large(backend, items), large(Inline(), items))
+        kept = [segment for worker in backend.started for segment in worker.told.values() if segment is not None]
+        assert kept
+        assert len(kept) <= (processes.AHEAD + 1) * 2 * 2
+        assert all(len(worker.reader.open) <= len(worker.told) for worker in backend.started)
+
+
+def test_a_killed_worker_leaves_no_large_sum() -> None:
+    backend = Workers(1)
+    large(backend, 1000)
+    running, (worker,) = pids(backend), backend.started
+    names = segments(backend)
+    made = [
+        SharedMemory(f"{shelf}.{1 + int(told.segment.rpartition('.')[2])}", create=True, size=9)
+        for shelf, told in worker.told.items()
+        if told is not None
+    ]  # as if it had died in between
+    assert made
+    os.kill(running[0], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="its round is lost"):
+        large(backend, 1000)
+    assert gone(running)
+    assert unlinked(names + [memory.name for memory in made])
+    for memory in made:
+        memory.close()
+
+
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +298,7 @@ def test_wrong_input_in_a_worker_is_wrong_input_in_the_parent() -> None:
     private = local.init_private(0, torch.from_numpy(EVERYONE))
     worker.things["round"] = (Round(todo.phases, 2, PLAIN, local.init_shared(0), {}), private, shards(5))
     ours, theirs = multiprocessing.Pipe()
-    theirs.send_bytes(shared_memory.sealed(worker.run(3)))
+    theirs.send_bytes(shared_memory.sealed(worker.run((3, "nowhere"))))
     with pytest.raises(InputError, match=r"^use another file$"):
         processes._Worker(0, multiprocessing.current_process(), ours, busy=1).receive(2)
     worker.things.clear()
@@ -349,13 +402,14 @@ class Slow:
     def __init__(self) -> None:
         self.busy, self.hands, self.pipe = 0, [], self
 
-    def send(self, message: bytes) -> None:
-        self.hands.append(processes.pickle.loads(message)[1])
+    def hand(self, block: int) -> None:
+        self.hands.append(block)
+        self.busy += 1
 
-    def receive(self, number: int) -> tuple[int, str]:
+    def receive(self, number: int) -> tuple[int, tuple[str, Callable[[], None]]]:
         self.busy -= 1
         shard = self.hands.pop(0)
-        return shard, f"result {shard}"
+        return shard, (f"result {shard}", lambda: None)
 
 
 @given(st.integers(0, 40), st.integers(1, 5), st.randoms(use_true_random=False))
