@@ -123,7 +123,7 @@ def watchers(guaranteed: bool, report: dict[str, Any]) -> list[Watcher]:
     if trust.sees_uploads:
         rows.append(Watcher(server, True, "every upload carries noise before it leaves the device"))
     else:
-        assumed = "it is trusted with single uploads; a secure aggregation in its place is assumed, not built"
+        assumed = "it is trusted with single uploads; only rounds served under masks take that trust away"
         rows.append(Watcher(server, False, assumed))
     return [
         *rows,
