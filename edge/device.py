@@ -339,6 +339,7 @@ class Device(Adviser):
         Private tensors, interactions, memory, name and ledger go on; shared tensors are the newer bundle's. What was
         before stays until the device has learned under it, and `undo` goes back there. Raises `InputError`, state
         unchanged, for a bundle of another publisher, method or experiment, an older one, and other private tensors.
+        A bundle of a later block of time ends the device's block first, by the model as it then is.
         """
         newer = kept(bundle, self.store.folder, seen.terms(self.store, trusted, now))
         publisher.check(newer, self.store, self.policy)
@@ -346,7 +347,10 @@ class Device(Adviser):
         learning, catalogue = newer.config.learning, Catalogue(newer)
         tables = {} if learning is None else Model(newer, self.store.folder).tables(learning)
         with self.store.locked():
-            state, carried = migrated_state(self.catalogue, newer, catalogue, tables, self.state)
+            before = self.state
+            if learning is not None and learning.block > before.facts["block"]:
+                self._end_block(before, learning.block)
+            state, carried = migrated_state(self.catalogue, newer, catalogue, tables, before)
             self.store.set_aside()
             self.store.write(state)
         return carried
@@ -362,14 +366,22 @@ class Device(Adviser):
             raise InputError(f"bundle {self.bundle.root} has no blocks: its strategy replays nothing")
         with self.store.locked():
             state = self.state
-            if len(state.tensors["items.own"]):  # who had nothing in the block keeps what it remembers
-                self._work.remember(learning.replay.list_size, learning, state)
-            state.tensors["items.past"] = np.concatenate([state.tensors["items.past"], state.tensors["items.own"]])
-            state.tensors["items.own"] = np.empty(0, np.int64)
-            state.facts["block"] += 1
+            self._end_block(state, state.facts["block"] + 1)
             self.store.write(state)
 
     # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _end_block(self, state: State, number: int) -> None:
+        """Remember what is replayed, where anything is, and make the block's interactions past; block `number` begins.
+
+        Who had nothing in the block keeps what it remembers.
+        """
+        replay = self.learning.replay
+        if replay is not None and len(state.tensors["items.own"]):
+            self._work.remember(replay.list_size, self.learning, state)
+        state.tensors["items.past"] = np.concatenate([state.tensors["items.past"], state.tensors["items.own"]])
+        state.tensors["items.own"] = np.empty(0, np.int64)
+        state.facts["block"] = number
 
     def _settle(self) -> None:
         """Take no older bundle from now on, and drop the state under the one before."""

@@ -42,7 +42,7 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
         "user": None if user is None else named(user),
         "number": secrets.randbits(NUMBER_BITS) if number is None else clients.client(number),
         "round": learning.round if learning else 0,
-        "block": 0,
+        "block": 0 if learning is None else learning.block,
         "learned": None,
         "release": None,
     }

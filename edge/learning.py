@@ -224,8 +224,14 @@ class Learning(Grown):
     replay: ReplayRecord | None = Field(description="null: nothing is replayed")
     sessions: SessionRecord | None = Field(None, description="null: it learns from a set of items")
     messages: ExchangeRecord | None = Field(None, description="messages beside updates of a set; null: there are none")
+    block: int = Field(
+        0,
+        ge=0,
+        lt=1 << 31,
+        description="block of time that its rounds are in; a device ends its own before a later one",
+    )
 
-    later: ClassVar[frozenset[str]] = frozenset({"messages", "prepared"})
+    later: ClassVar[frozenset[str]] = frozenset({"messages", "prepared", "block"})
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -43,6 +43,7 @@ def export(
     zipped: bool = False,
     with_users: bool = False,
     served: bool = False,
+    next_block: bool = False,
     progress: Progress | None = None,
 ) -> Bundles:
     """Write a bundle for every device class of a run's fleet to `out` (default: in the run).
@@ -50,9 +51,9 @@ def export(
     Devices refuse the bundles `expires_days` after the run was made (None: never). `key`: a private key (PEM) to sign
     them with (None: the run's own). `zipped`: each also as one file. `with_users`: they carry the simulated users of
     their class, private state and names, for tests that compare devices with the simulator; else nobody's. `served`: of
-    what real devices have learned since (`edgefr serve`): the next bundles of its lineage. Raises
-    `InputError` for a run that is not whole or whose model no bundle can hold, and for a folder that is in the way or
-    elsewhere in the run.
+    what real devices have learned since (`edgefr serve`): the next bundles of its lineage. `next_block`: of a run over
+    blocks of time these open the next one. Raises `InputError` for a run that is not whole or whose model no bundle can
+    hold, and for a folder that is in the way or elsewhere in the run.
 
     Example: ``edgefr.export("runs/demo", "shipped").classes[["class", "variant", "files_mb"]]``
     """
@@ -61,8 +62,10 @@ def export(
     from export.archive import pack
 
     found = _run(run)
-    learned = ServedTensors.of(found) if served else None
-    own = found.path / "bundles" if learned is None else place_of(found, learned.round)
+    if next_block and not served:
+        raise InputError("the next block goes on from what devices have learned: give --served with --next-block")
+    learned = ServedTensors.of(found, next_block) if served else None
+    own = found.path / "bundles" if learned is None else place_of(found, learned)
     place = _outside(found, own, None if out is None else Path(out))
     signer = None if key is None else Path(key)
     rows = export_run(found, place, progress, expires_days, with_users=with_users, key=signer, served=learned)

@@ -70,7 +70,7 @@ class Begun(Record):
 class Opened(Grown):
     """A round is going to be offered to `clients`: from here on all of them are charged, until it is closed."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"sealed", "trusted", "buffered"})
+    later: ClassVar[frozenset[str]] = frozenset({"sealed", "trusted", "buffered", "block"})
 
     kind: Literal["opened"] = "opened"
     round: Number
@@ -81,6 +81,7 @@ class Opened(Grown):
     sealed: bool = Field(False, description="uploads are summed under masks, so that the server sees their total alone")
     trusted: str | None = Field(None, description="name of whom clients trust with single uploads; null: of nobody")
     buffered: bool = Field(False, description="it waits for nobody in particular: who is asked follows in `Started`")
+    block: Number = Field(0, description="block of time that it is in; 0: the first, or the run has none")
 
 
 class Started(Record):
@@ -192,6 +193,8 @@ class Lineage:
             raise ValueError("a lineage begins with its first line")
         if isinstance(record, Opened) and (self.open is not None or record.round != self.round + 1):
             raise ValueError(f"round {record.round} cannot be opened after round {self.round}")
+        if isinstance(record, Opened) and record.block < self.block:
+            raise ValueError(f"block {record.block} is over, and block {self.block} was open")
         if isinstance(record, Started):
             asked = None if self.open is None else self.open.clients
             if self.open is None or not self.open.buffered or record.round != self.open.round:
@@ -225,6 +228,11 @@ class Lineage:
     def round(self) -> int:
         """Return the number of the last round that was opened, or of the run's own last."""
         return self.lines[-1].round if self.lines else 0
+
+    @property
+    def block(self) -> int:
+        """Return the block of time of the last round that was opened; 0 where there was none."""
+        return self.rounds[-1][0].block if self.rounds else 0
 
     @property
     def over(self) -> int:

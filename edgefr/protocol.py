@@ -58,6 +58,10 @@ class Protocol(ABC):
     def check(self, experiment: Experiment) -> None:  # noqa: B027 - most protocols suit every experiment
         """Refuse, by `edgefr.faults.fault`, an experiment that cannot be had over this protocol."""
 
+    def unserved(self, experiment: Experiment) -> str | None:
+        """Say why real devices cannot go on with a run over it, and what to do; None where they can."""
+        return f"real devices cannot go on with runs over {self.name} yet: use protocol.name=leave-one-out"
+
     def released(self, experiment: Experiment) -> bool:
         """Say whether anything follows from the experiment's `fidelity`."""
         return bool(experiment.own.released_values(self.name))

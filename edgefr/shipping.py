@@ -20,7 +20,7 @@ from edgefr.methods.f3crec.strategies import strategy
 from edgefr.prepare import Progress
 from edgefr.run import PRIVATE, Run
 from edgefr.sections import ExportSection
-from edgefr.served import ServedTensors, place_of
+from edgefr.served import ServedTensors, first_block, place_of
 from edgefr.shippable import cannot_learn, check_shippable
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -86,8 +86,9 @@ def export_run(
     check_shippable(run.experiment)
     signer = signing_key(run) if key is None else load_private(key)  # before the work, not after it
     experiment, saved = run.experiment, open_model(run)
-    users = saved.learners
-    model = of_users(saved.model, users)
+    users, block = saved.learners, first_block(experiment) if served is None else served.block
+    begun = experiment.protocol.entry.hands_on and not experiment.total_rounds
+    model = of_users(saved.at_block(block) if begun else saved.model, users)
     fleet = fleet_of(run, saved)
     facts: dict[str, Any] = {"experiment": experiment.name, "data": bare_name(experiment.data)}
     facts["pool"] = len(model.offered)
@@ -97,11 +98,12 @@ def export_run(
     learning, why = learning_of(experiment, len(users)), unlearnable(model.program)
     if why is not None:
         learning, facts["learning"] = None, f"none: {why}"
+    learning = None if learning is None else replace(learning, block=block)
     created, place = saved.created, run.path / "bundles"
     if served is not None:
         model = replace(model, shared={**model.shared, **served.shared})
         learning = None if learning is None else replace(learning, round=served.round)
-        created, place = served.created(created, experiment.total_rounds), place_of(run, served.round)
+        created, place = served.created(created, experiment.total_rounds), place_of(run, served)
         facts["served_rounds"] = served.round - experiment.total_rounds
     return export_bundles(
         place if out is None else out,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -46,17 +46,37 @@ class Saved:
     """A finished run saved this.
 
     Its `model`, of all its users; their `activity` (interactions, int64 [users]), which decides who has which device;
-    and when the run was `created`.
+    when the run was `created`; and over blocks of time the one that each item is `born` in, int64 [items].
     """
 
     model: TrainedModel
     activity: Ints
     created: str
+    born: Ints | None = None
 
     @property
     def learners(self) -> Ints:
         """Users who had something to train on, ascending."""
         return np.flatnonzero(np.diff(self.model.seen.offsets))
+
+    def pool_of(self, block: int) -> Ints:
+        """Return the items that there are in a block of time, ascending: those born in it or before.
+
+        Raises `InputError` for a run that did not save when they are born.
+        """
+        if self.born is None:
+            raise InputError("this run does not say which items its blocks have; run the experiment again")
+        return np.flatnonzero((self.born >= 0) & (self.born <= block))
+
+    def at_block(self, block: int) -> TrainedModel:
+        """Return the model as a block of time has it that nobody has had anything in, nor in any before."""
+        pool, users, held = self.pool_of(block), len(self.model.names.users), self.model.held_out
+        if held is not None:
+            there = np.isin(held.items, pool)
+            held = HeldOut(held.users[there], held.items[there])
+        nothing = Ragged.empty(users)
+        history = None if self.model.history is None else nothing
+        return replace(self.model, seen=nothing, own=nothing, history=history, held_out=held, pool=pool.tolist())
 
 
 def save_model(run: Run, sim: Training) -> None:
@@ -73,6 +93,8 @@ def save_model(run: Run, sim: Training) -> None:
         tensors[f"{name}.offsets"] = torch.from_numpy(rows.offsets)
     tensors["pool"] = torch.from_numpy(np.ascontiguousarray(task.pool))
     tensors["activity"] = torch.from_numpy(np.diff(dataset.offsets))
+    if sim.experiment.protocol.entry.hands_on:
+        tensors["born"] = torch.from_numpy(_born([stage.task.pool for stage in sim.schedule], len(sim.names.items)))
     tensors["valid.users"] = torch.from_numpy(task.users("valid"))
     tensors["valid.items"] = torch.from_numpy(task.held("valid").astype(np.int64))
     if sim.experiment.model.get("adapter_fit") == "source":
@@ -84,6 +106,14 @@ def save_model(run: Run, sim: Training) -> None:
         _link(sim.prepared.text.folder, run.path / "encoder")
     if isinstance(sim.experiment.settings, TransFRSettings) and CLIENTS[sim.experiment.settings.client].reads:
         write_peft(run.path / "adapters" / "lora", model.shared, sim.experiment.model["lora_alpha"], base="encoder")
+
+
+def _born(pools: Sequence[npt.NDArray[np.int32]], items: int) -> Ints:
+    """Return the first of `pools` that each item is in, -1 for one that is in none."""
+    born = np.full(items, -1, np.int64)
+    for number in reversed(range(len(pools))):
+        born[pools[number]] = number
+    return born
 
 
 def _name(name: str) -> str:
@@ -128,7 +158,8 @@ def open_model(run: Run) -> Saved:
         held_out=_judged(tensors),
         tables=parts.tables,
     )
-    return Saved(model, tensors["activity"].numpy(), names["created"])
+    born = tensors["born"].numpy() if "born" in tensors else None
+    return Saved(model, tensors["activity"].numpy(), names["created"], born)
 
 
 def of_users(model: TrainedModel, users: Ints) -> TrainedModel:

@@ -36,6 +36,10 @@ def export(
             help="Of what real devices have learned since: the next bundles, with which `serve` goes on.",
         ),
     ] = False,
+    next_block: Annotated[
+        bool,
+        typer.Option("--next-block", help="With --served, of a run over blocks: they open the next block of time."),
+    ] = False,
 ) -> None:
     """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest.
 
@@ -44,6 +48,8 @@ def export(
     Example: `edgefr export --run runs/demo --out signed --expires-days 90 --zip`
 
     Example: `edgefr export --run runs/demo --served`
+
+    Example: `edgefr export --run runs/demo --served --next-block`
     """
     from edgefr.api import export as write
     from edgefr.report.tables import print_path
@@ -57,6 +63,7 @@ def export(
             zipped=zipped,
             with_users=with_users,
             served=served,
+            next_block=next_block,
             progress=progress,
         )
     console = Console()

@@ -68,6 +68,16 @@ class OverBlocks(Protocol):
 
         return over_blocks(experiment, prepared)
 
+    def unserved(self, experiment: Experiment) -> str | None:
+        how = experiment.over_blocks
+        if how.reset_private:
+            return "devices keep their private tensors from block to block: use continual.reset_private=false"
+        if how.labels == "anew":
+            return "who is away at a block's end makes no predictions: use continual.labels=kept"
+        if how.item_rate == "present":
+            return "a bundle's learning rates count the whole catalogue: use continual.item_rate=catalogue"
+        return None
+
     def released(self, experiment: Experiment) -> bool:
         assert isinstance(experiment.protocol, Blocks)
         return experiment.protocol.increment_split is None or bool(experiment.row.between_blocks)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgefr.data.protocols import CrossDomain
 from edgefr.protocols.leave_one_out import ByLeavingOneOut
+
+if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
 
 
 class AcrossDomains(ByLeavingOneOut):
@@ -14,3 +19,6 @@ class AcrossDomains(ByLeavingOneOut):
     own = (*ByLeavingOneOut.own, "encoder.fit", "model.adapter_fit")
     tuned = False  # what counts is the other domain, which no round measures
     pools = True
+
+    def unserved(self, experiment: Experiment) -> str | None:
+        return "a device learns from items of one domain: use protocol.name=leave-one-out"

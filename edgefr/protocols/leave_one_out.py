@@ -40,6 +40,9 @@ class ByLeavingOneOut(Protocol):
         words = protocol.describe(dataset)
         return Prepared(dataset, splits, f"{words}; {IN_ORDER}" if experiment.row.ordered else words)
 
+    def unserved(self, experiment: Experiment) -> str | None:
+        return None
+
     def stages(self, experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
         from edgefr.stages.leave_one_out import over_splits
 

@@ -47,6 +47,7 @@ from privacy.settings import NoiseSettings, PrivacySettings
 
 MODEL = "checkpoint/model.safetensors"
 KEPT = "optimiser"  # of the server: what it keeps of each tensor
+BEFORE, KNOWN = "previous", "known"  # tables as the block before left them, and the rows that it had
 
 
 @dataclass
@@ -55,7 +56,8 @@ class ServingLedger:
 
     `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `event`: what each release in a round
     is; `bundle`: of the devices that are asked; `collecting`: how their uploads reach the server; `buffered`: rounds
-    wait for nobody in particular. `resumed`: the round that a killed server left, which goes on.
+    wait for nobody in particular; `block`: of time that rounds are in. `resumed`: the round that a killed server left,
+    which goes on.
     """
 
     run: Run
@@ -67,6 +69,7 @@ class ServingLedger:
     resumed: Opened | None = None
     collecting: Collecting = SEEN
     buffered: bool = False
+    block: int = 0
 
     @classmethod
     def of(
@@ -141,7 +144,8 @@ class ServingLedger:
             return cohort[may]
         if self.journal.lineage.begun is None:
             self.journal.append(self.begun)
-        how = {"sealed": self.collecting.sealed, "trusted": self.collecting.trusted, "buffered": self.buffered}
+        how: dict[str, Any] = {"sealed": self.collecting.sealed, "trusted": self.collecting.trusted}
+        how |= {"buffered": self.buffered, "block": self.block}
         asked = [] if self.buffered else cohort[may].tolist()
         lines = {"clients": asked, "refused": cohort[~may].tolist(), **how}
         self.journal.append(Opened(round=number, bundle=self.bundle, event=self.event, **lines))
@@ -177,7 +181,9 @@ class ServingLedger:
         for name, parts in kept.items():
             counts[name] = {part: value for part, value in parts.items() if isinstance(value, int)}
             arrays |= {f"{KEPT}.{p}.{name}": v.cpu().numpy() for p, v in parts.items() if p not in counts[name]}
-        facts = {"schema": "edgefr.lineage/1", "round": number, "head": self.journal.lineage.head}
+        for name, (table, known) in federation.previous.items():
+            arrays |= {f"{BEFORE}.{name}": table.cpu().numpy(), f"{KNOWN}.{name}": known.cpu().numpy()}
+        facts = {"schema": "edgefr.lineage/1", "round": number, "head": self.journal.lineage.head, "block": self.block}
         facts[KEPT] = counts
         if summed:
             facts["summed"] = list(summed)
@@ -198,7 +204,10 @@ class ServingLedger:
         self.journal.append(Closed(round=opened.round, clients=clients, tensors=tensors, burnt=False, summed=pairs))
 
     def restore(self, federation: Federation) -> None:
-        """Put a federation where the lineage's last closed round left it."""
+        """Put a federation where the lineage's last closed round left it, in the block of time that is open.
+
+        What a rule looks back at in a block is there where that round was in the same one.
+        """
         if self.journal.lineage.tensors is None:
             return
         tensors, facts = _read(self.path)
@@ -212,6 +221,10 @@ class ServingLedger:
                 part, _, name = place.partition(".")
                 kept[name][part] = value
             federation.optimiser.restore(kept, federation.device)
+        if facts.get("block", 0) == self.block:
+            before, known = _named(tensors, BEFORE), _named(tensors, KNOWN)
+            pairs = {name: (torch.from_numpy(before[name]), torch.from_numpy(known[name])) for name in before}
+            federation.previous = {n: (a.to(federation.device), b.to(federation.device)) for n, (a, b) in pairs.items()}
 
     @property
     def path(self) -> Path:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from edge.bundle import Bundle, open_bundle
 from edge.device import Device
 from edge.policy import OPEN, Policy
+from edgefr.data.protocols import LeaveOneOut
 from edgefr.experiment import Experiment
 from edgefr.fleet import load_fleet
 from edgefr.lineage import Journal
@@ -89,6 +90,8 @@ def rehearse(
     4e-08
     """
     check_federated(run.experiment, "round that devices could go on with")
+    if not isinstance(run.experiment.protocol, LeaveOneOut):
+        raise InputError("a rehearsal simulates rounds over one split: rehearse a run of protocol.name=leave-one-out")
     target = free_folder(run.path / "rehearsed") if out is None else out
     if target.exists():
         raise InputError(f"{target} is there already; give another --out (nothing was changed)")

@@ -208,6 +208,7 @@ def ledger_of(
     plan = plan_of(run, len(origins.users), before + rounds)
     clients = len(open_model(run).model.names.users)
     ledger = ServingLedger.of(run, journal, plan, clients, origins.bundle, collecting, buffered)
+    ledger.block = origins.learning.block
     ledger.check(np.array(sorted(origins.users), np.int64), rounds, run.experiment.privacy)
     return ledger
 

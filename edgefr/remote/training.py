@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from edge.learning import ReleaseRecord
@@ -17,7 +18,6 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.data.interactions import Catalogue, Dataset
-from edgefr.data.protocols import LeaveOneOut
 from edgefr.data.split import Split
 from edgefr.engine.federation import Cohort, Federation
 from edgefr.engine.noise import RealNoise
@@ -30,6 +30,7 @@ from edgefr.participation import Participants
 from edgefr.prepare import Prepared
 from edgefr.remote.devices import Devices
 from edgefr.run import Run
+from edgefr.stages.blocks import previous_of
 from edgefr.stages.leave_one_out import Rounds
 from edgefr.trained import open_model
 from edgefr.training import Training
@@ -50,6 +51,23 @@ class OnDevices(Rounds):
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         return {}
+
+
+@dataclass(frozen=True)
+class InBlock(OnDevices):
+    """These are rounds in block `number` of time; `pool`: the items that there were in the one before."""
+
+    number: int = field(kw_only=True)
+    pool: npt.NDArray[np.int64] = field(kw_only=True)
+
+    def begin(self, run: Training) -> None:
+        """Have a rule look back at the tables that the block began with, unless a server before this one noted them.
+
+        They are as the block before left them: rows of new items were moved by nobody, and are those of the bundles.
+        """
+        f = run.federation
+        if self.number and f.rule.looks_back and not f.previous:
+            f.previous = previous_of(f, f.shared, self.pool)
 
 
 @dataclass
@@ -76,12 +94,13 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     """Return the run as its last round left it, to go on for `rounds` rounds with `devices` for clients.
 
     It starts from the end of `devices.ledger`'s lineage, without one from the run's own. Raises `InputError` for runs
-    of several splits, and where the bundle's terms are not the run's.
+    that real devices cannot go on with, and where the bundle's terms are not the run's.
     """
-    experiment, model, origins = run.experiment, open_model(run).model, devices.origins
-    learning = origins.learning
-    if not isinstance(experiment.protocol, LeaveOneOut):
-        raise InputError("devices can go on with runs of one domain and no blocks: use protocol.name=leave-one-out")
+    experiment, saved, origins = run.experiment, open_model(run), devices.origins
+    model, learning = saved.model, origins.learning
+    why = experiment.protocol.entry.unserved(experiment)
+    if why is not None:
+        raise InputError(why)
     if not experiment.aggregation.is_sum and devices.sums is not None:
         what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"
         raise InputError(f"{what}; use aggregation.rule=mean, or serve without --secure-sum")
@@ -119,13 +138,18 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     if before == learning.round:  # no update comes before the first round
         origins.check(federation.shared)
     prepared = without_data(experiment.data, model)
+    rounds_here = prepared.train_split, rounds, before
+    stage = OnDevices(*rounds_here, clients=clients)
+    if experiment.protocol.entry.hands_on:
+        block = learning.block
+        stage = InBlock(*rounds_here, clients=clients, number=block, pool=saved.pool_of(block - 1))
     return Training(
         experiment,
         prepared,
         federation,
         Called(federation, devices, experiment.cohort_size(len(clients))),
         Measurements(experiment.evaluation, experiment.seed, About.of(prepared.dataset.catalogue)),
-        (OnDevices(prepared.train_split, rounds, before, clients=clients),),
+        (stage,),
         keeping(experiment),
     )
 

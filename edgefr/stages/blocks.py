@@ -11,12 +11,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from edge.ragged import Ragged
 from edge.replay import preference_shift
 from edgefr.data.blocks import Block
 from edgefr.data.split import Which
+from edgefr.engine.federation import Federation
 from edgefr.experiment import Experiment
 from edgefr.measure import UNLEARNED, Asked, joined
 from edgefr.methods.f3crec.keeping import BlockEnd
@@ -26,6 +29,7 @@ from edgefr.model import Model
 from edgefr.prepare import Prepared
 from edgefr.stages.leave_one_out import untrained
 from edgefr.stages.stage import Progress, Stage
+from export.program import Tensors
 
 if TYPE_CHECKING:
     from edgefr.training import Training
@@ -38,6 +42,24 @@ def over_blocks(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]
     """
     rounds, patience = experiment.rounds, experiment.continual.patience
     return tuple(Learned(block, rounds, at * rounds, patience) for at, block in enumerate(prepared.blocks))
+
+
+def previous_of(
+    federation: Federation, shared: Tensors, pool: npt.NDArray[np.int64]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return what a rule that looks back looks at in a block: tables as the block before left them, and their rows.
+
+    `pool`: the items that there were in that block.
+    """
+    tables = [name for name, spec in federation.program.specs.items() if spec.kind == "rows" and name in shared]
+    found = {}
+    for name in tables:
+        known = torch.zeros(len(shared[name]), dtype=torch.bool, device=federation.device)
+        known[torch.from_numpy(pool).to(federation.device)] = True
+        if federation.plan.guarantees:  # which rows nobody has moved yet is what the noise on all rows hides
+            known[:] = True
+        found[name] = (shared[name], known)
+    return found
 
 
 @dataclass(frozen=True)
@@ -100,13 +122,7 @@ class Learned(Stage):
     def _carry(self, run: Training, best: Model) -> None:
         """Take over the last block's model. New items and new users start from their initial values."""
         f, e, plain = run.federation, run.experiment, run.plain_program()
-        before = run.prepared.blocks[self.task.number - 1]
-        known = torch.zeros(len(run.prepared.dataset.catalogue), dtype=torch.bool, device=f.device)
-        known[torch.from_numpy(before.pool.astype(np.int64)).to(f.device)] = True
-        if f.plan.guarantees:  # which rows nobody has moved yet is what the noise on all rows hides
-            known[:] = True
-        tables = [name for name, spec in plain.specs.items() if spec.kind == "rows" and name in best.shared]
-        f.previous = {name: (best.shared[name], known) for name in tables}
+        f.previous = previous_of(f, best.shared, run.prepared.blocks[self.task.number - 1].pool.astype(np.int64))
         if {"best": True, "last": False}[e.over_blocks.carry or ""]:
             f.shared = {name: value.clone() for name, value in best.shared.items()}
             f.private.update({name: value.clone() for name, value in best.private.items()})

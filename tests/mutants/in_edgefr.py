@@ -23,6 +23,21 @@ DELIVERY, FORGOTTEN = "tests/remote/test_delivery.py", "tests/remote/test_forget
 OPERATION = "tests/remote/test_operation.py"
 
 FAULTS = (
+    # --- blocks of time on real devices
+    Fault(
+        "a server that goes on within a block looks back at where it goes on",
+        "edgefr/remote/ledger.py",
+        'if facts.get("block", 0) == self.block:',
+        'if facts.get("block", 0) > self.block:',
+        "tests/remote/test_blocks.py::test_devices_end_every_block_where_the_simulator_does",
+    ),
+    Fault(
+        "a round is in a block that is over",
+        "edgefr/lineage.py",
+        "if isinstance(record, Opened) and record.block < self.block:",
+        "if isinstance(record, Opened) and record.block < 0:",
+        "tests/remote/test_blocks.py::test_no_round_is_in_a_block_that_is_over",
+    ),
     # --- bundles, users who leave, and who operates a server
     Fault(
         "a bundle that carries users is handed out",
