@@ -41,8 +41,9 @@ DRAWN_BY, DRAWN_FOR = (0, 2**63 + 5), (0, 7, 2**62 - 1)  # seeds and clients for
 
 @dataclass(frozen=True)
 class LearningSpec:
-    """This says how clients of a run learn. `round`: rounds behind the tensors; `optimisers`: the maths of their steps;
-    `block`: the block of time that is learned in.
+    """This says how clients of a run learn.
+
+    `round`: rounds behind the tensors; `optimisers`: the maths of their steps; `block`: of time, that is learned in.
 
     Of clients that read sessions: `gap_s` is the pause after which a session is a new one, in seconds. Of messages:
     `receiver_noise` is the standard deviation of the noise that devices add to replies, `sender_noise` the scale of the

@@ -61,7 +61,7 @@ class InBlock(OnDevices):
     pool: npt.NDArray[np.int64] = field(kw_only=True)
 
     def begin(self, run: Training) -> None:
-        """Have a rule look back at the tables that the block began with, unless a server before this one noted them.
+        """Let a rule look back at the tables that the block began with, unless a server before this one noted them.
 
         They are as the block before left them: rows of new items were moved by nobody, and are those of the bundles.
         """

@@ -264,7 +264,7 @@ FAULTS = (
     Fault(
         "rows that nobody moved keep their first values under a promise",
         "edgefr/stages/blocks.py",
-        "        if f.plan.guarantees:  #",
+        "        if federation.plan.guarantees:  #",
         "        if False:  #",
         "tests/continual/test_continual.py::test_where_something_is_promised_a_block_does_not_tell_which_items_anybody_has",
     ),
