@@ -137,7 +137,8 @@ class CrossDomain(ProtocolSettings):
         return (
             f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
             f"domain; all {self.source} users train, overlapping users are tested in {self.target} with "
-            f"their {self.source} train and validation items as history; {rules}"
+            f"their {self.source} train and validation items as history; {rules}; of a method that knows no item of "
+            f"{self.target} all are tied, and metrics are expectations"
         )
 
 

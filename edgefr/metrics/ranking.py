@@ -25,19 +25,42 @@ _SCORES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """This is the scorer of a model that knows nothing of any item that is asked for: all of them are tied.
+
+    `evaluate` gives every rank the same probability, and metrics are what is expected. `order` is a scorer, which lists
+    are made by, since these have to begin with something.
+    """
+
+    order: Scorer
+
+    def __call__(self, users: Ints, items: npt.NDArray[np.int32] | None) -> np.ndarray:
+        return self.order(users, items)
+
+
+@dataclass(frozen=True)
 class Ranking:
     """A ranking is the rank of every user's held-out item: 1 is best. `users`, `ranks` int64 [n].
 
+    `tied`: the rank is any of 1 to that of `ranks`, with the same probability, and a metric is its expectation.
+
     >>> Ranking(np.array([0, 1]), np.array([1, 12])).metrics([10])
     {'HR@10': 0.5, 'NDCG@10': 0.5, 'Recall@10': 0.5}
+    >>> Ranking(np.array([0]), np.array([100]), tied=True).metrics([10])["HR@10"]
+    0.1
     """
 
     users: Ints
     ranks: Ints
+    tied: bool = False
 
     def per_user(self, ks: Sequence[int], named: Sequence[str] = ()) -> dict[str, npt.NDArray[np.float64]]:
         """Every metric for every user, float64 [n], for paired tests; `named` as of `at_cutoffs`."""
-        return at_cutoffs(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks, named)
+        if not self.tied:
+            return at_cutoffs(Ragged(self.ranks, np.arange(len(self.ranks) + 1)), ks, named)
+        last = int(self.ranks.max(initial=1))
+        of_each = at_cutoffs(Ragged(np.arange(1, last + 1), np.arange(last + 1)), ks, named)  # [last], by rank
+        return {name: np.cumsum(values)[self.ranks - 1] / self.ranks for name, values in of_each.items()}
 
     def metrics(self, ks: Sequence[int]) -> dict[str, float]:
         """Return means over the users. With one held-out item per user Recall@k equals HR@k."""
@@ -57,9 +80,9 @@ def evaluate(
 
     Full ranking leaves out the user's own train items and, when testing, the validation item; nothing where the
     split's targets may be repeats (`Split.repeats`). Ties count against the held-out item, and so does a NaN score
-    of its own; other items with a NaN score rank last. `users` restricts who is evaluated; `chunk` users are scored
-    in one call (default: at most 1024, fewer for large pools). Raises `InputError` when a user has nothing held out
-    or nobody is left.
+    of its own; other items with a NaN score rank last. What is `Unknown` is tied, and metrics are
+    expectations. `users` restricts who is evaluated; `chunk` users are scored in one call (default: at most 1024,
+    fewer for large pools). Raises `InputError` when a user has nothing held out or nobody is left.
 
     Example: ``evaluate(references.popularity(split), split, "test", "sampled").metrics([10])["HR@10"]``
     """
@@ -73,6 +96,8 @@ def evaluate(
     candidates = split.valid_candidates if which == "valid" else split.test_candidates
     width = candidates.shape[1] if ranking == "sampled" else len(split.pool)
     chunk = chunk or users_at_once(width)
+    tied = isinstance(score, Unknown)
+    score = _alike(width) if tied else score
     ranks = np.empty(len(asked), np.int64)
     for start, stop in in_chunks(len(asked), chunk, progress):
         some = asked[start:stop]
@@ -83,7 +108,12 @@ def evaluate(
             scores = scored(score, some, None, width)
             target = (split.valid if which == "valid" else split.test)[some]
             ranks[start:stop] = _rank(scores, columns(split.pool, target), _own(split, some, which))
-    return Ranking(asked, ranks)
+    return Ranking(asked, ranks, tied)
+
+
+def _alike(width: int) -> Scorer:
+    """Return a scorer to which all of `width` items are alike."""
+    return lambda users, items: np.zeros((len(users), width))
 
 
 def users_at_once(width: int) -> int:

@@ -10,7 +10,7 @@ from edgefr import purposes
 from edgefr.data.sessions import Sessions
 from edgefr.data.split import Items, Split, Which
 from edgefr.data.task import Task
-from edgefr.metrics.ranking import Scorer, columns
+from edgefr.metrics.ranking import Scorer, Unknown, columns
 from privacy import keyed
 
 
@@ -86,6 +86,11 @@ def random(seed: int, split: Task) -> Scorer:
         return keyed.uniform(keyed.fold(key, users)[:, None], split.pool[None, :] if items is None else items)
 
     return score
+
+
+def unknown(seed: int, split: Task) -> Unknown:
+    """Score as a model that knows no item of the split: all are tied, and its lists are those of chance."""
+    return Unknown(random(seed, split))
 
 
 def ties_by_chance(score: Scorer, seed: int, split: Split) -> Scorer:

@@ -63,7 +63,7 @@ def _central_line(summary: dict[str, Any]) -> str:
     """Say what a central reference is, which of its epochs were kept, and where it can say nothing."""
     found = summary["central"]
     kept = ", then ".join(f"epoch {turn['best_epoch']} of {turn['epochs']}" for turn in found["turns"])
-    unseen = "".join(f"; it knows no item of {name}, where it orders by chance" for name in found["unseen"])
+    unseen = "".join(f"; it knows no item of {name}, where all are tied" for name in found["unseen"])
     return f"{found['note']} ({kept}, the best on validation items){unseen}"
 
 

@@ -42,7 +42,7 @@ def over_split(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
 class Central(Local):
     """These are epochs over one split; the best one by validation is kept, and tested as federated models are.
 
-    Where nothing is known of a split's items, they are in the order of the reference "chance", and so are the metrics.
+    Where nothing is known of a split's items, all are tied, and metrics are what is expected of that.
     `settings` say by which metric the best is told.
     """
 
@@ -83,7 +83,7 @@ class Central(Local):
         for split in (*self.of.also, self.task):
             self._tested(run, split, run.scorer(model, split, split.train))
         for split in self.of.unseen:
-            self._tested(run, split, references.random(run.experiment.seed, split))
+            self._tested(run, split, references.unknown(run.experiment.seed, split))
         return model
 
     def _tested(self, run: Training, split: Split, score: Scorer) -> None:

@@ -92,7 +92,7 @@ class Local(Stage):
         return {}
 
     def unlearned(self, run: Training, model: Model) -> None:
-        self._test(run, Asked(UNLEARNED, self.task.name), *self._scorers(run, model, self.cold))
+        self._test(run, Asked(UNLEARNED, self.task.name), *self._cold_scorers(run, model))
         if self._meets_context(run):
             self._test(run, Asked(UNLEARNED_IN_CONTEXT, self.task.name), *self._scorers(run, model, self.known))
 
@@ -100,7 +100,7 @@ class Local(Stage):
         if progress is not None:
             progress("measure", self.number, self.splits, self.task.name)
         self._untrained(run)
-        self._test(run, Asked(run.stages[0], self.learned_on), *self._scorers(run, model, self.cold))
+        self._test(run, Asked(run.stages[0], self.learned_on), *self._cold_scorers(run, model))
         if self._meets_context(run):
             self._test(run, Asked(CONTEXT, self.task.name), *self._scorers(run, model, self.known))
         if len(run.stages) > 1:
@@ -124,7 +124,12 @@ class Local(Stage):
 
     def _meets_context(self, run: Training) -> bool:
         """Say whether users' items of the split change what is recommended before anything is trained on them."""
-        return self.elsewhere and run.federation.program.needs_history
+        return self.elsewhere and run.federation.program.needs_history and not self._unknown(run)
+
+    def _unknown(self, run: Training) -> bool:
+        """Say whether what rounds learned knows no item of the split: their rows are those of items never met."""
+        by_number = any(spec.kind == "rows" for spec in run.federation.program.specs.values())
+        return self.elsewhere and by_number and not run.row.needs_text
 
     @property
     def elsewhere(self) -> bool:
@@ -134,6 +139,13 @@ class Local(Stage):
     def references(self, run: Training, which: Which) -> dict[str, Scorer]:
         text, seed = run.prepared.text, run.experiment.seed
         return split_references(self.task, text, seed, cold=self.elsewhere, dataset=run.prepared.dataset)
+
+    def _cold_scorers(self, run: Training, model: Model) -> tuple[Scorer, Scorer]:
+        """Return scores, as `_scorers` does, of users of whom nothing in the split is known."""
+        if self._unknown(run):
+            tied = references.unknown(run.experiment.seed, self.task)
+            return tied, tied
+        return self._scorers(run, model, self.cold)
 
     def _scorers(self, run: Training, model: Model, known: Ragged) -> tuple[Scorer, Scorer]:
         """Return scores for validation and for test items: who reads an order has had the validation item by then."""

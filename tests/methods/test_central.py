@@ -170,22 +170,27 @@ def test_other_protocols_are_refused(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_reference_never_saw_is_chance_to_the_digit(name: str) -> None:
+def test_what_a_reference_never_saw_is_tied_and_counts_what_is_expected(name: str) -> None:
     run = begun(name, *ACROSS)
     run.train()
-    for ranking in ("sampled", "full"):
-        found, chance = (run.measured.final(stage=s, on="target", ranking=ranking) for s in ("central", "chance"))
-        assert found == chance
-        assert found
-    assert run.measured.final(stage="central", on="source") != run.measured.final(stage="chance", on="source")
+    found = run.measured.final(stage="central", on="target", ranking="sampled")
+    gains = sum(1 / np.log2(1 + rank) for rank in range(1, 11))
+    assert found["HR@10"] == pytest.approx(10 / 21, abs=1e-12), "any of 21 candidates may be the one held out"
+    assert found["NDCG@10"] == pytest.approx(gains / 21, abs=1e-12)
     source, target = run.prepared.splits.values()
+    users = run.measured.users["central", "target", "full"][0]
+    ranked = len(target.pool) - target.train.counts[users] - (target.valid[users] >= 0)
+    full = run.measured.final(stage="central", on="target", ranking="full")
+    assert full["HR@10"] == pytest.approx(np.mean(10 / ranked), abs=1e-12)
+    assert run.measured.final(stage="central", on="source") != run.measured.final(stage="chance", on="source")
     assert not np.isin(target.pool, source.pool).any()
 
 
 def test_a_run_says_where_a_reference_knows_nothing(tmp_path: Path) -> None:
     run = edgefr.simulate(asked("mf", *ACROSS), "devices.yaml", out=tmp_path / "run", figures=False)
     assert run.summary["central"]["unseen"] == ["target"]
-    assert run.summary["stages"]["target"] == {"central": run.summary["references"]["target"]["chance"]}
+    assert run.summary["stages"]["target"]["central"]["HR@10"] == pytest.approx(10 / 21)
+    assert abs(run.summary["references"]["target"]["chance"]["HR@10"] - 10 / 21) < 0.3, "one draw of it, 60 users"
     assert not run.summary["learning"]["target"]["central"]["helped"]
 
 

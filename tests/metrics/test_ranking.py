@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from edge.ragged import Ragged
 from edgefr.data.protocols import LeaveOneOut
 from edgefr.data.split import Split
-from edgefr.metrics import Ranking, evaluate, topk
+from edgefr.metrics import Ranking, evaluate, references, topk
 from privacy.errors import InputError
 from tests.data.tables import dataset
 from tests.metrics.ranx_alone import evaluated
@@ -186,3 +186,29 @@ def test_against_ranx():
     for theirs, ours in (("hit_rate", "HR"), ("ndcg", "NDCG"), ("recall", "Recall")):
         for k in (5, 10, 20):
             assert found[f"{ours}@{k}"].mean() == pytest.approx(expected[f"{theirs}@{k}"], abs=1e-9)
+
+
+@pytest.mark.parametrize("ranking", ["sampled", "full"])
+def test_what_is_unknown_is_tied_and_metrics_are_means_over_all_ranks(split, ranking):
+    found = evaluate(references.unknown(0, split), split, "test", ranking)
+    each = found.per_user(KS, ["MRR"])
+    for at, user in enumerate(found.users.tolist()):
+        own = len(split.train[user]) + int(split.valid[user] >= 0)
+        last = 13 if ranking == "sampled" else 40 - own
+        for k in KS:
+            by_hand = [literal_metrics([rank], k) for rank in range(1, last + 1)]
+            expected = [sum(values) / last for values in zip(*by_hand, strict=True)]
+            assert [each[f"{name}@{k}"][at] for name in ("HR", "NDCG", "Recall")] == pytest.approx(expected)
+            assert each[f"MRR@{k}"][at] == pytest.approx(sum(1 / r for r in range(1, min(k, last) + 1)) / last)
+
+
+def test_a_tie_of_known_items_counts_against_the_target_still(split):
+    found = evaluate(lambda users, items: np.zeros((len(users), 13)), split, "test", "sampled")
+    assert set(found.ranks.tolist()) == {13}
+    assert found.metrics([10])["HR@10"] == 0
+
+
+def test_lists_of_what_is_unknown_are_those_of_chance(split):
+    users = np.arange(4)
+    unknown, chance = references.unknown(5, split), references.random(5, split)
+    assert np.array_equal(unknown(users, None), chance(users, None))
