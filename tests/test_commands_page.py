@@ -58,7 +58,7 @@ def test_every_command_is_on_the_page() -> None:
         ("edgefr simulate --rounds 3", "No such option"),
         ("edgefr sweep --grid", "requires an argument"),
         ("edgefr devices ad my_phone", "no command ad"),
-        ("edgefr reproduce transfr --table 7", "less than or equal to 3"),
+        ("edgefr reproduce transfr --table 7", "less than or equal to 6"),
     ],
 )
 def test_a_line_that_is_not_taken_is_seen(line: str, said: str) -> None:

@@ -21,7 +21,9 @@ from edgefr.reproductions.fcucr import statistics as fcucr_statistics
 from edgefr.reproductions.fedcar import exhibits as fedcar_exhibits
 from edgefr.reproductions.fedcar import recipes as fedcar
 from edgefr.reproductions.fedcar import statistics as fedcar_statistics
-from edgefr.reproductions.transfr import statistics as transfr
+from edgefr.reproductions.transfr import exhibits as transfr_exhibits
+from edgefr.reproductions.transfr import recipes as transfr
+from edgefr.reproductions.transfr import statistics as transfr_statistics
 from privacy.table import Table
 
 FIDELITIES = ("released", "paper")
@@ -58,8 +60,8 @@ def _ask_fedcar(fidelity: str, seeds: Sequence[int], extra: Values, data_dir: Pa
     return fedcar.Ask("as each recipe says", seeds, extra, data_dir)
 
 
-def _ask(fidelity: str, seeds: Sequence[int], extra: Values, data_dir: Path | None, stream: str | None) -> Ask:
-    return Ask(fidelity, seeds, extra, data_dir)
+def _ask_transfr(fidelity: str, seeds: Sequence[int], extra: Values, data_dir: Path | None, stream: str | None) -> Ask:
+    return transfr.Ask("as each recipe says", seeds, extra, data_dir)
 
 
 def _with(table_1: Exhibit[Any], others: Mapping[str, Exhibit[Any]]) -> dict[str, Exhibit[Any]]:
@@ -73,6 +75,7 @@ def _data(exhibits: Mapping[str, Exhibit[Any]]) -> tuple[str, ...]:
 
 
 _FEDCAR = {**fedcar_statistics.EXHIBITS, **fedcar_exhibits.EXHIBITS}
+_TRANSFR = {**transfr_statistics.EXHIBITS, **transfr_exhibits.EXHIBITS}
 _F3CREC = _with(f3crec_statistics.TABLE_1, f3crec_exhibits.EXHIBITS)
 _FCUCR = _with(fcucr_statistics.TABLE_1, fcucr_exhibits.EXHIBITS)
 
@@ -99,4 +102,4 @@ PAPERS.register(
     )
 )
 PAPERS.register(Paper("fedcar", "FedCAR", _FEDCAR, _data(_FEDCAR), (), _ask_fedcar))
-PAPERS.register(Paper("transfr", "TransFR", transfr.EXHIBITS, _data(transfr.EXHIBITS), (), _ask))
+PAPERS.register(Paper("transfr", "TransFR", _TRANSFR, (*_data(_TRANSFR), "demo"), (), _ask_transfr))
