@@ -10,10 +10,13 @@ signatures (`edge.connection`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from edge import streams
 from edge.connection import Patience, Server, Task
 from edge.delta import read_delta
 from edge.device import Device, Withheld
@@ -59,10 +62,42 @@ def release_limit(learning: Learning) -> int:
     return HEADERS + _values(learning, set(learning.trained("round", "shared")))
 
 
+@dataclass
+class Own:
+    """These are a user's own interactions that a device is given: all at once, or with their `times` by session.
+
+    Of a method that reads sessions every round meets the next one (FCUCR §4), and after the last that one again.
+    """
+
+    interactions: Sequence[str | int]
+    times: Sequence[int] | None = None
+
+    def of_round(self, device: Device, number: int) -> tuple[Sequence[str | int], Sequence[int] | None]:
+        """Return what a device takes up in a round: nothing, where it has learned in it already.
+
+        Raises `InputError` for times that no session is cut by, that are not one for each, or that fall.
+        """
+        if self.times is None:
+            found, self.interactions = self.interactions, []
+            return found, None
+        how = device.learning.sessions
+        times, state = np.array(self.times, np.int64), device.state
+        if how is None:
+            raise InputError(f"bundle {device.bundle.root} reads no sessions, so nothing reads times: leave them away")
+        if len(times) != len(self.interactions) or (np.diff(times) < 0).any():
+            raise InputError("give one time for each interaction, none before the one above it")
+        if state.facts["learned"] == number:
+            return [], []
+        last = state.tensors["session.times"][-1:].tolist()
+        place = streams.started(times, last[0] if last else None, how.gap_s)
+        return self.interactions[place], self.times[place]
+
+
 def join(
     device: Device,
     url: str,
     interactions: Iterable[str | int] = (),
+    times: Iterable[int] | None = None,
     *,
     ca: Path | None = None,
     patience: Patience | None = None,
@@ -72,9 +107,12 @@ def join(
 
     A device that was stopped at any moment goes on where it was when it joins again: what it has learned of a round is
     sent, not learned again. It has to be enrolled there (`edge.connection.enrol`). It ends by itself where its own
-    policy or ledger lets nothing more leave. Raises `InputError` for a device that is not enrolled or lets nothing
-    leave at all, a server that cannot be reached or refuses the device, one of another bundle, one whose rounds are not
-    those that the device's state has come to, and as `Device.learn`.
+    policy or ledger lets nothing more leave. `times`: when each interaction was, unix seconds, for methods that read
+    sessions: each round meets the next session (None: all are of the newest).
+
+    Raises `InputError` for a device that is not enrolled or lets nothing leave at all, a server that cannot be reached
+    or refuses the device, one of another bundle, one whose rounds are not those that the device's state has come to,
+    and as `Device.learn`.
 
     >>> join(Device("bundles/phone_sd680", "state"), "http://127.0.0.1:8080", ["318"]).taken  # doctest: +SKIP
     3
@@ -84,7 +122,8 @@ def join(
     if why is not None:
         raise Withheld(f"nothing would leave this device: {why}")
     limit = update_limit(device.learning)
-    counts, after, new = TrafficCounts(), 0, list(interactions)
+    counts, after = TrafficCounts(), 0
+    own = Own(list(interactions), None if times is None else list(times))
     until = time.monotonic() + server.patience.idle_s
     while True:
         task = server.task(after, limit)
@@ -102,8 +141,8 @@ def join(
         if task.done:
             return counts
         try:
-            release = device.learn(new, masked=task.seat is not None)
-            new, after = [], task.round
+            release = device.learn(*own.of_round(device, task.round), masked=task.seat is not None)
+            after = task.round
             if _sent(device, server, task, release, counts):
                 counts.taken += 1
             else:

@@ -76,6 +76,21 @@ def window(state: State, length: int, before: Before = "recommending") -> Window
     return window_of(state.tensors["session.items"], state.tensors["session.times"], length, skip)
 
 
+def started(times: Ints, last: int | None, gap_s: int) -> slice:
+    """Return which of ascending `times` a device takes up next: those of one session, after the `last` that it knows.
+
+    What goes on with the last one's session comes before the next session (None: it knows of none).
+
+    >>> started(np.array([100, 110, 500, 510, 900]), 100, 60)
+    slice(1, 2, None)
+    >>> started(np.array([100, 110, 500, 510, 900]), 110, 60)
+    slice(2, 4, None)
+    """
+    first = 0 if last is None else int(np.searchsorted(times, last, side="right"))
+    pauses = np.flatnonzero(np.diff(times[first:]) > gap_s)
+    return slice(first, first + int(pauses[0]) + 1 if len(pauses) else len(times))
+
+
 @dataclass(frozen=True)
 class LearningMaterial:
     """This is the work of a client that learns from its session (see `edge.training.Work`):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -306,6 +307,21 @@ def read_interactions(path: Path) -> list[str]:
     if len(lines) > LINES:
         raise InputError(f"{path} has more than {LINES:,} lines; give a device its own interactions")
     return [line for number, line in enumerate(lines) if line and not (number == 0 and line == "item")]
+
+
+def read_stream(path: Path) -> tuple[list[str], list[int] | None]:
+    """Return item ids and, where each line says it after a tab, when they were in unix seconds (None: no line does).
+
+    A first line `item` or `item<TAB>time` is passed over. `InputError` for another file.
+    """
+    parts = [line.partition("\t") for line in read_interactions(path)]
+    parts = parts[1:] if parts and parts[0] == ("item", "\t", "time") else parts
+    said = [moment for _, tab, moment in parts if tab]
+    if not said:
+        return [item for item, _, _ in parts], None
+    if len(said) < len(parts) or not all(re.fullmatch("[0-9]{1,15}", moment) for moment in said):
+        raise InputError(f"{path} has lines without a time, or with one that is no whole number of unix seconds")
+    return [item for item, _, _ in parts], [int(moment) for moment in said]
 
 
 def _nearest(one: Device, item: str) -> str:

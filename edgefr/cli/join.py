@@ -20,7 +20,7 @@ from edgefr.cli.device import (
     adopt,
     device,
     pair,
-    read_interactions,
+    read_stream,
 )
 from edgefr.cli.progress import shown
 
@@ -100,7 +100,9 @@ def join(
     bundle: BundleFolder,
     state: StateFolder,
     url: Address,
-    interactions: Annotated[Path, typer.Option(help="The device's own: a text file with one item id per line.")],
+    interactions: Annotated[
+        Path, typer.Option(help="The device's own: a text file, an item id a line, or item, tab, unix seconds.")
+    ],
     ca: Authority = None,
     tls_cert: OwnCertificate = None,
     tls_key: OwnKey = None,
@@ -125,7 +127,8 @@ def join(
     adopt(policy, state)
     device = Device(bundle, state, user=None if Store(state).exists else user, trusted=key, renew=renew)
     with shown(doing="taking part in rounds"):
-        done = work(device, url, read_interactions(interactions), ca=ca, shown=pair(tls_cert, tls_key))
+        items, times = read_stream(interactions)
+        done = work(device, url, items, times, ca=ca, shown=pair(tls_cert, tls_key))
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )

@@ -2,7 +2,7 @@
 
 A SuperNode says in `--node-config` whose device it is:
 
-    bundle, state, interactions   a bundle; the folder of the device's private state; a file with one item id per line
+    bundle, state, interactions   a bundle; the folder of the device's private state; a file of item ids (with times)
     code                          the one-time code of `edgefr enrol`, needed the first time
 
 `policy.yaml` in the state decides what may leave, as everywhere. Where it lets nothing leave, or anything else is
@@ -24,9 +24,9 @@ from flwr.clientapp import ClientApp
 from edge.connection import ENROL, RELEASE, TASK, Task
 from edge.device import Device
 from edge.identity import Identity, opened_code
-from edge.remote import catch_up
+from edge.remote import Own, catch_up
 from edge.state import Store
-from edgefr.cli.device import read_interactions
+from edgefr.cli.device import read_stream
 from privacy.errors import InputError
 
 app = ClientApp()
@@ -83,7 +83,7 @@ def train(message: Message, context: Context) -> Message:
         catch_up(device, task, "Flower's server")
         if task.done:
             return Message(RecordDict(), reply_to=message)
-        release = device.learn(read_interactions(seat.interactions))
+        release = device.learn(*Own(*read_stream(seat.interactions)).of_round(device, task.round))
         path = f"{RELEASE}?round={task.round}"
         header = _signed(identity, "POST", path, release.to_bytes(), str(asked["session"]))
         arrays = ArrayRecord({name: Array(value) for name, value in release.arrays().items()})

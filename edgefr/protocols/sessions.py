@@ -47,6 +47,16 @@ class OverSessions(Protocol):
 
         return over_sessions(experiment, prepared)
 
+    def unserved(self, experiment: Experiment) -> str | None:
+        if experiment.row.reads != "sessions":
+            return (
+                f"clients of {experiment.row.name} learn from the set of a session's items, and a device from all that "
+                "its owner has had: use a method that reads sessions, or protocol.name=leave-one-out"
+            )
+        if experiment.protocol.returns:
+            return "a device does not go back to sessions that are over: use protocol.stream=one-pass"
+        return None
+
     def results(self, sim: Training) -> dict[str, Any]:
         from edgefr.report.sessions import summarise_sessions
 

@@ -145,9 +145,9 @@ class Twins:
 
 
 def experiment_of(settings: dict[str, Any], rounds: int) -> Experiment:
-    """Settings on top of what all runs here have in common."""
+    """Settings on top of what all runs here have in common (None: without one of these)."""
     values = COMMON | settings | {"rounds": rounds}
-    return edgefr.load_experiment(overrides=[f"{key}={value}" for key, value in values.items()])
+    return edgefr.load_experiment(overrides=[f"{key}={value}" for key, value in values.items() if value is not None])
 
 
 def simulate(settings: dict[str, Any], rounds: int, out: Path) -> Run:
