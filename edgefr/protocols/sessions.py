@@ -23,6 +23,7 @@ class OverSessions(Protocol):
     settings = SessionsProtocol
     reads = frozenset({"items", "sessions"})
     own = ("sessions",)
+    tuned = True
 
     def check(self, experiment: Experiment) -> None:
         if experiment.row.stateless:

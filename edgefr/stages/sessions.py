@@ -219,16 +219,21 @@ class Met(Stage):
     # --- measuring ------------------------------------------------------------------------------------------------
 
     def unlearned(self, run: Training, model: Model) -> None:
-        for which in HELD:
+        for which in self.looked_at(run):
             score = self.score(run, model, which)
             run.measured.candidates(Asked(UNLEARNED, self.task.name), self.task, score, which, full=which == "test")
-        self._apart(run, Asked(UNLEARNED, self.task.name))
+            if which == "test":
+                self._apart(run, Asked(UNLEARNED, self.task.name))
+
+    def looked_at(self, run: Training) -> tuple[Which, ...]:
+        """Return the held-out sessions that are measured: of a search those of validation alone."""
+        return HELD[:1] if run.measured.sealed else HELD
 
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         """Measure validation and test sessions of the round, and first sessions where that is asked."""
         name, at = run.stages[0], run.position.round
         asked, results = Asked(name, self.task.name, at), {}
-        for which in HELD:
+        for which in self.looked_at(run):
             score = self.score(run, model, which)
             results[which] = run.measured.candidates(asked, self.task, score, which, full=False)
         if at and self.experiment.sessions.first_session:

@@ -188,7 +188,7 @@ def _rounds(job: Job, experiment: Experiment, data_dir: Path | None) -> Watched:
     run.measured.sealed = True
     watched = Watched(job.rules, bars(job.earlier, job.rules.looks(run.schedule[0].rounds)))
     try:
-        run.train_stage([measure, watched])
+        run.learn([measure, watched])
         if not watched.points:  # without rounds, what is there at the end counts
             stage = run.schedule[0]
             watched.points.append((0, stage.validate(run, stage.model(run))[job.rules.metric]))

@@ -25,6 +25,15 @@ SMALL = [
 ]
 
 
+SESSIONS = [
+    "method=gru4rec",
+    "model.dim=4",
+    "model.length=8",
+    "protocol={name: sessions, gap_minutes: 40000, negatives: 20}",
+    *SMALL[2:],
+]
+
+
 def followed(watched: Watched, values: list[float]) -> list[int]:
     """The rounds that a trial comes to whose values are these, measured every 5 rounds."""
     done = []
@@ -60,9 +69,9 @@ def test_bars_are_medians_of_who_got_so_far() -> None:
     assert bars([], (5,)) == {}
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    experiments = [load_experiment(overrides=SMALL, seed=seed) for seed in (1000, 1001)]
+@pytest.fixture(params=[SMALL, SESSIONS], ids=["leave-one-out", "sessions"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+    experiments = [load_experiment(overrides=request.param, seed=seed) for seed in (1000, 1001)]
     fleet = load_fleet("devices.yaml")
     return Job(Trial(3, {"model.lr": 1.0}), experiments, fleet, Rules(), (), tmp_path / "trial")
 
