@@ -47,7 +47,6 @@ def round_work(
     read = sum((phase.epochs * _epoch(sampler, cohort, phase)[0] for phase in phases), none)
     history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
     frozen = frozen_bytes(program)
-    sent = sum(spec.size for spec in program.specs.values() if spec.place in ("shared", "received"))
     upload = released_values(program, project)
     return Work(
         steps=steps,
@@ -57,7 +56,7 @@ def round_work(
         resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen / FLOAT,
         activation_bytes=activation_bytes(program, sampler.batch_size)
         + reading_bytes(program, np.minimum(sampler.batch_size, examples) + history),
-        bytes_down=FLOAT * (sent + told[1]) + frozen * newcomers,
+        bytes_down=FLOAT * (fetched_values(program) + told[1]) + frozen * newcomers,
         bytes_up=FLOAT * (upload + told[0]),
         message_bytes=FLOAT * told[0],
         optimiser="adam" if phases and RULES[phases[0].optimiser].moments else "sgd",  # what its traffic is like
@@ -96,6 +95,11 @@ def activation_bytes(program: LocalProgram, examples: int) -> float:
     read = (spec for name, spec in program.specs.items() if name != program.reply)  # a reply is no example's
     widths = sum(spec.shape[-1] for spec in read) + sum(t.shape[-1] for t in program.frozen.values())
     return float(FLOAT * examples * widths)
+
+
+def fetched_values(program: LocalProgram) -> int:
+    """Count the values that a client fetches in a round: all that is shared, and what others send it."""
+    return sum(spec.size for spec in program.specs.values() if spec.place in ("shared", "received"))
 
 
 def frozen_bytes(program: LocalProgram) -> float:
