@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 from pydantic import AfterValidator, BaseModel, model_validator
@@ -82,12 +83,18 @@ def unread_fields(model: BaseModel) -> dict[str, str]:
 def unread_values(schema: type[BaseModel], values: Mapping[str, Any]) -> dict[str, str]:
     """Return `unread_fields` of values that were not checked yet; what they leave out is as by default."""
     out: dict[str, str] = {}
-    for name, field in schema.model_fields.items():
-        for rule in (part for part in field.metadata if isinstance(part, ReadWith)):
-            chosen = values.get(rule.choice, default_of(schema.model_fields[rule.choice]))
-            if not rule.holds(chosen):
-                out.setdefault(name, rule.reason(chosen))
+    for name, rule in _rules(schema):
+        chosen = values.get(rule.choice, default_of(schema.model_fields[rule.choice]))
+        if not rule.holds(chosen):
+            out.setdefault(name, rule.reason(chosen))
     return out
+
+
+@cache
+def _rules(schema: type[BaseModel]) -> tuple[tuple[str, ReadWith], ...]:
+    """Return which fields are read beside what: most schemas have none, and one is looked through once."""
+    named = ((name, part) for name, field in schema.model_fields.items() for part in field.metadata)
+    return tuple((name, part) for name, part in named if isinstance(part, ReadWith))
 
 
 @dataclass(frozen=True)

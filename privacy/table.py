@@ -55,7 +55,7 @@ class Table(Mapping[str, Entry], Generic[Entry]):
     """
 
     def __init__(self, what: str, kind: type, home: str | None = None, group: str | None = None) -> None:
-        self.what, self.kind, self.group, self._home, self._ready = what, kind, group, home, False
+        self.what, self.kind, self.group, self._home, self._ready = what, kind, group, home, group is None
         self._entries: dict[str, Entry] = {}
 
     def register(self, entry: Entry) -> Entry:
@@ -88,9 +88,11 @@ class Table(Mapping[str, Entry], Generic[Entry]):
             self.unregister(entry.name)
 
     def __getitem__(self, name: str) -> Entry:
-        entries = self._loaded()
-        if not isinstance(name, str) or name not in entries:
-            raise unknown(self.what, str(name), entries)
+        entries = self._shipped()
+        if not isinstance(name, str) or name not in entries:  # a name that is here asks nothing of other packages
+            entries = self._loaded()
+            if not isinstance(name, str) or name not in entries:
+                raise unknown(self.what, str(name), entries)
         return entries[name]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -106,16 +108,22 @@ class Table(Mapping[str, Entry], Generic[Entry]):
     def __len__(self) -> int:
         return len(self._loaded())
 
+    def _shipped(self) -> dict[str, Entry]:
+        """Return the entries that are here without a look at what is installed beside us."""
+        if self._home is not None:
+            home, self._home = self._home, None
+            importlib.import_module(home)
+        return self._entries
+
     def _loaded(self) -> dict[str, Entry]:
         """Return the entries, those that ship and those of installed packages included."""
+        entries = self._shipped()
         if not self._ready:
             self._ready = True
-            if self._home is not None:
-                importlib.import_module(self._home)
-            for point in () if self.group is None else _installed(tuple(sys.path)):
+            for point in _installed(tuple(sys.path)):
                 if point.group == self.group:
                     self._add(point)
-        return self._entries
+        return entries
 
     def _add(self, point: EntryPoint) -> None:
         """Register what an installed package adds. Raises `InputError`, which names the package, where it cannot be."""

@@ -51,9 +51,9 @@ def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(*arguments: Any, plugin: list[str] | None = None, **options: Any) -> Any:
-        from edgefr.plugins import load
-
         for name in plugin or []:
+            from edgefr.plugins import load
+
             load(name)
         return command(*arguments, **options)
 

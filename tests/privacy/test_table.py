@@ -4,6 +4,7 @@ import copy
 import pickle
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from typing import ClassVar, Literal
 
 import pytest
@@ -142,6 +143,23 @@ def test_the_table_loads_its_home_at_the_first_look_up() -> None:
     table = Table("shape", Hum, home="privacy.nowhere")  # named before there is such a module
     with pytest.raises(ModuleNotFoundError):
         table["round"]
+
+
+def test_a_name_that_ships_is_found_without_a_look_at_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[tuple[str, ...]] = []
+
+    def installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+        looked.append(path)
+        return (EntryPoint(name="theirs", value="nowhere_at_all:entry", group="edgefr.shapes"),)
+
+    monkeypatch.setattr("privacy.table._installed", installed)
+    table: Table[Hum] = Table("shape", Hum, group="edgefr.shapes")
+    table.register(Hum())
+    assert table["hum"].name == "hum"
+    assert not looked
+    with pytest.raises(InputError, match="the plug-in nowhere_at_all:entry of a package adds no shape"):
+        table["hmu"]  # what nobody ships may be theirs
+    assert len(looked) == 1
 
 
 def test_settings_are_those_of_the_entry_that_is_named() -> None:
