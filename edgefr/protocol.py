@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Protocol(ABC):
     """A protocol is everything that its name means.
 
-    `reads`: what clients can learn from over it, sets of "items" or "sessions" in order. `own`: the settings of an
+    `reads`: what clients can learn from over it, sets of "items", "sessions" in order, or a
+    "sequence" of all that a user has. `own`: the settings of an
     experiment, or sections of them, that are read over it and not over every protocol. `defaults`: experiment values
     that differ from the general ones. `hands_on`: a stage starts from what the one before learned, so strategies
     against forgetting and rules that look back have something to keep. `counts_examples`: DP-SGD on a device is

@@ -27,6 +27,11 @@ def check_shippable(experiment: Experiment) -> None:
             f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
             "leave bundles out (simulate --no-bundles)"
         )
+    if experiment.row.reads == "sequence":
+        raise InputError(
+            f"devices read sessions, which end where a user pauses, and {experiment.row.name} reads all that a user "
+            "has as one: leave bundles out (simulate --no-bundles)"
+        )
     if experiment.evaluation.tables == "own":
         raise InputError(
             "a bundle holds the server's item table, and this run is measured on tables of the clients' own: set "

@@ -120,7 +120,7 @@ class AttackTarget:
     def unasked(self) -> str:
         """Say why attacks on sets of items are not made; nothing where they are."""
         row = self.experiment.row
-        return f"it is about sets of items, and {row.name} reads sessions" if row.reads == "sessions" else ""
+        return f"it is about sets of items, and {row.name} reads {row.reads}" if row.reads != "items" else ""
 
     @property
     def promises(self) -> bool:

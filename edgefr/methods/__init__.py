@@ -52,7 +52,8 @@ class Method:
     experiment values that differ from the general ones; `clients` go before them, by the value of `model.client`,
     and so do `ours`, `as_written` and `released` by the fidelity: what is recommended, what the paper has beyond
     defaults (of the paper's own client), and what the released code does. `needs_text`: items are read as text.
-    `reads`: clients learn from sets of items or from sessions in order. `own_rows`: item rows differ from client to
+    `reads`: clients learn from sets of items, from sessions in order, or from everything they have in its order, as one
+    sequence. `own_rows`: item rows differ from client to
     client, which neither bundles nor blocks can hold. `stateless`: clients keep nothing private from one round to the
     next. `answered`: the server's rule has an answer for each client, as the program reads it. `grams`: clients send
     changes of a Gram matrix, as the server's rule reads them. `batches`: they learn from batches with sampled
@@ -77,7 +78,7 @@ class Method:
     as_written: Mapping[str, Any] = field(default_factory=dict)
     released: Mapping[str, Any] = field(default_factory=dict)
     released_over: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    reads: Literal["items", "sessions"] = "items"
+    reads: Literal["items", "sessions", "sequence"] = "items"
     own_rows: bool = False
     stateless: bool = False
     ordered: bool = False
@@ -88,6 +89,11 @@ class Method:
     central: Central | None = None
     messages: Callable[[Any, Experiment], Prototypes | None] | str | None = None
     check: Callable[[Experiment], None] | str | None = None
+
+    @property
+    def in_order(self) -> bool:
+        """Say whether what a client had last counts when a held-out item is asked for."""
+        return self.ordered or self.reads == "sequence"
 
     def released_values(self, protocol: str) -> list[Mapping[str, Any]]:
         """Return what the released code does over a protocol, the strongest values first; nothing where none has it."""

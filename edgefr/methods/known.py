@@ -18,6 +18,7 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.fedrecon.settings import FedReconSettings
+from edgefr.methods.fedsasrec.settings import FedSASRecSettings
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.hearint.settings import HearIntSettings
 from edgefr.methods.mf.settings import MFSettings, PMFSettings
@@ -309,6 +310,24 @@ METHODS.register(
         build="edgefr.methods.hearint.program:build",
         defaults=SESSIONS,
         reads="sessions",
+    )
+)
+
+METHODS.register(
+    Method(
+        name="fedsasrec",
+        paper="FedSASRec: Self-Attentive Sequential Recommendation (Kang and McAuley, ICDM 2018) in rounds, as a "
+        "baseline of TransFR",
+        settings=FedSASRecSettings,
+        build="edgefr.methods.fedsasrec.program:build",
+        defaults={
+            "rounds": 40,
+            "local_epochs": 4,
+            "clients_per_round": 0.2,
+            "aggregation": {"rule": "mean", "optimiser": "adam", "optimises": "tables"},
+            "engine": {"shard_size": 128},
+        },
+        reads="sequence",
     )
 )
 

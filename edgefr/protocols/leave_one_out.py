@@ -23,7 +23,7 @@ class ByLeavingOneOut(Protocol):
 
     name = "leave-one-out"
     settings: type[ProtocolSettings] = LeaveOneOut
-    reads = frozenset({"items"})
+    reads = frozenset({"items", "sequence"})
     own: tuple[str, ...] = ("evaluation.keep", "evaluation.judged_by", "evaluation.tables")
     counts_examples = True
     tuned = True
@@ -38,7 +38,7 @@ class ByLeavingOneOut(Protocol):
             dataset = protocol.restrict(dataset)
         splits = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
         words = protocol.describe(dataset)
-        return Prepared(dataset, splits, f"{words}; {IN_ORDER}" if experiment.row.ordered else words)
+        return Prepared(dataset, splits, f"{words}; {IN_ORDER}" if experiment.row.in_order else words)
 
     def unserved(self, experiment: Experiment) -> str | None:
         return None

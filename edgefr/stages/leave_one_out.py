@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
+import numpy as np
 import torch
 
 from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edge.sessions import SessionSampler
 from edgefr.data.interactions import Dataset
 from edgefr.data.split import Split, Which
 from edgefr.data.task import Task
+from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment
 from edgefr.measure import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, Asked, joined
 from edgefr.methods.given import Given
@@ -21,6 +25,7 @@ from edgefr.model import Model
 from edgefr.prepare import Prepared, Text
 from edgefr.sections import EvaluationSection
 from edgefr.stages.stage import Progress, Stage
+from export.program import SessionProgram
 
 if TYPE_CHECKING:
     from edgefr.training import Training
@@ -57,6 +62,11 @@ class Rounds(Stage):
     def value(self, found: Mapping[str, float]) -> float:
         return found[self.settings.judge]
 
+    def turn(self, run: Training, number: int) -> tuple[Clients, Sampler | SessionSampler]:
+        if run.row.reads != "sequence":
+            return super().turn(run, number)
+        return np.flatnonzero(self.task.train.counts > 1), whole_sequences(run, self.task)
+
     def validate(self, run: Training, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[0], self.task.name, run.position.round)
         score = run.scorer(model, self.task, self.task.train)
@@ -64,6 +74,16 @@ class Rounds(Stage):
 
     def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
         return model
+
+
+def whole_sequences(run: Training, task: Split) -> SessionSampler:
+    """Return what draws examples from all that a user has to learn from, in its order, as one session."""
+    program, e = cast(SessionProgram, run.federation.program), run.experiment
+    train, users = task.train, np.arange(len(task.train))
+    unknown = Ragged(np.zeros(len(train.values), np.int64), train.offsets)  # times, of which there may be none
+    catalogue = len(run.prepared.dataset.catalogue)
+    drawn = (e.drawn_negatives, e.seed)
+    return SessionSampler(train, unknown, users, train, task.pool, catalogue, program.window, *drawn)
 
 
 @dataclass(frozen=True)
@@ -150,7 +170,7 @@ class Local(Stage):
     def _scorers(self, run: Training, model: Model, known: Ragged) -> tuple[Scorer, Scorer]:
         """Return scores for validation and for test items: who reads an order has had the validation item by then."""
         before = run.scorer(model, self.task, known)
-        if not run.row.ordered:
+        if not run.row.in_order:
             return before, before
         users = self.task.users("valid")
         newest = Ragged.from_sorted(users, self.task.held("valid"), len(known))

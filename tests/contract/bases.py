@@ -57,7 +57,7 @@ BASES: dict[str, Base] = {
     **{name: Base({**FEDMF, "method": name}) for name in ITEMS},
     "f3crec": Base(F3CREC),
     **{name: Base({**FCUCR, "method": name}) for name in ("sasrec", "gru4rec", "tisasrec", "fcucr")},
-    **{name: Base({**FCUCR, "method": name}) for name in ("miasrec", "hearint", "dmi-gnn")},
+    **{name: Base({**FCUCR, "method": name}) for name in ("miasrec", "hearint", "dmi-gnn", "fedsasrec")},
     "transfr mlp": Base(MLP),
     "transfr lora": Base(LORA, slow=5e-3),
     **{name: Base({"method": name, **MODELS[name], **dict.fromkeys(FEDERATED, DROPPED)}) for name in CENTRAL},

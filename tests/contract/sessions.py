@@ -70,6 +70,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "fcucr to the letter, own starts": ("fcucr", {**TO_THE_LETTER, "starts": "own", "init_scale": 0.1}),
     "fcucr to the letter, shippable": ("fcucr", {**TO_THE_LETTER, **SHIPPABLE}),
     "fcucr unmasked, mean prototypes": ("fcucr", {**AS_RELEASED, "pooling": "mean"}),
+    "fedsasrec": ("fedsasrec", {"heads": 2, "loss": "softmax"}),
     "miasrec": ("miasrec", {}),
     "hearint": ("hearint", {}),
     "dmi-gnn": ("dmi-gnn", {"long": 2}),

@@ -150,7 +150,7 @@ def _size(method: str) -> Overrides:
         return MODELS["mlp"]
     if METHODS[method].central is not None:
         return MODELS[method]
-    return MODELS["sequences" if METHODS[method].reads == "sessions" else "items"]
+    return MODELS["sequences" if METHODS[method].reads != "items" else "items"]
 
 
 def _programs() -> Iterator[tuple[str, Overrides]]:
