@@ -322,7 +322,7 @@ METHODS.register(
         build="edgefr.methods.fedsasrec.program:build",
         defaults={
             "rounds": 40,
-            "local_epochs": 4,
+            "local_epochs": 1,
             "clients_per_round": 0.2,
             "aggregation": {"rule": "mean", "optimiser": "adam", "optimises": "tables"},
             "engine": {"shard_size": 128},

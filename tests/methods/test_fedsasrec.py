@@ -33,8 +33,8 @@ def ring() -> Dataset:
 
 
 def experiment(*overrides: str) -> Experiment:
-    values = ("method=fedsasrec", "protocol.negatives=12", "model={dim: 12, length: 5}", "rounds=12")
-    return load_experiment(overrides=[*values, "clients_per_round=1.0", "evaluation.k=[3]", *overrides])
+    values = ("method=fedsasrec", "protocol.negatives=12", "model={dim: 12, length: 5, lr: 0.01}", "local_epochs=4")
+    return load_experiment(overrides=[*values, "rounds=12", "clients_per_round=1.0", "evaluation.k=[3]", *overrides])
 
 
 def begun(*overrides: str) -> Training:

@@ -23,7 +23,7 @@ class FedSASRecSettings(Settings):
     heads: int = Field(1, ge=1, description="attention heads; must divide dim")
     layers: int = Field(1, ge=1, description="blocks of the encoder")
     init_scale: float = Field(0.1, gt=0, description="standard deviation of the first item vectors")
-    lr: float = Field(0.01, gt=0, description="learning rate of Adam on the device")
+    lr: float = Field(0.03, gt=0, description="learning rate of Adam on the device")
     beta_2: float = Field(0.98, gt=0, lt=1, description="Adam's decay of the second moment")
     loss: Literal["bce", "softmax"] = Field(
         "bce", description="bce: binary cross-entropy with sampled negatives; softmax: over the target and them"
