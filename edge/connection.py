@@ -162,6 +162,13 @@ class Server:
             raise self._refused(answer)
         return answer.status == OK
 
+    def send_again(self, number: int, content: bytes) -> bool:
+        """Send a release whose answer never came; whether it is taken now, or was. False: nobody waits for it."""
+        answer = self._ask("POST", f"{RELEASE}?round={number}", content, CHUNK)
+        if answer.status not in (OK, CONFLICT, BAD):
+            raise self._refused(answer)
+        return answer.status == OK
+
     def tell(self, step: Step, number: int, content: bytes) -> bool:
         """Send what a step of a round's secure sum asks for. False: the sum goes on without this device."""
         answer = self._ask("POST", f"{SUMS}/{step}?round={number}", content, CHUNK)

@@ -189,7 +189,7 @@ class Device(Adviser):
             event, clip = self._event, learning.release.clip
             spent = Spending.of(state.part("ledger")).after(number, event, clip, int(time.time()))
             state.put("ledger", spent.arrays())
-            state.facts |= {"learned": number, "release": made.facts()}
+            state.facts |= {"learned": number, "release": made.facts(), "clear": not masked}
             state.drop("outbox")
             state.put("outbox", made.arrays())
             self.store.write(state)

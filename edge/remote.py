@@ -106,9 +106,9 @@ def join(
     """Work for the server at `url` until it has no more rounds, then take its last update.
 
     A device that was stopped at any moment goes on where it was when it joins again: what it has learned of a round is
-    sent, not learned again. It has to be enrolled there (`edge.connection.enrol`). It ends by itself where its own
-    policy or ledger lets nothing more leave. `times`: when each interaction was, unix seconds, for methods that read
-    sessions: each round meets the next session (None: all are of the newest).
+    sent first, not learned again. It has to be enrolled there (`edge.connection.enrol`). It ends by itself where its
+    own policy or ledger lets nothing more leave. `times`: when each interaction was, unix seconds, for methods that
+    read sessions: each round meets the next session (None: all are of the newest).
 
     Raises `InputError` for a device that is not enrolled or lets nothing leave at all, a server that cannot be reached
     or refuses the device, one of another bundle, one whose rounds are not those that the device's state has come to,
@@ -123,6 +123,8 @@ def join(
         raise Withheld(f"nothing would leave this device: {why}")
     limit = update_limit(device.learning)
     counts, after = TrafficCounts(), 0
+    if (waiting := _unanswered(device)) is not None and server.send_again(waiting.round, waiting.to_bytes()):
+        counts.taken, after = 1, waiting.round
     own = Own(list(interactions), None if times is None else list(times))
     until = time.monotonic() + server.patience.idle_s
     while True:
@@ -152,6 +154,19 @@ def join(
         except Withheld as refused:
             return replace(counts, stopped=str(refused))
         until = time.monotonic() + server.patience.idle_s
+
+
+def _unanswered(device: Device) -> ClientUpdate | None:
+    """Return the release of the round that the device is in, made to leave in the clear; None where there is none.
+
+    Rounds may have gone on without it, and it is still of the one that it was made for: a server that waits for nobody
+    in particular takes it, though it would not hand out that round again.
+    """
+    state = device.state
+    may = state.facts.get("clear") and device.policy.refuses_in_the_clear() is None
+    if state.facts["learned"] is None or not may:
+        return None
+    return ClientUpdate.of(state.facts["release"], state.part("outbox"))
 
 
 def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, counts: TrafficCounts) -> bool:

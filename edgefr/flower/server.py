@@ -1,6 +1,7 @@
 """The ServerApp of a Flower fleet goes on with a run as `edgefr serve` does, with SuperNodes for devices.
 
-Its run configuration says `run` (folder), `bundle-class` and `rounds`, and may say `timeout`, `min-answers` and `out`.
+Its run configuration says `run` (folder) and `rounds`, and may say `bundle-class` (one, or several with commas between;
+all where none is named), `timeout`, `min-answers` and `out`.
 Rounds, what is refused, lineage and ledger are those of `edgefr.remote.serving`: one thread carries tasks to the nodes
 and their releases to the round broker. Who a node is, its device's key says, not Flower.
 
@@ -43,11 +44,11 @@ PAUSE_S = 0.2  # between looks at the grid
 def main(grid: Grid, context: Context) -> None:
     """Go on with a run for as many rounds as the configuration says; the result is written as by `edgefr serve`."""
     told = {name: value for name, value in context.run_config.items() if value != ""}
-    for name in sorted({"run", "bundle-class", "rounds"} - told.keys()):
+    for name in sorted({"run", "rounds"} - told.keys()):
         raise InputError(f"the run configuration does not say {name}; give it in --run-config")
     served = serve(
         Run.open(str(told["run"])),
-        str(told["bundle-class"]),
+        str(told["bundle-class"]).split(",") if "bundle-class" in told else None,
         int(told["rounds"]),
         timeout_s=float(told.get("timeout", 600.0)),
         min_answers=int(told["min-answers"]) if "min-answers" in told else None,

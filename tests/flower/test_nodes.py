@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,17 @@ from edge.connection import RELEASE
 from edge.identity import Identity
 from edge.update import ClientUpdate
 from edgefr.flower.client import app as client
-from edgefr.flower.server import Nodes
+from edgefr.flower.server import Nodes, by_flower, main
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.gate import Gate
 from edgefr.remote.keys import Keys
-from edgefr.remote.serving import origins_of
+from edgefr.remote.serving import Served, origins_of, serve
 from tests.devices import POLICY, open_device
 from tests.remote import worlds
-from tests.remote.worlds import CLASS, Twins
+from tests.remote.spread import measure
+from tests.remote.test_classes import BOTH, mixed
+from tests.remote.test_same_as_simulator import compare_shared
+from tests.remote.worlds import CLASS, ROUNDS, Twins
 
 
 class Grid:
@@ -60,7 +64,7 @@ class Node:
         (self.state / "policy.yaml").write_text(POLICY)
         own = folder / f"{user}.txt"
         own.write_text("\n".join(twins.items(user)))
-        told = {"bundle": str(twins.bundle), "state": str(self.state), "interactions": str(own)}
+        told = {"bundle": str(twins.bundle_of(user)), "state": str(self.state), "interactions": str(own)}
         self.context = Context(0, 0, told | ({} if code is None else {"code": code}), RecordDict(), {})
 
     def __call__(self, message: Message) -> Message:
@@ -96,6 +100,42 @@ def played(nodes: Nodes) -> None:
         nodes._take()
         nodes._hand_out()
         nodes._take()
+
+
+def served(twins: Twins, folder: Path, classes: list[str] | None = None) -> Served:
+    """All rounds with every user's ClientApp, a node each of a grid in this process."""
+    codes = Keys(twins.begun.path).issue(list(twins.users))
+    made = {n: Node(twins, folder / "states", user, codes[user]) for n, user in enumerate(twins.users, 1)}
+    carried = partial(by_flower, Grid(made))  # type: ignore[arg-type]
+    return serve(twins.begun, classes, ROUNDS, timeout_s=60.0, out=folder / "served", transport=carried, waits=True)
+
+
+def test_nodes_of_two_classes_end_where_the_simulator_does(tmp_path: Path) -> None:
+    twins = mixed().own(tmp_path)
+    result = served(twins, tmp_path, BOTH)
+    assert result.summary["classes"].keys() == set(BOTH)
+    assert result.summary["uploads"] == ROUNDS * len(twins.users)
+    compare_shared(twins, {name: value.numpy() for name, value in result.shared.items()})
+
+
+def test_nodes_with_exact_noise_are_within_the_spread_of_simulated_clients(tmp_path: Path) -> None:
+    """At epsilon 8, and at 8 sd, as `tests/remote/test_spread.py` has devices that come by HTTP."""
+    found = measure("local", tmp_path, simulated=10, repeats=1, users=16, served=served)
+    assert len(set(found.simulated)) > 5, "the noise changes nothing, so nothing is tested"
+    assert max(map(abs, found.apart)) < 8
+
+
+def test_the_app_is_told_one_class_several_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "edgefr.flower.server.serve", lambda run, classes, *rest, **more: asked.append(classes) or quit()
+    )
+    monkeypatch.setattr("edgefr.flower.server.Run.open", Path)
+    for said, wanted in (("a", ["a"]), ("a,b", ["a", "b"]), ("", None)):
+        context = Context(0, 0, {}, RecordDict(), {"run": "r", "rounds": 1, "bundle-class": said})
+        with pytest.raises(SystemExit):
+            main(Grid({}), context)  # type: ignore[arg-type]
+        assert asked.pop() == wanted
 
 
 def test_a_node_is_whom_its_code_enrolled_and_its_release_is_taken_as_it_was_made(twins: Twins, tmp_path: Path) -> None:

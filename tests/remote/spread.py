@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 
 import edgefr
 from edgefr.remote.collecting import Collecting
+from edgefr.remote.serving import Served
 from edgefr.run import Run
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
@@ -53,24 +56,36 @@ def settings_of(trust: str, users: int = USERS) -> dict[str, Any]:
     return worlds.FEDMF | own | {f"privacy.{key}": value for key, value in asked.items()}
 
 
-def measure(trust: str, folder: Path, simulated: int, repeats: int, users: int = USERS, sealed: bool = False) -> Spread:
-    """Simulate with so many noise keys, and let devices do the same rounds so many times; once more under masks."""
+def measure(
+    trust: str,
+    folder: Path,
+    simulated: int,
+    repeats: int,
+    users: int = USERS,
+    sealed: bool = False,
+    served: Callable[..., Served] = worlds.served,
+) -> Spread:
+    """Simulate with so many noise keys, and let devices do the same rounds so many times; once more under masks.
+
+    `served` has the devices of a world, in a folder, do all rounds.
+    """
     settings, found = settings_of(trust, users), []
     experiment = worlds.experiment_of(settings, ROUNDS)
     for number in range(simulated):
         key, out = NoiseKey.new(), folder / f"simulated-{number}"
         run = edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=False, figures=False, noise_key=key)
         found.append(Twins(run, run).simulated_metrics("federated")[METRIC])
-    learned = [_on_devices(run, folder / f"run-{n}", settings) for n in range(repeats)]
+    learned = [_on_devices(run, folder / f"run-{n}", settings, served) for n in range(repeats)]
     if sealed:
-        learned.append(_on_devices(run, folder / "sealed", settings, collecting=Collecting(sealed=True)))
+        masked = partial(served, collecting=Collecting(sealed=True))
+        learned.append(_on_devices(run, folder / "sealed", settings, masked))
     return Spread(settings["privacy.scale"], found, learned)
 
 
-def _on_devices(simulated: Run, folder: Path, settings: dict[str, Any], **options: Any) -> float:
+def _on_devices(simulated: Run, folder: Path, settings: dict[str, Any], served: Callable[..., Served]) -> float:
     """Return the metric of one run of devices, each of which recommends for itself after the last round."""
     fresh = Twins(simulated, worlds.simulate(settings, 0, folder / "begun"))
-    worlds.served(fresh, folder, **options)
+    served(fresh, folder)
     scores = [open_device(fresh.bundle, folder / "states" / user).scores() for user in fresh.users]
     return fresh.metrics(np.stack(scores))[METRIC]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -29,7 +30,7 @@ from edgefr.remote.devices import Devices
 from edgefr.remote.gate import Refused
 from edgefr.remote.origin import Origin
 from edgefr.remote.serving import origins_of, serve
-from edgefr.remote.training import training_of
+from edgefr.remote.training import plan_of, training_of
 from edgefr.reproductions.runs import IDEAL_FLEET
 from edgefr.trained import open_model
 from privacy.errors import InputError
@@ -37,8 +38,9 @@ from tests.closeness import assert_same
 from tests.contract import bundles
 from tests.devices import open_device
 from tests.remote import worlds
+from tests.remote.test_classes import OTHER
 from tests.remote.test_kills import at_work, driver, ending, free_port
-from tests.remote.worlds import CLASS, FEDMF, Twins, serving, take_part
+from tests.remote.worlds import CLASS, FEDMF, Twins, known, serving, take_part
 
 ASYNC = {"policy": "async", "buffer": 2, "over_select": 2.0, "max_staleness": 3}
 ROUNDS = 6
@@ -78,10 +80,13 @@ def test_devices_end_where_the_simulator_does_with_the_same_groups(
     assert all(closed is not None and closed.clients == opened.clients for opened, closed in lineage.rounds)
 
 
-def hold(monkeypatch: pytest.MonkeyPatch, slow: str, others: int) -> None:
-    """Let a device start first, and keep its first upload back until others have sent so many."""
+def hold(monkeypatch: pytest.MonkeyPatch, slow: str, others: int, broken: bool = False) -> None:
+    """Let a device start first, and keep its first upload back until others have sent so many.
+
+    `broken`: its connection breaks then, before anything has left.
+    """
     ask, send, sent = Server.task, Server.send, list[int]()
-    began, enough = Event(), Event()
+    began, enough, cut = Event(), Event(), Event()
 
     def asked(server: Server, after: int, limit: int) -> Task | None:
         if server.identity.record.user == slow:
@@ -95,6 +100,9 @@ def hold(monkeypatch: pytest.MonkeyPatch, slow: str, others: int) -> None:
     def held(server: Server, number: int, content: bytes) -> bool:
         if server.identity.record.user == slow:
             assert enough.wait(60)
+            if broken and not cut.is_set():
+                cut.set()
+                raise InputError(f"cannot reach {server.url}")
             return send(server, number, content)
         taken = send(server, number, content)
         sent.append(number)
@@ -129,6 +137,107 @@ def replayed(twins: Twins, sums: dict[int, list[tuple[int, int]]]) -> dict[str, 
         ]
         federation.round(number, groups, sampler, train)
     return dict(federation.shared)
+
+
+def test_what_was_learned_when_a_connection_broke_is_in_a_later_sum(
+    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device comes back two rounds later: its upload is of the round it began in, and it is not asked twice."""
+    slow, *others = twins.users
+    hold(monkeypatch, slow, others=5, broken=True)
+    known(twins.begun, tmp_path / "states" / slow, slow)
+    device = open_device(twins.bundle, tmp_path / "states" / slow, user=slow)
+    with serving(twins.begun, tmp_path / "served", ROUNDS) as (url, future), ThreadPoolExecutor(1) as pool:
+        working = pool.submit(at_work, device, url, twins.items(slow), Event())
+        take_part(twins, url, tmp_path / "states", others)
+        result = future.result(60)
+        working.result(60)
+    lineage, client = twins.begun.lineage, twins.users[slow]
+    sums = {opened.round: closed.summed for opened, closed in lineage.rounds if closed is not None}
+    (number,) = [number for number, pairs in sums.items() if (client, 1) in pairs]
+    assert number >= 3
+    assert all(closed is not None and not closed.burnt for _, closed in lineage.rounds)
+    simulated = replayed(twins, sums)
+    for name, value in result.shared.items():
+        assert_same(value, simulated[name], name=name)
+
+
+# --- noise, budgets and several classes -------------------------------------------------------------------------------
+
+RELEASES = 2  # that the budget has room for
+
+
+@cache
+def _noisy(trust: str) -> Twins:
+    """Laptops and phones, exact noise, and a budget for two releases each (Laplace of 2: .707 central, twice local)."""
+    fleet = {**IDEAL_FLEET, "share": {CLASS: 0.5, OTHER: 0.5}, "rounds": {**IDEAL_FLEET.get("rounds", {}), **ASYNC}}
+    asked = {"trust": trust, "mechanism": "laplace", "sigma": 2.0, "budget": {"central": 2.0, "local": 4.0}[trust]}
+    settings = FEDMF | {"fleet": str(fleet).replace("None", "null"), "aggregation.weights": "uniform"}
+    return Twins.of(settings | {f"privacy.{key}": value for key, value in asked.items()}, worlds.kept())
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_every_start_is_charged_and_the_noise_is_that_of_the_sums(
+    trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices of two classes, one of them late: nobody starts beyond the budget, and the tensors are what was sent."""
+    twins, sent = _noisy(trust).own(tmp_path), dict[tuple[int, int], bytes]()
+    hold(monkeypatch, next(iter(twins.users)), others=5)
+    send = Server.send
+
+    def noted(server: Server, number: int, content: bytes) -> bool:
+        sent[twins.users[str(server.identity.record.user)], number] = content
+        return send(server, number, content)
+
+    monkeypatch.setattr(Server, "send", noted)
+    with serving(twins.begun, tmp_path / "served", ROUNDS, classes=[CLASS, OTHER]) as (url, future):
+        counts = take_part(twins, url, tmp_path / "states", list(twins.users))
+        result = future.result(60)
+    lineage = twins.begun.lineage
+    starts = Counter(client for opened, _ in lineage.rounds for client in opened.clients)
+    assert max(starts.values()) == RELEASES
+    assert any(opened.refused for opened, _ in lineage.rounds), "nobody had spent the budget"
+    assert sum(found.rested for found in counts.values()) > 0
+    one = result.summary["privacy"]["budget"] / 2 / math.sqrt(2)
+    ledger = lineage.ledger()
+    assert ledger is not None
+    for client, number in starts.items():
+        assert ledger.epsilon(np.array([client]))[0] == pytest.approx(number * one, rel=1e-3)
+    wanted, variance, stale = table_of(twins, sent)
+    assert stale, "none was late"
+    away = result.shared["item"].double().numpy() - wanted
+    if trust == "local":  # the devices' noise is in what they sent
+        np.testing.assert_allclose(away, 0, rtol=0, atol=1e-5)
+    else:
+        assert np.mean(away**2) / variance == pytest.approx(1, abs=0.35)
+
+
+def table_of(twins: Twins, sent: dict[tuple[int, int], bytes]) -> tuple[np.ndarray, float, bool]:
+    """The item table as the lineage's sums of what devices sent make it; how much server's noise varies beside it.
+
+    And whether any upload was older than its round.
+    """
+    how, experiment = Buffering(2, 4, 0.5, 3), twins.begun.experiment
+    table = twins.begun.read_tensors("model")["shared.item"].numpy().astype(np.float64)
+    names, variance, stale = {client: user for user, client in twins.users.items()}, 0.0, False
+    noise = plan_of(twins.begun, len(twins.users), ROUNDS).noise
+    assert noise is not None
+    for opened, closed in twins.begun.lineage.rounds:
+        assert closed is not None
+        whole = np.zeros_like(table)
+        for client, began in closed.summed:
+            bundle = open_bundle(twins.bundle_of(names[client]))
+            assert bundle.config.learning is not None
+            update = read_update(sent[client, began], bundle.config.learning, bundle.manifest.bundle_id)
+            step = bundle.config.learning.release.step
+            assert step is not None
+            whole += how.weight(opened.round - began) * step * update.update.reshape(table.shape)
+            stale = stale or began < opened.round
+        if closed.summed:
+            table = table + whole / len(closed.summed)
+            variance += (noise.std / len(closed.summed)) ** 2
+    assert experiment.privacy.clip == 1.0
+    return table, variance, stale
 
 
 @pytest.mark.slow

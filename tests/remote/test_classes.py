@@ -36,7 +36,7 @@ FLEET = {"fleet": str({**IDEAL_FLEET, "share": {CLASS: 0.5, OTHER: 0.5}}).replac
 
 
 @cache
-def _mixed() -> Twins:
+def mixed() -> Twins:
     """FedMF on laptops and phones; its folders are only read."""
     twins = Twins.of(FEDMF | FLEET, worlds.kept())
     held = [open_bundle(twins.bundle_of(user)).manifest for user in twins.users]
@@ -47,7 +47,7 @@ def _mixed() -> Twins:
 
 @pytest.fixture
 def twins(tmp_path: Path) -> Twins:
-    return _mixed().own(tmp_path)
+    return mixed().own(tmp_path)
 
 
 def test_devices_of_two_classes_end_where_the_simulator_does(twins: Twins, tmp_path: Path) -> None:
