@@ -123,7 +123,7 @@ def join(
         raise Withheld(f"nothing would leave this device: {why}")
     limit = update_limit(device.learning)
     counts, after = TrafficCounts(), 0
-    if (waiting := _unanswered(device)) is not None and server.send_again(waiting.round, waiting.to_bytes()):
+    if (waiting := unanswered(device)) is not None and server.send_again(waiting.round, waiting.to_bytes()):
         counts.taken, after = 1, waiting.round
     own = Own(list(interactions), None if times is None else list(times))
     until = time.monotonic() + server.patience.idle_s
@@ -156,7 +156,7 @@ def join(
         until = time.monotonic() + server.patience.idle_s
 
 
-def _unanswered(device: Device) -> ClientUpdate | None:
+def unanswered(device: Device) -> ClientUpdate | None:
     """Return the release of the round that the device is in, made to leave in the clear; None where there is none.
 
     Rounds may have gone on without it, and it is still of the one that it was made for: a server that waits for nobody

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from edgefr.cli.device import pair
 from edgefr.cli.progress import shown
 from privacy.errors import InputError
 
@@ -28,7 +29,11 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="The server's certificate (PEM). Off loopback by default one made for the run.")
+        Path | None,
+        typer.Option(
+            help="The server's certificate (PEM). Off loopback by default one made for the run. With --status: the one "
+            "that is shown to a server which asks for one."
+        ),
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     client_ca: Annotated[
@@ -105,12 +110,12 @@ def serve(
     from edgefr.run import Run
     from privacy.report import render_ledger
 
-    access = Access(host, port, tls_cert, tls_key, client_ca=client_ca)
-    collecting = Collecting(secure_sum, trusted_server)
     opened = Run.open(run)
     if status:
-        _status(opened)
+        _status(opened, pair(tls_cert, tls_key))
         return
+    access = Access(host, port, tls_cert, tls_key, client_ca=client_ca)
+    collecting = Collecting(secure_sum, trusted_server)
     if rounds is None:
         raise InputError("say how many rounds devices are to do: give --rounds")
     if rehearse is not None:
@@ -143,12 +148,12 @@ def serve(
     print_path("result", served.path, console)
 
 
-def _status(run: Run) -> None:
+def _status(run: Run, shown_to: tuple[Path, Path] | None) -> None:
     """Print what the server of a run is doing, or what it left."""
     from edgefr.remote.status import status
     from edgefr.report.layout import Sheet
 
-    rows = [{"what": name, "value": str(value)} for name, value in status(run).items()]
+    rows = [{"what": name, "value": str(value)} for name, value in status(run, shown_to).items()]
     Console().print(Sheet("server", rows, words=["what", "value"]))
 
 

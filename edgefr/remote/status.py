@@ -55,8 +55,10 @@ def told(run: Path, url: str, rounds: int, pin: str | None) -> Iterator[None]:
         (run / FILE).unlink(missing_ok=True)
 
 
-def status(run: Run) -> dict[str, Any]:
+def status(run: Run, shown: tuple[Path, Path] | None = None) -> dict[str, Any]:
     """Return what the server of a run is doing, or what it left: plain values by name, in the order they are shown.
+
+    `shown`: certificate and key (PEM) for a server that asks whoever comes for one (None: nothing is shown).
 
     Raises `InputError` for a lineage that was changed.
     """
@@ -68,9 +70,10 @@ def status(run: Run) -> dict[str, Any]:
     if working and place.exists():
         serving = Serving.model_validate_json(place.read_bytes())
         found |= {"url": serving.url, "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(serving.since))}
-        found |= _counts(serving)
+        found |= _counts(serving, shown)
     found["rounds over"] = lineage.over
     if opened is not None:
+        found |= {"block": opened.block} if opened.block else {}
         found |= {"open round": opened.round, "asked": len(opened.clients), "sat out": len(opened.refused)}
         found["answers on the disk"] = Answers(run.path).count(opened.round)
     found |= {
@@ -92,10 +95,10 @@ def _spent(run: Run, lineage: Lineage) -> dict[str, Any]:
     return {"epsilon of the worst client": report["eps_guaranteed"], "budget": report["budget"]}
 
 
-def _counts(serving: Serving) -> dict[str, Any]:
+def _counts(serving: Serving, shown: tuple[Path, Path] | None) -> dict[str, Any]:
     """Return the counts of a server that is at work, on this host; why not, where it does not tell them."""
     try:
-        lines = _asked(serving).decode().splitlines()
+        lines = _asked(serving, shown).decode().splitlines()
     except (OSError, http.client.HTTPException, InputError) as error:
         return {"counts": f"not told ({' '.join(str(error).split())[:120] or type(error).__name__})"}
     said = dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
@@ -104,7 +107,7 @@ def _counts(serving: Serving) -> dict[str, Any]:
     return {shown: int(said[f"edgefr_{name}"]) for name, shown in names.items() if f"edgefr_{name}" in said}
 
 
-def _asked(serving: Serving) -> bytes:
+def _asked(serving: Serving, shown: tuple[Path, Path] | None) -> bytes:
     """Return /metrics of a server, which has to hold the key that its file names."""
     parts = urlsplit(serving.url)
     host = parts.hostname or ""
@@ -113,6 +116,8 @@ def _asked(serving: Serving) -> bytes:
     else:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if shown is not None:
+            context.load_cert_chain(*shown)
         secure = http.client.HTTPSConnection(host, parts.port, timeout=WAIT_S, context=context)
         secure.connect()
         if public_digest(secure.sock.getpeercert(binary_form=True) or b"") != serving.pin:

@@ -12,6 +12,7 @@ import pytest
 from edge.connection import Task
 from edge.device import Device, Withheld
 from edge.policy import OPEN
+from edge.remote import unanswered
 from edge.sealing import Sealing
 from edge.sum_messages import Neighbours, Seat
 from edge.update import ClientUpdate, whole_steps
@@ -59,6 +60,21 @@ def test_an_update_that_was_in_a_sum_is_in_no_other(tmp_path: Path) -> None:
     assert not again.has_left_masked(number + 1)
     assert not sealing(again, server).sent(again.learn(masked=True))
     assert server.steps == ["keys", "shares"], "nothing more was told"
+
+
+def test_what_was_made_for_a_sum_is_not_sent_in_the_clear_by_a_device_that_comes_back(tmp_path: Path) -> None:
+    masked, clear = (open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path / n, user=USER) for n in ("m", "c"))
+    masked.learn(interactions()[7], masked=True)
+    assert unanswered(clear) is None, "it has learned nothing yet"
+    made = clear.learn(interactions()[7])
+    assert unanswered(masked) is None
+    again = unanswered(open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path / "c", user=USER))
+    assert again is not None
+    assert again.to_bytes() == made.to_bytes()
+    strict = open_device(
+        bundles.bundle("fedmf", **CLIPPED), tmp_path / "c", user=USER, policy=OPEN.model_copy(update={"sealed": True})
+    )
+    assert unanswered(strict) is None
 
 
 def test_whole_steps_are_those_of_the_release_or_of_the_clips_grid(tmp_path: Path) -> None:

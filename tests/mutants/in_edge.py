@@ -29,6 +29,13 @@ FAULTS = (
         "tests/remote/test_blocks.py::test_a_bundle_of_the_next_block_ends_the_one_before_on_a_device",
         ("AssertionError", "KeyError"),
     ),
+    Fault(
+        "what was made for a sum leaves in the clear when a device comes back",
+        "edge/remote.py",
+        'may = state.facts.get("clear") and device',
+        "may = device",
+        "tests/edge/test_sealing.py::test_what_was_made_for_a_sum_is_not_sent_in_the_clear_by_a_device_that_comes_back",
+    ),
     # --- bundles from a server
     Fault(
         "files of a bundle are fetched whoever made it",

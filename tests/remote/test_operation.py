@@ -138,6 +138,20 @@ def test_a_server_is_looked_at_while_it_works_and_after_it(tmp_path: Path) -> No
     assert "give --rounds" in refused(done.returncode, done.stdout, done.stderr)
 
 
+def test_a_server_that_asks_for_certificates_tells_its_counts_to_who_shows_one(tmp_path: Path) -> None:
+    (ca, shown), twins = authority(tmp_path, "ours"), fedmf().own(tmp_path)
+    with serving(twins.begun, tmp_path / "served", 1, access=Access(client_ca=ca), timeout_s=6.0) as (_, future):
+        assert "not told" in str(status(twins.begun)["counts"])
+        assert status(twins.begun, shown)["uploads taken"] == 0
+        told = ("serve", twins.begun.path, "--status", "--tls-cert", shown[0], "--tls-key", shown[1])
+        done = edgefr(*told, cache=tmp_path)
+        assert "uploads taken" in done.stdout, done.stderr
+        with pytest.raises(InputError, match="nothing was published"):
+            future.result(60)
+    done = edgefr("serve", twins.begun.path, "--status", "--tls-cert", shown[0], cache=tmp_path)
+    assert "give both --tls-cert and --tls-key" in refused(done.returncode, done.stdout, done.stderr)
+
+
 def test_a_server_that_was_killed_is_said_to_be(tmp_path: Path) -> None:
     twins = fedmf().own(tmp_path)
     with serving(twins.begun, tmp_path / "served", rounds=1, timeout_s=3.0) as (_, future):
