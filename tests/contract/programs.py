@@ -84,6 +84,17 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         "transfr",
         {"adapter": [12, 8], "adapter_init": "random", "head": [6, 8], "user_encoder": "mean", "lr": 0.01},
     ),
+    "transfr vector, neural": (
+        "transfr",
+        {"adapter": [18, 8], "head": [6, 8], "match": "neural", "optimiser": "sgd", "lr": 0.05},
+    ),
+    "transfr mean by softmax, neural": (
+        "transfr",
+        {
+            **{"adapter": [18, 8], "head": [6, 8], "match": "neural", "user_encoder": "mean"},
+            **{"optimiser": "sgd", "lr": 0.05, **COOL},
+        },
+    ),
     "transfr lora": (
         "transfr",
         {"client": "lora", "adapter": [16, 8], "head": [6, 8], "lora_rank": 2, "lora_lr": 0.01, "lr": 0.01},

@@ -1,8 +1,8 @@
 """TransFR's ablation (§4.2.2) shows what is there before anything federated is learned.
 
-Random: the encoder with random weights. Pretrain: the distilled encoder. Both score with an untrained adapter and
-p_u = mean of the user's item vectors, since an untrained user vector says nothing. Finetune (after the rounds) and
-Localtrain (after local training) are the run itself.
+Random: the encoder with random weights. Pretrain: the distilled encoder. Both score with an untrained adapter, p_u =
+mean of the user's item vectors and an inner product, since an untrained user vector or MLP says nothing. Finetune
+(after the rounds) and Localtrain (after local training) are the run itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def untrained_stages(
     settings: TransFRSettings, given: Given, random_text: Tensor | None, seed: int
 ) -> list[tuple[str, LocalProgram, dict[str, Tensor]]]:
     """Return the stages of the ablation that need no training: (name, program, shared tensors)."""
-    mean = settings.model_copy(update={"user_encoder": "mean"})
+    mean = settings.model_copy(update={"user_encoder": "mean", "match": "inner"})
     out: list[tuple[str, LocalProgram, dict[str, Tensor]]] = []
     for name, table in (("random", random_text), ("pretrain", given.text)):
         if table is not None:

@@ -29,7 +29,7 @@ from privacy.errors import InputError
 
 
 class TransFR(LocalProgram):
-    """TransFR computes q_i = head_u(adapter(text_i)), score = <p_u, q_i> (Eq. 12, 13).
+    """TransFR computes q_i = head_u(adapter(text_i)), score = <p_u, q_i>, or an MLP of both (Eq. 12, 13).
 
     `text` [items, f] holds the frozen encoder's vector of every item; it is encoded once and shared by all clients.
     `source`: the items of the domain that is learned in (None: all), of which `adapter_fit: source` starts the adapter.
@@ -54,8 +54,10 @@ class TransFR(LocalProgram):
         self.dim = settings.adapter[-1]
         self.adapter_widths = [text.shape[1], *settings.adapter]
         self.head_widths = self.adapter_widths if self.form.own_adapter else [self.dim, *settings.head]
+        self.match_widths = {"inner": [], "neural": [2 * self.dim, self.dim, 1]}[settings.match]
         self.needs_history = {"vector": False, "mean": True}[settings.user_encoder]
-        adapter, head = mlp_shapes("adapter", self.adapter_widths), mlp_shapes("head", self.head_widths)
+        head = mlp_shapes("head", self.head_widths)
+        adapter = mlp_shapes("adapter", self.adapter_widths) | mlp_shapes("match", self.match_widths)
         self.specs: dict[str, TensorSpec] = {name: TensorSpec(shape, "shared") for name, shape in adapter.items()}
         self.specs |= {name: TensorSpec(shape, "private") for name, shape in head.items()}
         user = () if self.needs_history else ("user",)
@@ -101,7 +103,7 @@ class TransFR(LocalProgram):
 
     def layers_of(self, phase: Phase) -> Layers | None:
         form, user = form_of(self.settings, "text", ""), None if self.needs_history else "user"
-        if form is None or (phase.when == "final" and self.form.own_adapter):
+        if form is None or self.match_widths or (phase.when == "final" and self.form.own_adapter):
             return None
         adapter, residual = phase.when == "round", phase.when == "final" and self.form.zero
         made = Layers("adapter" if adapter else "head", "text" if adapter else None, user, residual)
@@ -111,7 +113,7 @@ class TransFR(LocalProgram):
         adapter = init_mlp(seed, "adapter", self.adapter_widths)
         text = self.text if self.source is None else self.text[self.source]
         ADAPTER_INITS[self.settings.adapter_init].start(adapter, text, self.adapter_widths, self.settings)
-        return adapter | first_of(self.settings)
+        return adapter | init_mlp(seed, "match", self.match_widths) | first_of(self.settings)
 
     def kept(self, seed: int, shared: Tensors) -> dict[str, Tensor]:
         keep = self.settings.keep
@@ -166,7 +168,14 @@ class TransFR(LocalProgram):
         return total, real.sum(-1)[..., None, None]
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
-        return inner(user, self.personal(tensors, batch, vectors))
+        return self._match(tensors, batch, user, self.personal(tensors, batch, vectors))
+
+    def _match(self, tensors: Tensors, batch: Batch, user: Tensor, vectors: Tensor) -> Tensor:
+        """Return f(p_u, q_i) of Eq. 13: users [..., 1 or n, d], vectors [..., n, d] -> [..., n]."""
+        if not self.match_widths:
+            return inner(user, vectors)
+        both = torch.cat([user.expand_as(vectors), vectors], dim=-1)
+        return mlp(tensors, "match", len(self.match_widths) - 1, both, batch).squeeze(-1)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         if batch.pairs is None or batch.history is None:
@@ -185,7 +194,10 @@ class TransFR(LocalProgram):
         mine = self.personal(tensors, batch, self.vectors(tensors, batch))
         rows = rows_at(mine, batch.pairs.candidates)
         user = (total - rows[..., 0, :]) / (count - 1).clamp(min=1)
-        return (rows @ user.unsqueeze(-1)).squeeze(-1)
+        if not self.match_widths:
+            return (rows @ user.unsqueeze(-1)).squeeze(-1)
+        flat = self._match(tensors, batch, user.unsqueeze(-2).expand_as(rows).flatten(-3, -2), rows.flatten(-3, -2))
+        return flat.unflatten(-1, rows.shape[-3:-1])
 
 
 def build(settings: TransFRSettings, given: Given) -> TransFR:

@@ -82,6 +82,11 @@ class TransFRSettings(ObjectiveSettings):
         description="vector: an independent p_u per user (the paper's choice); mean: p_u = mean of the vectors of the "
         "user's items (§3.2.3), an example's own item left out while training",
     )
+    match: Literal["inner", "neural"] = Field(
+        "inner",
+        description="f of Eq. 13, what scores an item; inner: the inner product <p_u, q_i>; neural: an MLP of "
+        "[p_u, q_i] with one hidden layer as wide as q_i, which rounds train with the adapter (He et al., WWW 2017)",
+    )
     local_trains: Annotated[Literal["head", "head and user"], VECTOR, LOCAL] = Field(
         "head", description="what local training changes (Algorithm 1: head)"
     )
