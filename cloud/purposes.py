@@ -16,3 +16,4 @@ REFERENCE_NEGATIVES, REFERENCE_ORDER = "negatives of a reference", "order of a r
 FIRST_FACTORS = "first factors"
 FIRST_DIRECTIONS = "first directions of words"
 FOLDS = "folds of users"
+VARIATIONS = "variations of sequences"

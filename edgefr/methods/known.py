@@ -14,6 +14,7 @@ from edgefr.methods.emcdr.settings import EMCDRSettings
 from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedcar.settings import FedCARSettings
+from edgefr.methods.feddcsr.settings import FedDCSRSettings
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
@@ -390,6 +391,17 @@ for _row in (
         defaults={"batch_size": 1024},
         check="edgefr.methods.central:across",
         central=Central("edgefr.methods.emcdr.program:learner"),
+    ),
+    Method(
+        name="feddcsr",
+        paper="Central FedDCSR: Federated Cross-domain Sequential Recommendation via Disentangled Representation "
+        "Learning (Zhang et al., SDM 2024), whose clients are domains",
+        settings=FedDCSRSettings,
+        build="edgefr.methods.feddcsr.program:build",
+        stages=COLD_AND_WARM,
+        defaults={"batch_size": 256},
+        check="edgefr.methods.central:across",
+        central=Central("edgefr.methods.feddcsr.program:learner"),
     ),
 ):
     METHODS.register(_row)

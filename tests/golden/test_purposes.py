@@ -88,6 +88,7 @@ CONSTANTS = {
         "FIRST_FACTORS": "first factors",
         "FIRST_DIRECTIONS": "first directions of words",
         "FOLDS": "folds of users",
+        "VARIATIONS": "variations of sequences",
     },
     export.purposes: {
         "REHEARSAL": "rehearsal",

@@ -38,6 +38,7 @@ NAMES = sorted(HOW)
 TWO = {
     "cmf": ("model={dim: 4, epochs: 6, patience: 6, lr: 0.03, folds: 3}", "batch_size=64"),
     "emcdr": ("model={dim: 4, epochs: 6, patience: 6, lr: 0.03, folds: 3}", "batch_size=64"),
+    "feddcsr": ("model={dim: 4, length: 6, epochs: 3, patience: 3, lr: 0.01, folds: 3}", "batch_size=64"),
 }
 """References that learn from two domains."""
 ACROSS = (
@@ -223,7 +224,7 @@ def test_no_turn_learns_from_what_is_held_out_in_either_domain(name: str) -> Non
     prepared = dataclasses.replace(first.prepared, splits=splits)
     second = begun(name, *ACROSS, "model.patience=100", prepared=prepared)
     turns = [learned_in_turns(run) for run in (first, second)]
-    assert len(turns[0]) == {"cmf": 2, "emcdr": 3}[name]
+    assert len(turns[0]) == {"cmf": 2, "emcdr": 3, "feddcsr": 2}[name]
     for one, two in zip(*turns, strict=True):
         assert all(torch.equal(value, two.flat()[key]) for key, value in one.flat().items())
 

@@ -76,6 +76,7 @@ for _row in (
     Row("emcdr-mlp", "EMCDR (MLP), central", "central"),
     Row("fcf", "FCF", "federated"),
     Row("fedsasrec", "FedSASRec", "federated"),
+    Row("feddcsr", "FedDCSR, domains as clients", "central"),
     Row("transfr", "TransFR, by the paper's numbers", "transfr", Path("experiments/transfr-arts-office.yaml")),
     Row("transfr-ours", "TransFR, as we recommend it", "transfr", Path("experiments/transfr-across-domains.yaml")),
 ):

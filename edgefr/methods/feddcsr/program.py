@@ -1,0 +1,79 @@
+"""FedDCSR learns in two domains, each with the sequences of all its users, which share an encoder by a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cloud.references.feddcsr import FedDCSR, How, Sequences
+from cloud.references.folds import drawn_folds
+from cloud.references.pooled import Ints, Pooled
+from edge.ragged import Ragged
+from edge.sessions import windows
+from edgefr.data.split import Split
+from edgefr.experiment import Experiment
+from edgefr.methods.central import CentralProgram, Turn
+from edgefr.methods.feddcsr.settings import FedDCSRSettings
+from edgefr.methods.given import Given
+from edgefr.prepare import Prepared
+
+
+def build(settings: FedDCSRSettings, given: Given) -> CentralProgram:
+    """Return what scores: inner products, of two domains' models per fold."""
+    return CentralProgram("feddcsr", given.items, _width(settings))
+
+
+def _width(settings: FedDCSRSettings) -> int:
+    """Return the width of vectors: of each fold's source and target, with biases."""
+    return settings.folds * 2 * (settings.dim + 1)
+
+
+def learner(settings: FedDCSRSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+    """Return the turns: models for each fold of cold users, then those that know what everybody has in the target."""
+    s, (source, target) = settings, prepared.splits.values()
+    users = len(prepared.dataset.users)
+    fold, nobody = drawn_folds(experiment.seed, users, s.folds), np.zeros(users, bool)
+
+    def of(split: Split, left_out: np.ndarray) -> Sequences:
+        return sequences(split, left_out, s.length, len(prepared.dataset.catalogue), experiment.seed)
+
+    first = of(source, nobody)
+    how = How(
+        dim=s.dim,
+        scale=s.init_scale,
+        lr=s.lr,
+        size=experiment.batch_size,
+        negatives=experiment.negatives,
+        apart=s.apart,
+        exclusive=s.exclusive,
+        contrast=s.contrast,
+        margin=s.margin,
+        temperature=s.temperature,
+        annealing=s.annealing,
+    )
+    limits, width = (s.epochs, s.patience), _width(s)
+    cold = FedDCSR([(first, of(target, fold == number)) for number in range(s.folds)], fold, width, how, limits)
+    warm = FedDCSR([(first, of(target, nobody))], np.zeros_like(fold), width, how, limits)
+    return Turn(cold, target, also=(source,)), Turn(warm, target, also=(source,), model=1)
+
+
+def sequences(split: Split, left_out: np.ndarray, length: int, items: int, seed: int) -> Sequences:
+    """Return what users have to learn from in a split, in order, without those `left_out`, bool [users]."""
+    counts = np.where(left_out, 0, split.train.counts)
+    kept = ~left_out[split.train.rows]
+    train = Ragged(split.train.values[kept].astype("int64"), np.concatenate([[0], np.cumsum(counts)]))
+    pooled = Pooled(train.rows, train.values, len(counts), items, split.pool.astype("int64"), seed, split.name)
+    places = Ragged(np.arange(len(train.values)), train.offsets)
+    return Sequences(pooled, _windows(train, length, 1), _following(places, length), _windows(train, length, 0))
+
+
+def _windows(rows: Ragged, length: int, skip: int) -> Ints:
+    """Return the newest of each row without its `skip` newest, int64 [users, length], -1 where there are none."""
+    made = windows(rows, replace(rows, values=np.zeros(len(rows.values), np.int64)), np.arange(len(rows)), length, skip)
+    return np.where(made.real > 0, made.items, -1)
+
+
+def _following(places: Ragged, length: int) -> Ints:
+    """Return what follows each of the inputs, -1 where nothing does."""
+    return np.where(_windows(places, length, 1) >= 0, _windows(places, length, 0), -1)
