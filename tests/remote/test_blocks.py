@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -21,7 +22,10 @@ from edge.remote import TrafficCounts, join
 from edgefr.data.blocks import Block
 from edgefr.lineage import Begun, Closed, Lineage, Opened, sealed
 from edgefr.prepare import prepare
+from edgefr.remote.devices import Devices
 from edgefr.remote.rehearsal import rehearse
+from edgefr.remote.serving import origins_of
+from edgefr.remote.training import training_of
 from edgefr.run import Run
 from edgefr.trained import open_model
 from privacy.errors import InputError
@@ -213,3 +217,17 @@ def test_no_round_is_in_a_block_that_is_over(tmp_path: Path) -> None:
     line, _ = sealed(opened.model_copy(update={"round": 2, "block": 1}), head)
     with pytest.raises(ValueError, match="block 1 is over"):
         lineage.add(line)
+
+
+def test_a_run_that_was_simulated_goes_on_in_the_block_after_its_last(twins: Twins, tmp_path: Path) -> None:
+    """Devices learn what nobody simulated, and the server looks back at what the simulated blocks came to."""
+    run = Run(shutil.copytree(twins.simulated.path, tmp_path / "simulated"))
+    edgefr.export(run)
+    learning = open_bundle(run.path / "bundles" / CLASS).config.learning
+    assert learning is not None
+    assert (learning.block, learning.round) == (3, 3 * ROUNDS)
+    training = training_of(run, Devices(None, origins_of(run, CLASS), 1.0), 1)  # type: ignore[arg-type]
+    training.engage()
+    table, known = training.federation.previous["item"]
+    assert_same(table, run.read_tensors("model")["shared.item"].numpy())
+    assert known.numpy().nonzero()[0].tolist() == blocks()[2].pool.tolist()
