@@ -481,6 +481,13 @@ FAULTS = (
         f"{LEARNS}::test_a_cold_start_knows_nothing_of_the_target",
     ),
     Fault(
+        "items of another domain, which nobody trained, are told apart by their first rows",
+        "edgefr/stages/leave_one_out.py",
+        "return self.elsewhere and by_number and not run.row.needs_text",
+        "return False",
+        "tests/methods/test_items_of_another_domain.py::test_they_are_tied_before_and_after_rounds",
+    ),
+    Fault(
         "momentum forgets the rounds before",
         "cloud/optimisers/momentum.py",
         'before["sum"] * self.momentum + mean',

@@ -35,11 +35,11 @@ NOTES = (
     "cold: nothing that a user has in the target is known to the model. PMF, NCF, FCF and other tables of item numbers "
     "have no row of a target's item that anybody trained: all are tied, and metrics are expectations (10 of 100 "
     "candidates make an HR@10 of .1), beside which chance is one draw. The paper prints more than that of them",
-    "CMF and EMCDR learn from what others have in the target, and of the user who is asked for nothing there "
+    "CMF, EMCDR and FedDCSR learn from what others have in the target, and of the user who is asked for nothing there "
     "(model.folds, docs/papers.md); popularity knows the target's interactions too, TransFR and text mean do not",
     "recipes are experiments/transfr and its neighbours: width 32 and 4 negatives as the paper has them, central rows "
-    "with at most 50 epochs of which the best by validation is kept; nothing was searched for any row on these data "
-    "but what experiments/README.md says of TransFR",
+    "with at most 50 epochs of which the best by validation is kept; on these data settings were looked at for "
+    "TransFR (experiments/README.md) and for FedSASRec (its recipe), and for no other row",
 )
 AGAINST = (
     f"against {ROWS[BASE].label}: a row's {MAIN} of cold start less that of this row, a user's being the mean over the "
@@ -182,7 +182,8 @@ def transfer(table: int, ask: Ask, found: Found, data: Sequence[str], progress: 
         *NOTES,
         "lost: (source - target) / source, of each seed; less than 0 where the target is the easier domain. TransFR is "
         "shown after local training in both domains, everything else as in Table 4, since the paper prints the same "
-        "there. The last column has CMF and EMCDR with everybody's items of the target, too, and TransFR as before",
+        "there. The last column has CMF, EMCDR and FedDCSR with everybody's items of the target, too, and TransFR as "
+        "before",
     ]
     return Page(f"table-{table}", f"TransFR Table {table}: {metric} in source and target", sheets, records, notes)
 
