@@ -62,7 +62,7 @@ class ModelScorer:
         pool: npt.NDArray[np.integer],
         catalogue: int,
         device: torch.device,
-        values_per_block: int = 1 << 24,
+        values_per_block: int = 1 << 22,
         tables: Mapping[str, Table] | None = None,
     ):
         self.program, self.shared, self.private, self.context = program, shared, private, context
