@@ -171,9 +171,10 @@ class TransFR(LocalProgram):
         return self._match(tensors, batch, user, self.personal(tensors, batch, vectors))
 
     def _match(self, tensors: Tensors, batch: Batch, user: Tensor, vectors: Tensor) -> Tensor:
-        """Return f(p_u, q_i) of Eq. 13: users [..., 1 or n, d], vectors [..., n, d] -> [..., n]."""
+        """Return f(p_u, q_i) of Eq. 13: users [..., 1 or n, d], vectors [..., n, d] or shared [n, d] -> [..., n]."""
         if not self.match_widths:
             return inner(user, vectors)
+        vectors = vectors.expand(*user.shape[:-2], *vectors.shape[-2:])
         both = torch.cat([user.expand_as(vectors), vectors], dim=-1)
         return mlp(tensors, "match", len(self.match_widths) - 1, both, batch).squeeze(-1)
 
