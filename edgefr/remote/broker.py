@@ -207,6 +207,7 @@ class RoundBroker:
             if device in self._arrived:
                 raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
             self.keep(device, number, content)
+            self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing
             self._arrived[device], self._taken[device] = release, (number, digest)
             counts = self.counts
             self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))

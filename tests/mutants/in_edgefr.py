@@ -38,6 +38,13 @@ FAULTS = (
         "if isinstance(record, Opened) and record.block < 0:",
         "tests/remote/test_blocks.py::test_no_round_is_in_a_block_that_is_over",
     ),
+    Fault(
+        "who sends what it had learned, and asks for nothing, is not charged",
+        "edgefr/remote/broker.py",
+        "            self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing\n",
+        "",
+        f"{LEDGER}::test_who_sends_what_it_had_learned_is_charged_though_it_asked_for_nothing",
+    ),
     # --- bundles, users who leave, and who operates a server
     Fault(
         "a bundle that carries users is handed out",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.origin import Origin
 from edgefr.remote.server import Access, listening
 from edgefr.remote.serving import serve
+from edgefr.remote.status import status
 from edgefr.remote.training import plan_of
 from edgefr.run import Run
 from edgefr.trained import open_model
@@ -28,6 +30,7 @@ from privacy.errors import InputError
 from privacy.ledger import Ledger
 from tests.cli.commands import COMMAND, ROOT
 from tests.contract import bundles
+from tests.devices import open_device
 from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, experiment_of, known, noisy, serving, take_part
 
 TWO = {"privacy.budget": 15.0}  # epsilon of a release: 7.07
@@ -82,6 +85,23 @@ def test_who_takes_up_work_is_charged_and_who_never_comes_is_not(tmp_path: Path)
     expected = {twins.users[user]: 1 for user in (leaves, *present)}
     assert releases(twins.begun) == dict(sorted(expected.items()))
     assert twins.users[absent] not in expected
+
+
+def test_who_sends_what_it_had_learned_is_charged_though_it_asked_for_nothing(tmp_path: Path) -> None:
+    """As a device does that comes back after its answer was lost: one release, and its place in the ledger."""
+    twins = noisy(tmp_path)
+    user, *others = twins.users
+    known(twins.begun, tmp_path / "states" / user, user)
+    open_device(twins.bundle, tmp_path / "states" / user, user=user).learn(twins.items(user))
+    with serving(twins.begun, tmp_path / "served", 1, timeout_s=6.0, min_answers=1) as (url, future):
+        while not status(twins.begun).get("answers awaited"):
+            time.sleep(0.02)
+        assert take_part(twins, url, tmp_path / "states", [user])[user].taken == 1
+        future.result(60)
+    ((opened, closed),) = twins.begun.lineage.rounds
+    assert closed is not None
+    assert closed.clients == [twins.users[user]]
+    assert len(opened.clients) == 1 + len(others)
 
 
 def test_while_a_round_is_open_the_files_count_its_whole_cohort(tmp_path: Path) -> None:
