@@ -41,8 +41,8 @@ FAULTS = (
     Fault(
         "who sends what it had learned, and asks for nothing, is not charged",
         "edgefr/remote/broker.py",
-        "            self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing\n",
-        "",
+        "self._started.add(device)  # also one",
+        "self._started.discard(device)  # also one",
         f"{LEDGER}::test_who_sends_what_it_had_learned_is_charged_though_it_asked_for_nothing",
     ),
     # --- bundles, users who leave, and who operates a server
