@@ -83,7 +83,8 @@ def whole_sequences(run: Training, task: Split) -> SessionSampler:
     unknown = Ragged(np.zeros(len(train.values), np.int64), train.offsets)  # times, of which there may be none
     catalogue = len(run.prepared.dataset.catalogue)
     drawn = (e.drawn_negatives, e.seed)
-    return SessionSampler(train, unknown, users, train, task.pool, catalogue, program.window, *drawn)
+    never = train if task.avoid is None else joined(train, task.avoid)  # no negatives of a user's
+    return SessionSampler(train, unknown, users, never, task.pool, catalogue, program.window, *drawn)
 
 
 @dataclass(frozen=True)

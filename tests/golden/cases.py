@@ -51,7 +51,13 @@ MODELS = {
     "neumf": {"model.dim": "4", "model.tower": "[4, 2]", "model.epochs": "4"},
     "ease": {},
     **{name: {"model.dim": "4", "model.epochs": "3", "model.folds": "2"} for name in ("cmf", "emcdr")},
-    "feddcsr": {"model.dim": "4", "model.length": "5", "model.epochs": "3", "batch_size": "32"},
+    "feddcsr": {
+        "model.dim": "4",
+        "model.length": "5",
+        "model.epochs": "3",
+        "model.annealing": "20",
+        "batch_size": "32",
+    },
     "sequences": {
         "model.dim": "6",
         "model.length": "5",

@@ -81,6 +81,15 @@ def test_a_sequence_has_no_times_and_nothing_of_what_is_held_out() -> None:
     assert not one.times.any()
 
 
+def test_negatives_avoid_held_out_items_where_the_protocol_says_so() -> None:
+    held = {}
+    for avoids in ("true", "false"):
+        run = begun(f"protocol.negatives_avoid_held_out={avoids}")
+        drawn = whole_sequences(run, run.prepared.train_split).draw(np.array([2]), "round", 1, 40)
+        held[avoids] = {17, 18} & set(drawn.touched[drawn.negatives].ravel().tolist())
+    assert held == {"true": set(), "false": {17, 18}}
+
+
 def test_no_bundle_is_made_of_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"fedsasrec reads all that a user has as one: leave bundles out"):
         edgefr.simulate(experiment(), "devices.yaml", out=tmp_path / "run")
