@@ -29,7 +29,7 @@ from edgefr.remote.keys import Enrolled, Keys
 from edgefr.remote.server import Access, Server
 from privacy.machine import allow_files, resident_mb
 
-PATH = "/task?after=1"
+PATH, BUNDLE = "/task?after=1", "0" * 64
 CONTENT = bytes(10_000)
 
 
@@ -39,7 +39,7 @@ class Sized(RoundBroker):
     def __init__(self, users: list[str]):
         release = SimpleNamespace(own_noise=None, clip=None, step=None)
         learning: Any = SimpleNamespace(release=release, tensors=[], trained=lambda *_: [])
-        super().__init__("0" * 64, learning, users, 1)
+        super().__init__(dict.fromkeys(users, BUNDLE), learning, 1)
 
 
 def serve(run: Path, users: list[str], tls: bool, told: Connection) -> None:
@@ -55,7 +55,7 @@ def serve(run: Path, users: list[str], tls: bool, told: Connection) -> None:
     told.recv()  # all of them wait
     told.send(resident_mb())
     told.recv()
-    broker.open(2, CONTENT, users)
+    broker.open(2, {BUNDLE: CONTENT}, users)
     told.recv()
     told.send(resident_mb())
     server.stop()

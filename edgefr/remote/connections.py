@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SILENCE_S = 15.0  # until a request's head is there; a TLS handshake may take as long before it
 REQUEST_S = 180.0  # all of one connection
-READ_BYTES = 1 << 14  # that a TLS connection reads at once; asyncio has 256 KiB ready for each
+READ_BYTES = 1 << 11  # that a TLS connection reads at once; asyncio has 256 KiB ready for each
 
 
 @dataclass

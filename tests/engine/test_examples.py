@@ -41,6 +41,7 @@ CPU = torch.device("cpu")
 PLAIN = [
     *("fedmf", "fedncf", "pfedrec", "pfedrec of probabilities", "anchored fedmf", "anchored pfedrec"),
     *("anchored transfr", "transfr vector", "transfr sgd plain", "fedmf by bce-scaled", "pfedrec by bce-scaled"),
+    "transfr vector, neural",
 ]
 FREE = 1e6
 """A clip that no gradient reaches."""
