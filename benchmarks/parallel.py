@@ -1,6 +1,6 @@
 """Client updates per second of worker processes against one process: FedMF on a generated data set.
 
-    python benchmarks/parallel.py [--clients 20000] [--workers 1 2] [--rounds 3]
+    python benchmarks/parallel.py [--clients 20000] [--positives 20] [--workers 1 2] [--rounds 3]
 
 Whole rounds of a federation, wall-clock time, best of `--rounds` after a first one; starting the workers is told apart.
 Every way ends with the same bits, which is checked.
@@ -18,10 +18,9 @@ import torch
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.backend import Backend, InProcess
+from edgefr.engine.backend import Backend, Inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import default_shard_size
-from edgefr.engine.inline import run
 from edgefr.engine.processes import Workers
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
@@ -32,9 +31,10 @@ from privacy.settings import PrivacySettings
 ITEMS, NEGATIVES, BATCH, MEMORY_MB = 4000, 4, 256, 64
 
 
-def interactions(clients: int) -> Ragged:
-    """About 20 positives per client, so about 100 examples with their negatives; some clients have many more."""
-    counts = np.minimum(5 + keyed.generator(0, "counts").geometric(1 / 15, clients), ITEMS // 4)
+def interactions(clients: int, positives: int) -> Ragged:
+    """About so many positives per client, so five times as many examples; some clients have many more."""
+    few = positives // 4
+    counts = np.minimum(few + keyed.generator(0, "counts").geometric(1 / (positives - few), clients), ITEMS // 4)
     step = 1 + keyed.integers(keyed.key(0, "step"), np.arange(clients), ITEMS // 4)
     first = keyed.integers(keyed.key(0, "first"), np.arange(clients), ITEMS)
     row = np.repeat(np.arange(clients), counts)
@@ -78,15 +78,16 @@ def measured(name: str, backend: Backend, train: Ragged, rounds: int) -> tuple[f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=20_000)
+    parser.add_argument("--positives", type=int, default=20, help="of a client, at the mean")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    train = interactions(options.clients)
+    train = interactions(options.clients, options.positives)
     print(
         f"{len(train):,} clients, {len(train.values) * (1 + NEGATIVES) / len(train):.0f} examples each, {ITEMS} items"
     )
     print(f"{os.cpu_count()} cores, load before the run {os.getloadavg()[0]:.1f}")
-    alone, table = measured("inline", InProcess(run), train, options.rounds)
+    alone, table = measured("inline", Inline(), train, options.rounds)
     speeds = {}
     for count in options.workers:
         speeds[count], found = measured(f"{count} workers", Workers(count), train, options.rounds)
