@@ -1,14 +1,19 @@
-"""What a round costs on Ray beyond the work itself: milliseconds of a block, and bytes that cross to the workers.
+"""What a round costs on Ray beyond the work itself: seconds of the clock, and of CPU by who spends it.
 
-    python benchmarks/on_ray.py [--clients 4096] [--items 2000] [--rounds 5] [--workers 2]
+    python benchmarks/on_ray.py [--clients 4096] [--items 2000] [--rounds 9] [--workers 2]
 
-Wall seconds of rounds of FedMF in this process and on a Ray of its own, one after the other in every repetition.
+Rounds of FedMF in this process and on a Ray of its own, one after the other in every repetition. Workers, driver and
+Ray's own processes share the cores of this machine: where these are no more than the workers, what the driver and Ray
+take stands in their way, and the clock shows it. CPU seconds do not depend on that, nor on who else is at work.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -39,10 +44,27 @@ def federation(clients: int, items: int, backend: Backend) -> Federation:
     )
 
 
+def cpu() -> dict[str, float]:
+    """Return the CPU seconds so far of this process, of the workers of its Ray and of Ray's other processes."""
+    found: dict[int, tuple[int, bytes, float]] = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            parent = int((entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
+            on_core = sum(int((task / "schedstat").read_text("utf-8").split()[0]) for task in (entry / "task").iterdir())
+            found[int(entry.name)] = parent, (entry / "cmdline").read_bytes(), on_core / 1e9
+    spent = {"the driver": time.process_time(), "workers": 0.0, "Ray itself": 0.0}
+    for parent, command, seconds in found.values():
+        while parent in found and parent != os.getpid():
+            parent = found[parent][0]
+        if parent == os.getpid():
+            spent["workers" if command.startswith(b"ray::") else "Ray itself"] += seconds
+    return spent
+
+
 def main() -> None:
     """Print what a round takes here and on Ray."""
     ask = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, value in (("clients", 4096), ("items", 2000), ("rounds", 5), ("workers", 2)):
+    for name, value in (("clients", 4096), ("items", 2000), ("rounds", 9), ("workers", 2)):
         ask.add_argument(f"--{name}", type=int, default=value)
     given = ask.parse_args()
     rng = np.random.default_rng(0)
@@ -54,21 +76,27 @@ def main() -> None:
         "here": federation(given.clients, given.items, Inline()),
         "on Ray": federation(given.clients, given.items, on_ray),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in made}
-    for number in range(1, given.rounds + 2):
+    walls: dict[str, list[float]] = {name: [] for name in made}
+    spent: dict[str, list[dict[str, float]]] = {name: [] for name in made}
+    for number in range(1, given.rounds + 3):
         for name, each in made.items():
-            began = time.perf_counter()
+            before, began = cpu(), time.perf_counter()
             each.round(number, everyone, sampler, had)
-            seconds[name].append(time.perf_counter() - began)
+            walls[name].append(time.perf_counter() - began)
+            spent[name].append({who: seconds - before[who] for who, seconds in cpu().items()})
     on_ray.close()
     assert torch.equal(made["here"].shared["item"], made["on Ray"].shared["item"]), "other bits"
-    here, there = (float(np.median(seconds[name][1:])) for name in made)  # the first compiles, and imports
+    # the first two rounds compile, import and start workers
+    here, there = (float(np.median(walls[name][2:])) for name in made)
+    work = float(np.median([each["the driver"] for each in spent["here"][2:]]))
+    costs = {who: float(np.median([each[who] for each in spent["on Ray"][2:]])) for who in spent["on Ray"][0]}
     count = len(blocks(-(-given.clients // 64)))
     beyond = 1e3 * (there - here / given.workers) / count
-    print(
-        f"{given.clients} clients, {count} blocks: {here:.3f} s a round here, {there:.3f} s on {given.workers} workers"
-    )
-    print(f"beyond the work, were it shared evenly: {beyond:.1f} ms a block")
+    print(f"{given.clients} clients, {count} blocks, {given.workers} workers, {os.cpu_count()} cores")
+    print(f"clock: {here:.3f} s a round here, {there:.3f} s on Ray: {beyond:.1f} ms a block beyond an even share")
+    print(f"CPU: {work:.3f} s here; " + ", ".join(f"{who} {seconds:.3f} s" for who, seconds in costs.items()))
+    over = 1e3 * (sum(costs.values()) - work) / count
+    print(f"CPU beyond the work: {over:.1f} ms a block, {1e3 * costs['the driver'] / count:.1f} of it the driver's")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """The backend `ray` does what `inline` does on the nodes of a Ray cluster, or on a Ray of its own on this machine.
 
-    driver: work, broadcast → object store, once a round     a block's clients and private tensors → task     its sum ←
+    driver: work, broadcast → object store, once a round     blocks' clients and private tensors → task     their sums ←
 
-Blocks of shards are tasks, whose sums come back in the blocks' order, so results are the same to the bit as in one
-process, however many nodes there are. A task whose worker or node dies is run again elsewhere by Ray, from the same
-tensors; a node may join or leave at any time. All state is the driver's, so a checkpoint needs nobody else.
+A task is a few consecutive blocks of shards, whose sums come back one by one in the blocks' order, so results are the
+same to the bit as in one process, however many nodes there are. A task whose worker or node dies is run again elsewhere
+by Ray, from the same tensors; a node may join or leave at any time. All state is the driver's, so a checkpoint needs
+nobody else.
 
 Owns: the connection, what is put in the object store, the order of sums. Does not own: what a task does (`elsewhere`),
 scheduling and retries (Ray). Ray is imported here alone.
@@ -33,9 +34,13 @@ from export.program import Tensors
 from privacy.errors import InputError
 
 AHEAD = 3
-"""Blocks that are handed out for every processor, ahead of the one that is waited for."""
+"""Tasks that are handed out for every processor, ahead of the one that is waited for."""
+TASKS = 2
+"""Tasks that a round has for every processor, if its blocks are few or small: one costs 7 to 11 ms of CPU."""
+LARGE = 1 << 25
+"""Bytes of sums that may come back at a time, if they are of more than one block."""
 RETRIES = 10
-"""Times that a block is run again after its worker or node died."""
+"""Times that a task is run again after its worker or node died."""
 LOCAL = "local"
 
 Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
@@ -43,7 +48,7 @@ Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 
 
 class OnRay(Elsewhere):
-    """This backend runs blocks as tasks of Ray.
+    """This backend runs blocks in tasks of Ray.
 
     `address`: of a cluster, "auto" for the one that this machine belongs to, or "local" for a Ray with `workers`
     processors that ends with the backend. Raises `InputError` without the extra `ray` or where no cluster answers,
@@ -79,7 +84,7 @@ class OnRay(Elsewhere):
                 reason = " ".join(str(error).split())[:120]
                 raise InputError(f"no Ray answers at {self.address}: {reason}; see `ray start`") from error
             self.mine = True
-        self.ray, self.task = ray, ray.remote(num_cpus=1, max_retries=RETRIES)(run_block)
+        self.ray, self.task = ray, ray.remote(num_cpus=1, max_retries=RETRIES)(run_blocks)
 
     def close(self) -> None:
         """Leave the cluster; a Ray of one's own ends."""
@@ -97,30 +102,47 @@ class OnRay(Elsewhere):
             self._setting, self._kept = setting, self._put(setting)
         round_ = self._put(Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables)))
         blocks = [[shards[at] for at in block] for block in cut(terms, len(shards))]
-        at_a_time = AHEAD * max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+        processors = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+        size = at_a_time(len(blocks), processors, 2 * sum(value.nbytes for value in shared.values()))
+        tasks = [range(first, min(first + size, len(blocks))) for first in range(0, len(blocks), size)]
         under_way: dict[int, Any] = {}
         # where a round breaks off these run to their end: Ray 2.60 aborts its driver where one is cancelled as it ends
-        for wanted in range(len(blocks)):
-            for number in range(wanted + len(under_way), min(len(blocks), wanted + at_a_time)):
-                content = pack([(shard, own(work, private, shard)) for shard in blocks[number]])
-                under_way[number] = self.task.remote([self._kept, round_], content)
-            yield self._result(under_way[wanted], work.round, wanted)
-            del under_way[wanted]
+        for wanted, numbers in enumerate(tasks):
+            for new in range(wanted + len(under_way), min(len(tasks), wanted + AHEAD * processors)):
+                content = [pack([(shard, own(work, private, shard)) for shard in blocks[at]]) for at in tasks[new]]
+                under_way[new] = self.task.remote([self._kept, round_], content)
+            for number, each in zip(numbers, self._answers(under_way.pop(wanted), work.round, wanted), strict=True):
+                yield _result(each, work.round, number)
 
     def _put(self, thing: Any) -> Any:
         return self.ray.put(pack(thing))
 
-    def _result(self, reference: Any, number: int, block: int) -> Any:
-        """Wait for a block's sum."""
+    def _answers(self, reference: Any, number: int, task: int) -> Sequence[tuple[str, Any]]:
+        """Wait for what became of a task's blocks."""
         try:
-            kind, content = self.ray.get(reference)
+            answers: Sequence[tuple[str, Any]] = self.ray.get(reference)
         except self.ray.exceptions.RayError as error:
-            raise RuntimeError(f"block {block} of round {number} was lost on Ray: {error}") from error
-        if kind == "wrong input":
-            raise InputError(content)
-        if kind == "failed":
-            raise RuntimeError(f"block {block} of round {number} failed on Ray:\n{content}")
-        return opened(content)
+            raise RuntimeError(f"task {task} of round {number} was lost on Ray: {error}") from error
+        return answers
+
+
+def _result(came_of_it: tuple[str, Any], number: int, block: int) -> Any:
+    """Return what leaves a block, or raise what was wrong with it."""
+    kind, content = came_of_it
+    if kind == "wrong input":
+        raise InputError(content)
+    if kind == "failed":
+        raise RuntimeError(f"block {block} of round {number} failed on Ray:\n{content}")
+    return opened(content)
+
+
+def at_a_time(blocks: int, processors: int, bytes_: int) -> int:
+    """Return how many of a round's blocks, whose sums have so many bytes each, a task is of.
+
+    >>> at_a_time(16, 2, 1 << 19), at_a_time(63, 32, 1 << 19), at_a_time(63, 2, 1 << 26)
+    (4, 1, 1)
+    """
+    return max(1, min(-(-blocks // (TASKS * processors)), LARGE // max(bytes_, 1)))
 
 
 def _knock(address: str) -> None:
@@ -147,13 +169,13 @@ def opened(content: Packed) -> Any:
 # --- in a worker of Ray -----------------------------------------------------------------------------------------------
 
 _HELD: dict[str, Any] = {}
-"""The setting and the round that the last block needed, by the names of their objects."""
+"""The setting and the round that the last task needed, by the names of their objects."""
 
 
-def run_block(told: list[Any], content: Packed) -> tuple[str, Any]:
-    """Train a block: what became of it, and its packed sum or the reason."""
+def run_blocks(told: list[Any], contents: Sequence[Packed]) -> list[tuple[str, Any]]:
+    """Train blocks: what became of each, and its packed sum or the reason."""
     torch.set_num_threads(1)
-    return answer(lambda: pack(trained(*_held(told), opened(content))))
+    return [answer(lambda: pack(trained(*_held(told), opened(content)))) for content in contents]  # noqa: B023
 
 
 def _held(told: list[Any]) -> tuple[Setting, Round]:

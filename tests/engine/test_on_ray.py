@@ -88,7 +88,7 @@ def tasks() -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdigit() and b"ray::run_block" in (entry / "cmdline").read_bytes():
+            if entry.name.isdigit() and b"ray::run_blocks" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
 
