@@ -50,8 +50,9 @@ def cpu() -> dict[str, float]:
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             parent = int((entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
-            on_core = sum(int((task / "schedstat").read_text("utf-8").split()[0]) for task in (entry / "task").iterdir())
-            found[int(entry.name)] = parent, (entry / "cmdline").read_bytes(), on_core / 1e9
+            threads = [(each / "schedstat").read_text("utf-8") for each in (entry / "task").iterdir()]
+            on_core = sum(int(text.split()[0]) for text in threads) / 1e9
+            found[int(entry.name)] = parent, (entry / "cmdline").read_bytes(), on_core
     spent = {"the driver": time.process_time(), "workers": 0.0, "Ray itself": 0.0}
     for parent, command, seconds in found.values():
         while parent in found and parent != os.getpid():
