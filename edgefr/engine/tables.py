@@ -223,15 +223,19 @@ class OwnTables:
         self.last: Ints = np.full(clients, -1)
         """The shard that each client was in when it last trained; -1: it never did."""
         self.left: dict[int, Left] = {}
+        self._start: tuple[Tensor, Tensor] | None = None
 
     def leave(self, start: Tensor, shard: Clients, update: RowUpdates) -> None:
         """Keep what the clients of a shard made of the broadcast `start`; what they had before is forgotten."""
         number = max(self.left, default=-1) + 1
-        self.left[number] = Left.of(start, shard, update)
+        if self._start is None or self._start[0] is not start:
+            self._start = start, start.cpu()  # one copy for all shards that begin from it
+        self.left[number] = Left.of(self._start[1], shard, update)
         self.last[shard] = number
 
     def forget(self) -> None:
         """Let go of shards none of whose clients stands where that shard left it: at the end of a round."""
+        self._start = None
         self.left = {number: self.left[number] for number in np.unique(self.last[self.last >= 0]).tolist()}
 
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:

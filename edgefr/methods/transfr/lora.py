@@ -141,7 +141,7 @@ class LoRATransFR(TransFR):
 
     def _all(self, lora: Mapping[str, Tensor]) -> Tensor:
         """Return the vectors of the whole catalogue [items, f]; they are kept until the matrices' values change."""
-        if self._catalogue is None or not all(torch.equal(self._catalogue[0][n], lora[n]) for n in self.lora):
+        if self._catalogue is None or not all(_equal(self._catalogue[0][n], lora[n]) for n in self.lora):
             with torch.inference_mode(False), torch.no_grad():
                 mine = {name: matrix.detach().clone() for name, matrix in lora.items()}
                 self._catalogue = mine, torch.cat([self._vectors(at, mine) for at in self._places().split(BLOCK)])
@@ -155,6 +155,10 @@ class LoRATransFR(TransFR):
         bert, tokens, whole = self._encoder(), self.frozen["tokens"][items], self._read_before()
         states = bert.below(self.lowest, tokens) if whole is None else whole[items].unflatten(-1, (-1, bert.hidden))
         return bert.above(self.lowest, states, tokens, lora, self.scale)
+
+
+def _equal(kept: Tensor, now: Tensor) -> bool:
+    return kept.device == now.device and torch.equal(kept, now)
 
 
 def lora_shapes(layers: range, hidden: int, rank: int, targets: Sequence[str]) -> dict[str, tuple[int, ...]]:

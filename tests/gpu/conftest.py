@@ -1,0 +1,21 @@
+"""Tests here run on a GPU where there is one (mark `gpu`), and on a pretended one everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.gpu.pretended import GPU, Pretended
+
+HERE = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: torch.cuda.is_available() is false")
+
+
+@pytest.fixture(params=["pretended", pytest.param("cuda", marks=[pytest.mark.gpu, HERE])])
+def gpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    if request.param == "cuda":
+        yield torch.device("cuda")
+    else:
+        with Pretended():
+            yield GPU

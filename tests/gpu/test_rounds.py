@@ -1,0 +1,179 @@
+"""Clients trained on a GPU, and whole rounds there, give the numbers that they give on the host: every method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cloud.rule import RULES
+from cloud.settings import AggregationSettings
+from edge.sampling import Sampler
+from edgefr.engine import inline
+from edgefr.engine.federation import Federation
+from edgefr.engine.noise import SimulatedNoise
+from edgefr.engine.tables import tensors_of
+from edgefr.engine.work import LocalWork, RowUpdates, Updates
+from edgefr.testing import cases
+from export.program import LocalProgram
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
+from tests.closeness import after_training, assert_all_same, assert_same
+from tests.contract import programs, sessions
+from tests.noises import KEY
+
+HOST = torch.device("cpu")
+
+
+def on(device: torch.device, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.to(device) for name, value in tensors.items()}
+
+
+def there(todo: LocalWork, device: torch.device) -> LocalWork:
+    """The same work on a device, with the frozen tables of its program there."""
+    todo.program.frozen.update(on(device, todo.program.frozen))
+    return replace(todo, device=device)
+
+
+def everything(updates: Updates) -> dict[str, Tensor]:
+    """All that a shard's clients hand back, by name."""
+    out = {**updates.dense, **{f"private {name}": value for name, value in updates.private.items()}}
+    out |= {f"left of {name}": value for name, value in updates.left.items()}
+    for kind, tables in (("rows", updates.rows), ("own rows", updates.tables)):
+        for name, found in tables.items():
+            assert isinstance(found, RowUpdates)
+            out |= {f"{kind} of {name}, {part}": value.double() for part, value in vars(found).items()}
+    return out if updates.message is None else {**out, "message": updates.message}
+
+
+def same(local: Any, todo: LocalWork, clients: np.ndarray, private: dict[str, Tensor], gpu: torch.device) -> None:
+    """Fail unless a shard does on the GPU what it does on the host; all in float64."""
+    shared, private = programs.doubled(local.init_shared(3)), programs.doubled(private)
+    expected = everything(inline.run(todo, shared, private, clients))
+    found = everything(inline.run(there(todo, gpu), on(gpu, shared), private, clients))
+    bounds = after_training(todo.phases, 50, shared, private)
+    assert_all_same(found, expected, **bounds, inputs=torch.float32)
+
+
+@pytest.mark.parametrize("variant", programs.VARIANTS)
+@pytest.mark.parametrize("when", ["round", "final"])
+def test_every_method_trains_on_a_gpu_as_on_the_host(variant: str, when: str, gpu: torch.device) -> None:
+    local = programs.program(variant, local_epochs=2)
+    todo = programs.in_float64(programs.work(local, when))
+    if not todo.phases:
+        pytest.skip("nothing is trained then")
+    clients = np.random.default_rng(0).permutation(programs.CLIENTS)
+    same(todo.program, todo, clients, todo.program.init_private(3, torch.from_numpy(clients)), gpu)
+
+
+@pytest.mark.parametrize("variant", sessions.VARIANTS)
+def test_every_method_of_sessions_trains_on_a_gpu_as_on_the_host(variant: str, gpu: torch.device) -> None:
+    local = sessions.program(variant, local_epochs=2)
+    todo = replace(sessions.work(local), program=cases.widened(local))
+    clients = np.arange(sessions.CLIENTS)
+    same(todo.program, todo, clients, sessions.private_of(local, clients), gpu)
+
+
+# --- whole rounds ----------------------------------------------------------------------------------------------------
+
+NOISED = {"clip": 0.5, "mechanism": "gaussian", "sigma": 0.01, "trust": "central"}
+RULE_OF = {"gpfedrec": "graph", "fcf": "gram"}
+
+
+def federation(local: LocalProgram, device: torch.device, rule: str | None = None, **options: Any) -> Federation:
+    """A federation whose rule is the program's own, or this one; `keeps`, and settings of privacy."""
+    keeps = options.pop("keeps", False)
+    aggregation = {"rule": rule or RULE_OF.get(local.name, "mean"), **options.pop("aggregation", {})}
+    privacy = PrivacySettings.model_validate(options)
+    return Federation(
+        local,
+        clients=programs.CLIENTS,
+        seed=3,
+        shard_size=5,
+        aggregation=AggregationSettings.model_validate(aggregation),
+        plan=plan(privacy, 3, programs.CLIENTS, programs.CLIENTS),
+        device=device,
+        noise=SimulatedNoise(KEY, 3),
+        keeps=keeps,
+    )
+
+
+def after(made: Federation, rounds: int = 2) -> Federation:
+    sampler = cast(Sampler, programs.work(made.program).sampler)
+    rng = np.random.default_rng(0)
+    for number in range(1, rounds + 1):
+        made.round(number, rng.choice(programs.CLIENTS, 17, replace=False), sampler, sampler.train)
+        made.previous = {} if number > 1 or not made.rule.looks_back else remembered(made)
+    return made
+
+
+def remembered(made: Federation) -> dict[str, tuple[Tensor, Tensor]]:
+    known = (torch.arange(programs.ITEMS) % 3 > 0).to(made.device)
+    return {n: (made.shared[n], known) for n, spec in made.program.specs.items() if spec.kind == "rows"}
+
+
+def alike(found: Federation, expected: Federation) -> None:
+    """Fail unless both end with the same tensors, counts and norms."""
+    phases = expected.phases("round")
+    begun = expected.program.init_shared(3), expected.program.init_private(3, torch.arange(programs.CLIENTS))
+    bounds = after_training(phases, 100, *begun)
+    assert_all_same(found.shared, expected.shared, **bounds)
+    assert all(value.device.type == found.device.type for value in found.shared.values())
+    assert_all_same(found.private, expected.private, **bounds)
+    assert all(value.device.type == "cpu" for value in found.private.values())
+    for kept in ("tables", "own"):
+        here, there = (tensors_of(getattr(made, kept)) for made in (found, expected))
+        assert here.keys() == there.keys()
+        for name, value in there.items():
+            assert_same(here[name].double(), value.double(), name=name, inputs=torch.float32, **bounds)
+    for name, count in vars(expected.counters).items():
+        if name not in ("seconds", "norms", "participation"):
+            assert getattr(found.counters, name) == count, name
+    norms = (np.concatenate(made.counters.norms).astype(np.float32) for made in (found, expected))
+    assert_same(*norms, **bounds)
+
+
+@pytest.mark.parametrize("variant", programs.VARIANTS)
+def test_rounds_of_every_method_on_a_gpu_end_as_on_the_host(variant: str, gpu: torch.device) -> None:
+    made = (federation(programs.program(variant, local_epochs=1), device) for device in (gpu, HOST))
+    alike(*(after(each) for each in made))
+
+
+def fitting(rule: str) -> str:
+    """A variant whose rounds a rule can end."""
+    own = [variant for variant in programs.VARIANTS if RULE_OF.get(programs.VARIANTS[variant][0]) == rule]
+    return own[0] if own else "fedncf"
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_rounds_under_every_rule_on_a_gpu_end_as_on_the_host(rule: str, gpu: torch.device) -> None:
+    made = (federation(programs.program(fitting(rule), local_epochs=1), device, rule) for device in (gpu, HOST))
+    alike(*(after(each) for each in made))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clip": 0.05},
+        {"clip": 0.05, "norm": "l1"},
+        NOISED,
+        {**NOISED, "trust": "local"},
+        {**NOISED, "project": 64},
+        {"keeps": True},
+        {"aggregation": {"weights": "size"}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("variant", ["fedmf", "fedncf", "transfr mean"])
+def test_releases_of_every_kind_on_a_gpu_are_those_of_the_host(
+    variant: str, options: dict[str, Any], gpu: torch.device
+) -> None:
+    if variant == "transfr mean" and "keeps" in options:
+        pytest.skip("it trains no table")
+    made = (federation(programs.program(variant, local_epochs=1), device, **options) for device in (gpu, HOST))
+    alike(*(after(each) for each in made))
