@@ -17,6 +17,8 @@ class Factors(InBatches):
     `dim` values are a vector, whose first ones have standard deviation `scale`.
     """
 
+    fused = True
+
     def __init__(self, pooled: Pooled, loss: str, dim: int, scale: float, how: Batches):
         self.dim, self.scale = dim, scale
         super().__init__(pooled, loss, how)
@@ -30,5 +32,6 @@ class Factors(InBatches):
         return {"item": item}, {"user": user}
 
     def scores(self, user: Tensor, items: Tensor) -> tuple[Tensor, list[Tensor]]:
-        p, q = embedding(user, self.own["user"]), embedding(items, self.shared["item"])
+        p = embedding(user, self.own["user"], sparse=True)
+        q = embedding(items, self.shared["item"], sparse=True)
         return (p.unsqueeze(1) * q).sum(-1), [p, q]

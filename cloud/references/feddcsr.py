@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy, embedding, layer_norm, normalize,
 from cloud import purposes
 from cloud.references.pooled import Ints, Pooled
 from cloud.references.reference import Reference, first
+from cloud.references.steps import Steps
 from privacy import keyed
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
@@ -78,7 +79,7 @@ class Domain:
         same = {name: "" if name.startswith((f"{SHARED}.mean", f"{SHARED}.spread")) else self.name for name in init}
         self.tensors = {n: first(seed, f"{same[n]} {n}", *of).requires_grad_() for n, of in init.items()}
         self.tensors["bias"] = torch.zeros(items, 1, requires_grad=True)
-        self.adam = torch.optim.Adam(list(self.tensors.values()), how.lr)
+        self.adam = Steps(list(self.tensors.values()), how.lr, fused=True)
         self.known: Tensor | None = None  # what the server gave back: [users, d], and who has it
         self.learning = np.flatnonzero((own.number >= 0).any(axis=1))
 
@@ -87,24 +88,30 @@ class Domain:
         """Return the shared encoder."""
         return {n: v for n, v in self.tensors.items() if n.startswith((f"{SHARED}.mean", f"{SHARED}.spread"))}
 
-    def encoded(self, side: str, items: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log-variance of every position, [b, L, d] each."""
-        t = self.tensors
-        x = embedding(items, t[f"{side}.item"]) * self.how.dim**0.5 + t[f"{side}.place"]
-        x = layer_norm(x, x.shape[-1:]) * real.unsqueeze(-1)
-        return self._attended(f"{side}.mean", x, real), self._attended(f"{side}.spread", x, real)
+    def encoded(self, side: str, items: Tensor, real: Tensor, newest: bool = False) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of every position, [b, L, d] each, or of the newest one, [b, 1, d]."""
+        x = self._read(side, items, real)
+        mean, spread = (self._attended(f"{side}.{of}", x, real, newest) for of in ("mean", "spread"))
+        return mean, spread
 
-    def _attended(self, part: str, x: Tensor, real: Tensor) -> Tensor:
-        """Return a block of attention, to what came before, and of two layers: [b, L, d]."""
+    def _read(self, side: str, items: Tensor, real: Tensor) -> Tensor:
+        """Return what an encoder is given of items and their places: [b, L, d]."""
+        t = self.tensors
+        x = embedding(items, t[f"{side}.item"], sparse=True) * self.how.dim**0.5 + t[f"{side}.place"]
+        return layer_norm(x, x.shape[-1:]) * real.unsqueeze(-1)
+
+    def _attended(self, part: str, x: Tensor, real: Tensor, newest: bool) -> Tensor:
+        """Return a block of attention, to what came before, and of two layers: [b, L, d], of the newest [b, 1, d]."""
         query, key, value, inner, outer = (self.tensors[f"{part}.{name}"] for name in SQUARES)
+        asking = slice(x.shape[1] - 1, None) if newest else slice(None)
         length = x.shape[1]
-        seen = torch.ones(length, length).tril().bool() & (real > 0).unsqueeze(1)
-        seen = seen | torch.eye(length, dtype=torch.bool)
+        seen = torch.ones(length, length).tril().bool()[asking] & (real > 0).unsqueeze(1)
+        seen = seen | torch.eye(length, dtype=torch.bool)[asking]
         normed = layer_norm(x, x.shape[-1:])
-        scores = (normed @ query) @ (normed @ key).transpose(-1, -2) * x.shape[-1] ** -0.5
-        x = normed + torch.softmax(scores.masked_fill(~seen, -1e9), -1) @ (normed @ value)
+        scores = (normed[:, asking] @ query) @ (normed @ key).transpose(-1, -2) * x.shape[-1] ** -0.5
+        x = normed[:, asking] + torch.softmax(scores.masked_fill(~seen, -1e9), -1) @ (normed @ value)
         x = layer_norm(x, x.shape[-1:])
-        return layer_norm(x + relu(x @ inner) @ outer, x.shape[-1:]) * real.unsqueeze(-1)
+        return layer_norm(x + relu(x @ inner) @ outer, x.shape[-1:]) * real[:, asking].unsqueeze(-1)
 
     def epoch(self, number: int) -> None:
         """Take a step on every batch of sequences, in an order of the epoch's own."""
@@ -118,10 +125,7 @@ class Domain:
     def step(self, users: Ints, negatives: Ints, draws: np.random.Generator) -> None:
         """Take a step of Adam on the sequences of some users."""
         self.steps += 1
-        loss = self.loss(users, negatives, draws)
-        self.adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.adam.step()
+        self.adam.take(self.loss(users, negatives, draws))
 
     def loss(self, users: Ints, negatives: Ints, draws: np.random.Generator) -> Tensor:
         """Return what a batch costs (FedDCSR's overall loss)."""
@@ -129,30 +133,31 @@ class Domain:
         number, inputs = own.number[users], own.inputs[users]
         there = number >= 0
         real, items = torch.from_numpy(there.astype(np.float32)), own.local(inputs)
-        shared, exclusive = (self.drawn(*self.encoded(side, items, real), real, draws) for side in (SHARED, EXCLUSIVE))
+        said = [self.encoded(side, items, real) for side in (SHARED, EXCLUSIVE)]
+        shared, exclusive = (self.drawn(*posterior, draws) for posterior in said)
         asked = number[there]
         among = own.local(np.concatenate([own.pooled.item[asked][:, None], negatives[asked]], axis=1))
-        kl = shared[1] + exclusive[1]
-        loss = self.predicted((shared[0] + exclusive[0])[real > 0], among) + min(1.0, self.steps / how.annealing) * kl
-        loss = loss + how.exclusive * self.predicted(exclusive[0][real > 0], among)
+        kl = torch.stack([divergence(*posterior, real) for posterior in said]).sum()
+        loss = self.predicted((shared + exclusive)[real > 0], among) + min(1.0, self.steps / how.annealing) * kl
+        loss = loss + how.exclusive * self.predicted(exclusive[real > 0], among)
         other = own.local(shuffled(inputs, there, draws))
-        again, _ = self.drawn(*self.encoded(EXCLUSIVE, other, real), real, draws)
-        loss = loss + how.contrast * contrast(exclusive[0][:, -1], again[:, -1], how.temperature)
+        again = self.drawn(*self.encoded(EXCLUSIVE, other, real, newest=True), draws)
+        loss = loss + how.contrast * contrast(exclusive[:, -1], again[:, -1], how.temperature)
         if self.known is not None:
             given = self.known[torch.from_numpy(users)]
-            near, far = (self.told(z[:, -1], given) for z in (shared[0], exclusive[0]))
+            near, far = (self.told(z[:, -1], given) for z in (shared, exclusive))
             loss = loss + how.apart * relu(how.margin - near + far).mean()
         return loss
 
-    def drawn(self, mean: Tensor, spread: Tensor, real: Tensor, draws: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Draw from the posterior, [b, L, d]; and its divergence from the prior, a mean over positions."""
-        noise = torch.from_numpy(draws.standard_normal(mean.shape, dtype=np.float32))
-        apart = -0.5 * (1 + spread - mean.square() - spread.exp()).sum(-1)
-        return mean + (0.5 * spread).exp() * noise, (apart * real).sum() / real.sum().clamp_min(1)
+    def drawn(self, mean: Tensor, spread: Tensor, draws: np.random.Generator) -> Tensor:
+        """Draw from the posterior of these positions, [b, L or 1, d]; draws are made for all of them in any case."""
+        shape = (len(mean), self.own.inputs.shape[1], mean.shape[-1])
+        noise = torch.from_numpy(draws.standard_normal(shape, dtype=np.float32))[:, -mean.shape[1] :]
+        return mean + (0.5 * spread).exp() * noise
 
     def predicted(self, z: Tensor, among: Tensor) -> Tensor:
         """Return the cross-entropy of targets, which come first of `among` [p, 1 + n], by vectors z [p, d]."""
-        rows, bias = embedding(among, self.tensors["item"]), embedding(among, self.tensors["bias"])
+        rows, bias = (embedding(among, self.tensors[name], sparse=True) for name in ("item", "bias"))
         scores = (rows @ z.unsqueeze(-1)).squeeze(-1) + bias.squeeze(-1)
         return cross_entropy(scores, torch.zeros(len(among), dtype=torch.int64))
 
@@ -163,12 +168,13 @@ class Domain:
 
     def represented(self, sides: Sequence[str]) -> Tensor:
         """Return the sum of the means of these representations at everybody's newest item, [users, d]."""
-        found, (users, length) = [], self.own.newest.shape
+        found, users = [], len(self.own.newest)
         with torch.no_grad():
             for at in range(0, users, 2048):
                 some = self.own.newest[at : at + 2048]
                 real, items = torch.from_numpy((some >= 0).astype(np.float32)), self.own.local(some)
-                found.append(sum(self.encoded(side, items, real)[0][:, length - 1] for side in sides))
+                means = (self._attended(f"{side}.mean", self._read(side, items, real), real, True) for side in sides)
+                found.append(sum(mean[:, 0] for mean in means))
         return torch.cat([part for part in found if isinstance(part, Tensor)])
 
 
@@ -181,6 +187,12 @@ def shuffled(items: Ints, there: npt.NDArray[np.bool_], draws: np.random.Generat
     """
     order = np.argsort(np.where(there, draws.random(items.shape), -1.0), axis=1)
     return np.take_along_axis(items, order, axis=1)
+
+
+def divergence(mean: Tensor, spread: Tensor, real: Tensor) -> Tensor:
+    """Return how far posteriors [b, L, d] are from the prior, a mean over positions that are real [b, L]."""
+    apart = -0.5 * (1 + spread - mean.square() - spread.exp()).sum(-1)
+    return (apart * real).sum() / real.sum().clamp_min(1)
 
 
 def contrast(one: Tensor, other: Tensor, temperature: float) -> Tensor:

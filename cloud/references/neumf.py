@@ -55,5 +55,6 @@ class NeuMF(InBatches):
         return shared, {"user": first(p.seed, "user", (p.users, width), self.scale)}
 
     def scores(self, user: Tensor, items: Tensor) -> tuple[Tensor, list[Tensor]]:
-        p, q = embedding(user, self.own["user"]), embedding(items, self.shared["item"])
+        p = embedding(user, self.own["user"], sparse=True)
+        q = embedding(items, self.shared["item"], sparse=True)
         return forward(self.shared, p.unsqueeze(1), q, self.dim), [p, q]

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from cloud import purposes
 from cloud.references.pooled import Pooled
+from cloud.references.steps import Steps
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -88,7 +90,12 @@ class Batches:
 
 
 class InBatches(Reference):
-    """This learns by Adam from batches of interactions with sampled negatives."""
+    """This learns by Adam from batches of interactions with sampled negatives.
+
+    `fused`: as of `Steps`.
+    """
+
+    fused: ClassVar[bool] = False
 
     def __init__(self, pooled: Pooled, loss: str, how: Batches):
         if how.negatives < 1:
@@ -97,7 +104,7 @@ class InBatches(Reference):
         self.epochs, self.patience = how.epochs, how.patience
         self.shared, self.own = self.start()
         self.leaves = [value.requires_grad_() for value in (*self.shared.values(), *self.own.values())]
-        self.adam = torch.optim.Adam(self.leaves, how.lr)
+        self.steps = Steps(self.leaves, how.lr, self.fused)
 
     @abstractmethod
     def start(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -121,9 +128,7 @@ class InBatches(Reference):
         loss = self.cost(scores, items)
         if self.how.l2:
             loss = loss + self.how.l2 / 2 / len(user) * sum(rows.square().sum() for rows in read)
-        self.adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.adam.step()
+        self.steps.take(loss)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         shared, own = ({name: value.detach() for name, value in part.items()} for part in (self.shared, self.own))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloud.references.feddcsr import Domain, FedDCSR, How, Sequences, contrast
+from cloud.references.feddcsr import Domain, FedDCSR, How, Sequences, contrast, divergence
 from cloud.references.pooled import Pooled
 
 USERS, ITEMS, LENGTH, RING, DIM = 24, 60, 5, 30, 16
@@ -103,6 +103,26 @@ def test_no_position_sees_what_follows() -> None:
     one, two = (domain.encoded("shared", x, real)[0] for x in (items, later))
     assert torch.equal(one[0, :3], two[0, :3])
     assert not torch.equal(one[0, 3], two[0, 3])
+
+
+def test_the_newest_position_alone_comes_to_what_it_is_among_all() -> None:
+    domain = Domain("source", pair()[0], HOW)
+    items, real = torch.tensor([[1, 2, 3, 4, 5], [0, 0, 7, 8, 9]]), torch.tensor([[1.0] * 5, [0.0, 0.0, 1.0, 1.0, 1.0]])
+    for side in ("shared", "exclusive"):
+        for whole, newest in zip(
+            domain.encoded(side, items, real), domain.encoded(side, items, real, True), strict=True
+        ):
+            assert newest.shape == (2, 1, DIM)
+            torch.testing.assert_close(newest, whole[:, -1:])
+    own = domain.own.newest
+    mean, _ = domain.encoded("shared", domain.own.local(own), torch.from_numpy((own >= 0).astype(np.float32)))
+    torch.testing.assert_close(domain.represented(("shared",)), mean[:, -1])
+
+
+def test_divergence_from_the_prior_is_a_mean_over_real_positions() -> None:
+    mean, spread = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]), torch.tensor([[[0.0, 1.0], [5.0, 5.0]]])
+    expected = 0.5 * (1.0 + 4.0 + np.e - 1.0 - 1.0)  # of N(mu, s^2) from N(0, 1): (mu^2 + s^2 - ln s^2 - 1) / 2
+    assert float(divergence(mean, spread, torch.tensor([[1.0, 0.0]]))) == pytest.approx(expected)
 
 
 def test_contrast_is_as_written_out() -> None:
