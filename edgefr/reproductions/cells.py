@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,20 @@ class Found:
     def spread(self, cell: Cell, pick: Pick) -> Spread:
         """Return the mean and standard deviation over the finished seeds."""
         return Spread.of(list(self.by_seed(cell, pick).values()))
+
+
+def label_parts(extra: Iterable[tuple[str, Any]]) -> list[str]:
+    """Return what differs from a recipe, for names of folders: of a list, its values with dashes between them.
+
+    >>> label_parts([("model.adapter", [64, 32]), ("rounds", 2)])
+    ['adapter=64-32', 'rounds=2']
+    """
+    return [f"{key.rsplit('.', 1)[-1]}={_plain(value)}" for key, value in extra]
+
+
+def _plain(value: Any) -> str:
+    """Return what of a value may stand in the name of a folder."""
+    return re.sub(r"[^0-9A-Za-z.]+", "-", as_yaml(value)).strip("-") if isinstance(value, list | dict) else str(value)
 
 
 def change(value: BySeed, of: BySeed) -> float:

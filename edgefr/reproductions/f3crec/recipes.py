@@ -16,7 +16,7 @@ import yaml
 from edgefr.experiment import Experiment, load_experiment
 from edgefr.methods.f3crec.strategies import STRATEGIES, readers
 from edgefr.reproductions import cells
-from edgefr.reproductions.cells import Values, as_yaml
+from edgefr.reproductions.cells import Values, as_yaml, label_parts
 from edgefr.reproductions.f3crec.results import LABELS
 
 _KEYS = ("data", "backbone", "strategy", "fidelity")
@@ -34,7 +34,7 @@ class Cell(cells.Cell):
     backbone: str
     strategy: str
     fidelity: str
-    extra: tuple[tuple[str, Any], ...] = field(default=())
+    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
 
     @property
     def part(self) -> cells.Part:
@@ -49,8 +49,7 @@ class Cell(cells.Cell):
     @property
     def label(self) -> str:
         """Name data set, fidelity, backbone, strategy and what differs from the recipe."""
-        changed = [f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.extra]
-        return "_".join([self.data, self.fidelity, self.backbone, self.strategy, *changed])
+        return "_".join([self.data, self.fidelity, self.backbone, self.strategy, *label_parts(self.extra)])
 
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run."""

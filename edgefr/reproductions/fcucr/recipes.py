@@ -12,7 +12,7 @@ from typing import Any
 
 from edgefr.experiment import Experiment, load_experiment
 from edgefr.reproductions import cells
-from edgefr.reproductions.cells import Values, as_yaml
+from edgefr.reproductions.cells import Values, as_yaml, label_parts
 from privacy.errors import unknown
 
 BACKBONES = ("gru4rec", "sasrec", "tisasrec")
@@ -56,7 +56,7 @@ class Cell(cells.Cell):
     data: str
     row: str
     fidelity: str
-    extra: tuple[tuple[str, Any], ...] = field(default=())
+    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
 
     @property
     def part(self) -> cells.Part:
@@ -73,8 +73,7 @@ class Cell(cells.Cell):
     @property
     def label(self) -> str:
         """Name data set, fidelity, row and what differs from the row."""
-        changed = [f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.extra]
-        return "_".join([self.data, self.fidelity, self.row, *changed])
+        return "_".join([self.data, self.fidelity, self.row, *label_parts(self.extra)])
 
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run."""

@@ -16,7 +16,7 @@ from typing import Any
 from edgefr.documents import Document
 from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.reproductions import cells
-from edgefr.reproductions.cells import Values
+from edgefr.reproductions.cells import Values, label_parts
 from edgefr.tuning.rules import COLUMNS
 from privacy.errors import InputError
 from privacy.table import Table
@@ -74,7 +74,7 @@ class Cell(cells.Cell):
 
     data: str
     row: str
-    extra: tuple[tuple[str, Any], ...] = field(default=())
+    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
 
     @property
     def path(self) -> Path:
@@ -103,7 +103,7 @@ class Cell(cells.Cell):
     @property
     def label(self) -> str:
         """Name data set, row and what differs from the recipe."""
-        return "_".join([self.data, self.row, *(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.extra)])
+        return "_".join([self.data, self.row, *label_parts(self.extra)])
 
     def folder(self, seed: int) -> str:
         """Return the name of the run's folder. A digest of the recipe keeps runs of another one apart."""

@@ -6,18 +6,15 @@ mean (`edgefr.experiment`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from edgefr.documents import Document
 from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.reproductions import cells
-from edgefr.reproductions.cells import Values, as_yaml
+from edgefr.reproductions.cells import Values, label_parts
 from privacy.errors import unknown
 from privacy.table import Table
 
@@ -85,7 +82,7 @@ for _row in (
 
 @dataclass(frozen=True)
 class Cell(cells.Cell):
-    """A cell is a row on a task. `extra`: values that differ from the recipe, each as YAML.
+    """A cell is a row on a task. `extra`: values that differ from the recipe.
 
     >>> Cell(Task("demo", "books", "films"), "pmf").label
     'demo_books-films_pmf'
@@ -93,7 +90,7 @@ class Cell(cells.Cell):
 
     task: Task
     row: str
-    extra: tuple[tuple[str, str], ...] = field(default=())
+    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
 
     @property
     def data(self) -> str:  # type: ignore[override]
@@ -109,8 +106,7 @@ class Cell(cells.Cell):
     def changes(self) -> Values:
         """Return what goes over the recipe: the task, and full ranking of nobody, since tables show candidates."""
         task = {"protocol.source": self.task.source, "protocol.target": self.task.target}
-        own = {key: yaml.safe_load(value) for key, value in self.extra}
-        return {"data": self.data, **task, "evaluation.full_ranking_users": 0, **own}
+        return {"data": self.data, **task, "evaluation.full_ranking_users": 0, **dict(self.extra)}
 
     @property
     def values(self) -> Values:
@@ -121,10 +117,7 @@ class Cell(cells.Cell):
     @property
     def label(self) -> str:
         """Name data set, task, row and what differs from the recipe."""
-        changed = [
-            f"{key.rsplit('.', 1)[-1]}={re.sub(r'[^0-9A-Za-z.]+', '-', value).strip('-')}" for key, value in self.extra
-        ]
-        return "_".join([self.data, f"{self.task.source}-{self.task.target}", self.row, *changed])
+        return "_".join([self.data, f"{self.task.source}-{self.task.target}", self.row, *label_parts(self.extra)])
 
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run. Raises `InputError` where there is no recipe."""
@@ -137,7 +130,7 @@ class Ask(cells.Ask):
 
     def cell(self, task: Task, row: str, extra: Mapping[str, Any] | None = None) -> Cell:
         """Return a cell under this request; the request's own values go over `extra`."""
-        whole = {key: as_yaml(value) for key, value in {**(extra or {}), **self.extra}.items()}
+        whole = {**(extra or {}), **self.extra}
         if ROWS[row].kind == "central":  # which has epochs
             whole.pop("rounds", None)
         return Cell(task, row, tuple(sorted(whole.items())))
@@ -145,15 +138,6 @@ class Ask(cells.Ask):
     def cells(self, task: Task, rows: Sequence[str]) -> dict[str, Cell]:
         """Return the cells of several rows on a task, by name."""
         return {row: self.cell(task, row) for row in rows}
-
-
-def _plain(value: str) -> str:
-    """Return what of a value may stand in the name of a folder.
-
-    >>> _plain("[64, 32]"), _plain("0.5")
-    ('64-32', '0.5')
-    """
-    return re.sub(r"[^0-9A-Za-z.]+", "-", value).strip("-")
 
 
 def tasks(data: str) -> tuple[Task, Task]:
