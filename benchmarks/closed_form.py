@@ -1,4 +1,4 @@
-"""FedMF, FedNCF and PFedRec one client after another in numpy: gradients by hand, touched rows alone, one sum.
+"""FedMF and others, one client after another in numpy: gradients by hand, touched rows alone, one sum.
 
 What somebody who knows the methods would write for speed, as a rival for `engine.py`: no autograd, no module, nothing
 padded. The examples of all clients are drawn in one vectorised call, so nobody is charged for small draws; an item is
@@ -122,6 +122,54 @@ def closed_form(
         left.append(own)
         start = end
     return sums, norms, left
+
+
+def fedrecon(work: LocalWork, shared: dict[str, Any], private: dict[str, Any], clients: npt.NDArray[np.int64]) -> Any:
+    """Return what `closed_form` does of FedRecon: a vector is rebuilt on one part of the items, the other's rows learn.
+
+    While it is rebuilt no row changes, so an item drawn twice may stay two examples.
+    """
+    sampler, (rebuild, update) = work.sampler, work.phases
+    assert isinstance(sampler, Sampler)
+    table, size = shared["item"].numpy(), sampler.batch_size
+    epochs, (drawn,) = (
+        [sampler.epoch(clients, phase.purpose, work.round, at, which=phase.which) for at in range(phase.epochs)]
+        for phase in (rebuild, update)
+    )
+    sums, norms, left = np.zeros(table.shape), np.zeros(len(clients)), []
+    number, places = np.zeros(len(table), np.int64), np.arange(int(drawn.counts.max(initial=0)))
+    ends, query_ends = (np.cumsum(some.counts).tolist() for some in (epochs[0], drawn))
+    users = work.begun(private, clients)["user"].numpy()
+    first = start = 0
+    for slot, (last, end) in enumerate(zip(ends, query_ends, strict=True)):
+        user, rate = users[slot], np.float32(rebuild.lr["user"])
+        for some, at in itertools.product(epochs, range(first, last, size)):
+            batch = slice(at, min(at + size, last))
+            rows, label = table[some.items[batch]], some.label[batch]
+            user = user - rate * (((1 / (1 + np.exp(-(rows @ user))) - label) / np.float32(len(label))) @ rows)
+        left.append({"user": user})
+        items, label = drawn.items[start:end], drawn.label[start:end]
+        number[items] = places[: end - start]
+        where = number[items]
+        kept = where == places[: end - start]
+        touched, known, row = items[kept], label[kept], (np.cumsum(kept) - 1)[where]
+        now, worth = table[touched], np.float32(-update.lr["item"])
+        for at in range(0, end - start, size):
+            times = np.bincount(row[at : at + size], minlength=len(touched)).astype(np.float32)
+            times /= np.float32(len(row[at : at + size]))
+            some = np.flatnonzero(times)
+            weight = times[some]
+            g = weight / (1 + np.exp(-(now[some] @ user))) - weight * known[some]
+            now[some] += np.multiply.outer(g * worth, user)
+        change = now - table[touched]
+        norms[slot] = np.sqrt(np.einsum("ij,ij", change, change, dtype=np.float64))
+        sums[touched] += change
+        first, start = last, end
+    return sums, norms, left
+
+
+LOOPS = {**dict.fromkeys(STEPS, closed_form), "fedrecon": fedrecon}
+"""The loop of each method that comes to sums of rows."""
 
 
 def transfr(

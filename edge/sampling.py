@@ -190,6 +190,14 @@ class Sampler:
         """Count the examples of these clients that an epoch has, negatives among them."""
         return self.counts(clients, which) * (1 if which.part == "whole" else 1 + self.negatives)
 
+    def positives(self, clients: npt.NDArray[np.int64], which: Selection, *path: int) -> Ragged:
+        """Return the positives of these clients that an epoch of a round is about, in the order they were had."""
+        whole = self.train.take(clients)
+        if which.part in ("all", "whole"):
+            return whole
+        at = self._places(clients, whole, which, path)
+        return Ragged(whole.values[at], np.searchsorted(at, whole.offsets))
+
     def _places(
         self, clients: npt.NDArray[np.int64], whole: Ragged, which: Selection, path: tuple[int, ...]
     ) -> npt.NDArray[np.int64]:

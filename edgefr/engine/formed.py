@@ -1,6 +1,6 @@
 """Shards whose program has a form are trained and summed in one compiled call; here it is decided which these are.
 
-    declared form, plain SGD, one kind of draws, a release that a sum is enough for     →  `edgefr.engine.kernel`
+    declared form, plain SGD, a table that learns from one kind of draws, a sum that is enough →  `edgefr.engine.kernel`
     everything else                                                     →  `edgefr.engine.inline`, then `release`
 
 Owns: who is compiled, and what the compiled code is given. Does not own: what it computes.
@@ -9,6 +9,9 @@ Owns: who is compiled, and what the compiled code is given. Does not own: what i
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +21,13 @@ import torch
 from edge import purposes
 from edge.ragged import Ragged
 from edge.replay import Replay
-from edge.sampling import Sampler
+from edge.sampling import EVERYTHING, Sampler, Selection
 from edgefr.engine import inline
 from edgefr.engine.aggregate import ShardAggregate, Terms, release
 from edgefr.engine.kernel import arrays
 from edgefr.engine.layered import COMPUTES, LOSSES
 from edgefr.engine.work import Clients, LocalWork, without_memory
-from export.program import Form, LocalProgram, Tensors, turns
+from export.program import Form, LocalProgram, Phase, Tensors, turns
 from privacy import keyed
 
 
@@ -51,21 +54,30 @@ def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, cl
         return None
     if terms.each or terms.keeps or terms.joint is not None:  # a rule, a table or a projection needs single updates
         return None
-    first = work.phases[0]
     for phase in work.phases:
-        alike = (phase.when, phase.optimiser, phase.purpose, phase.which)
-        if alike != ("round", "sgd", first.purpose, LOSSES[form.loss]) or phase.pulls or not phase.epochs:
+        alike = (phase.when, phase.optimiser, replace(phase.which, part="all", support=0.5))
+        if alike != ("round", "sgd", LOSSES[form.loss]) or phase.pulls or not phase.epochs:
             return None
-        if phase.accumulates:
+        if phase.accumulates or phase.which.part == "whole":
             return None
         if not {*phase.uses, *phase.trains} <= set(form.names):
             return None
-    if not any(form.rows in phase.trains for phase in work.phases) or work.device.type != "cpu":
+    sets = [any(form.rows in phase.trains for phase in alike) for alike in _alike(work.phases)]
+    if sets != [False] * (len(sets) - 1) + [True] or work.device.type != "cpu":
+        return None
+    if any(phase.which.part != "all" for phase in work.phases) and sampler.avoid is not None:
+        return None
+    if len(sets) > 1 and work.memory is not None:
         return None
     if work.draws(private, clients) is not None:  # every step draws its own replay
         return None
     read = [private.get(name, shared.get(name)) for name in form.names if name is not None]
     return form if all(value is not None and value.dtype == torch.float32 for value in read) else None
+
+
+def _alike(phases: Sequence[Phase]) -> list[list[Phase]]:
+    """Cut phases into sets of consecutive ones that learn from the same draws."""
+    return [list(alike) for _, alike in itertools.groupby(phases, key=lambda phase: (phase.purpose, phase.which))]
 
 
 def _compiled(
@@ -77,28 +89,23 @@ def _compiled(
     replay = work.replay(shared, private, clients)
     begun = work.begun(without_memory(private), clients)
     own = {name: begun[name].clone(memory_format=torch.contiguous_format) for name in form.names[1:] if name}
-    lists, draws = _lists(work, clients, replay), _draws(form, work, clients)
     none = np.zeros((len(clients), 0), np.float32)
     weight, beside, bias = (none if name is None else own[name].numpy() for name in form.names[1:])
     tensors = arrays.Tensors(shared[form.rows].contiguous().numpy(), weight, beside, bias)
     items, width = tensors.rows.shape
     sizes = work.sampler.train.counts[clients]
     weights = (sizes if terms.by_size else np.ones(len(clients))).astype(np.float64)
-    release = arrays.Release(terms.clip or 0.0, terms.norm == "l1", terms.step or 0.0, terms.largest, weights)
-    touched = min(items, len(lists.had) * (1 + draws.each * len(draws.orders)) + len(lists.replays))
-    found, sums, norms = np.empty(touched, np.int64), np.empty((touched, width)), np.empty(len(clients))
-    count = run(
-        lists,
-        draws,
-        _phases(form, work),
-        tensors,
-        release,
-        _room(lists, draws, items, width),
-        *_maps(items),
-        found,
-        sums,
-        norms,
-    )
+    *before, last = _alike(work.phases)
+    for phases in [*before, last]:
+        lists, draws = _lists(work, clients, phases[0].which, replay), _draws(form, work, clients, phases)
+        room, leaves = _room(lists, draws, items, width), phases is last
+        release = arrays.Release(
+            leaves, terms.clip or 0.0, terms.norm == "l1", terms.step or 0.0, terms.largest, weights
+        )
+        touched = min(items, len(lists.had) * (1 + draws.each * len(draws.orders)) + len(lists.replays))
+        found, sums = np.empty(touched * leaves, np.int64), np.empty((touched * leaves, width))
+        norms = np.empty(len(clients))
+        count = run(lists, draws, _phases(form, phases), tensors, release, room, *_maps(items), found, sums, norms)
     order = np.argsort(found[:count])
     kept = norms <= terms.largest
     trained = {name for phase in work.phases for name in phase.trains}
@@ -115,12 +122,13 @@ def _compiled(
     )
 
 
-def _lists(work: LocalWork, clients: Clients, replay: Replay | None) -> arrays.Lists:
+def _lists(work: LocalWork, clients: Clients, which: Selection, replay: Replay | None) -> arrays.Lists:
     sampler = work.sampler
     assert isinstance(sampler, Sampler)
     nothing = Ragged.empty(len(clients))
-    had = sampler.train.take(clients)
-    avoids = nothing if sampler.avoid is None else sampler.avoid.take(clients)
+    had = sampler.positives(clients, which, work.round)
+    avoids = sampler.train.take(clients) if which.part != "all" else nothing
+    avoids = avoids if sampler.avoid is None else sampler.avoid.take(clients)
     again = nothing if replay is None else replay.items
     label, weight = (np.zeros(0), np.zeros(0)) if replay is None else (replay.label, replay.weight)
     return arrays.Lists(
@@ -135,10 +143,10 @@ def _lists(work: LocalWork, clients: Clients, replay: Replay | None) -> arrays.L
     )
 
 
-def _draws(form: Form, work: LocalWork, clients: Clients) -> arrays.Draws:
-    sampler, which, purpose = work.sampler, LOSSES[form.loss], work.phases[0].purpose
+def _draws(form: Form, work: LocalWork, clients: Clients, phases: Sequence[Phase]) -> arrays.Draws:
+    sampler, which, purpose = work.sampler, phases[0].which, phases[0].purpose
     assert isinstance(sampler, Sampler)
-    epochs = range(max(phase.epochs for phase in work.phases))
+    epochs = range(max(phase.epochs for phase in phases))
     negatives, orders = (
         np.array([keyed.key(sampler.seed, key(purpose), work.round, epoch) for epoch in epochs], np.uint64)
         for key in (purposes.negatives, purposes.order)
@@ -148,16 +156,17 @@ def _draws(form: Form, work: LocalWork, clients: Clients) -> arrays.Draws:
     pool = sampler.pool.view()
     pool.flags.writeable = False  # in some processes it is
     batch = max(sampler.batch_size // groups, 1)
-    return arrays.Draws(_plain(numbers, np.uint64), negatives, orders, pool, sampler.negatives, groups, batch)
+    mixed = which != EVERYTHING
+    return arrays.Draws(_plain(numbers, np.uint64), negatives, orders, pool, sampler.negatives, groups, mixed, batch)
 
 
-def _phases(form: Form, work: LocalWork) -> arrays.Phases:
-    groups = turns(work.phases)
+def _phases(form: Form, phases: Sequence[Phase]) -> arrays.Phases:
+    groups = turns(phases)
     return arrays.Phases(
         np.cumsum([0, *(len(group) for group in groups)]),
-        np.array([phase.epochs for phase in work.phases]),
-        np.array([[name in phase.trains for name in form.names] for phase in work.phases]),
-        np.array([[phase.lr.get(name or "", 0.0) for name in form.names] for phase in work.phases], np.float32),
+        np.array([phase.epochs for phase in phases]),
+        np.array([[name in phase.trains for name in form.names] for phase in phases]),
+        np.array([[phase.lr.get(name or "", 0.0) for name in form.names] for phase in phases], np.float32),
         list(LOSSES).index(form.loss),
         np.float32(form.temperature),
     )

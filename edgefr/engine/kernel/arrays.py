@@ -22,6 +22,7 @@ class Draws(NamedTuple):
     """These say how examples are drawn: `numbers` [C] key the clients, `negatives` and `orders` [epochs] the draws.
 
     `each` negatives of `pool` for a positive; they stay together in `groups` of examples, of which `batch` are a batch.
+    `mixed`: examples are numbered positive by positive, each before its negatives, else all positives come first.
     """
 
     numbers: Any
@@ -30,6 +31,7 @@ class Draws(NamedTuple):
     pool: Any
     each: int
     groups: int
+    mixed: bool
     batch: int
 
 
@@ -60,8 +62,12 @@ class Tensors(NamedTuple):
 
 
 class Release(NamedTuple):
-    """These are the terms of a release: `clip` (0: none), the grid's `step` (0: none); weights `sizes` [C]."""
+    """These are the terms of a release: `clip` (0: none), the grid's `step` (0: none); weights `sizes` [C].
 
+    `leaves`: rows are learned, and added up; else clients learn what is their own alone, and nothing leaves them.
+    """
+
+    leaves: bool
     clip: float
     l1: bool
     step: float

@@ -93,7 +93,7 @@ def steps_of(c: int, lists: Any, draws: Any, seen: Any, room: Any) -> Any:
     first, last = lists.had_ends[c], lists.had_ends[c + 1]
     again, done = lists.replays_ends[c], lists.replays_ends[c + 1]
     positives, each, group = last - first, draws.each, draws.groups
-    rows, bound = 0, U(draws.pool.shape[0])
+    rows, bound, stride = 0, U(draws.pool.shape[0]), 1 + each if draws.mixed else 1
     for x in range(first, last):
         rows = _row(seen, room.item, lists.had[x], rows)
     known = N(rows)
@@ -106,7 +106,7 @@ def steps_of(c: int, lists: Any, draws: Any, seen: Any, room: Any) -> Any:
     room.bounds[0] = 0
     for e in range(draws.orders.shape[0]):
         for j in range(positives):
-            room.example[j * group] = (seen[lists.had[first + j]] & ROW) - N(1)
+            room.example[j * stride] = (seen[lists.had[first + j]] & ROW) - N(1)
         key = _bits(draws.negatives[e], draws.numbers[c])
         for j in range(positives * each):
             i = draws.pool[(_bits(key, U(j)) >> U(32)) * bound >> U(32)]
@@ -115,7 +115,7 @@ def steps_of(c: int, lists: Any, draws: Any, seen: Any, room: Any) -> Any:
                 attempt += U(1)
                 i = draws.pool[(_bits(_bits(key, attempt << U(32)), U(j)) >> U(32)) * bound >> U(32)]
             rows = _row(seen, room.item, i, rows)
-            at = positives + j if group == 1 else j + j // each + 1
+            at = j + j // each + 1 if draws.mixed else positives + j
             room.example[at] = seen[i] - N(1)
         if total > draws.batch:
             _order(_bits(draws.orders[e], draws.numbers[c]), total, group > 1, room)

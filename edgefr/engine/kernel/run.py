@@ -98,6 +98,8 @@ def run(
         for r in range(rows):
             room.moved[r] = False
         train(c, steps, draws, groups, phases, tensors, w, by_w, room)
+        if not terms.leaves:
+            continue
         norm = _norm(rows, terms.l1, by_width, room)
         norms[c] = norm
         if not norm <= terms.largest:  # so of what is no number
