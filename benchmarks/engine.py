@@ -38,6 +38,8 @@ from edgefr.engine.tables import Own, first_tables
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.experiment import load_experiment
 from edgefr.methods import METHODS
+from edgefr.methods.fcf.program import FCF
+from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.fedcar.program import FedCAR
 from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.methods.fedmf.program import FedMF
@@ -281,6 +283,7 @@ def main() -> None:
         for name, program in (
             ("FedMF", FedMF(FedMFSettings(), items, 1)),
             ("FedRecon", FedRecon(FedReconSettings(), items, 1)),
+            ("FCF", FCF(FCFSettings(), items)),
         ):
             compare(f"{name}, ml-100k, batch 512", program, train, items, 512, options.repeat)
     if options.only in (None, "fedcar"):

@@ -105,6 +105,27 @@ class Form:
 
 
 @dataclass(frozen=True)
+class System:
+    """A system says of a program that its scores are <x_u, y_i> and that x_u solves a linear system, as FCF's.
+
+    y_i is the row of shared table `rows`, `gram` the shared G = Σ_i y_i y_i', `user` the private x_u. What a client
+    had counts 1 + `alpha` times, everything else once, `ridge` weighs |x|²; a round sends the gradient by `rows` and
+    `gram`.
+    """
+
+    rows: str
+    gram: str
+    user: str
+    alpha: float
+    ridge: float
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Return its tensors: rows, gram, user."""
+        return self.rows, self.gram, self.user
+
+
+@dataclass(frozen=True)
 class Layers:
     """Layers say of a phase that its scores are <u, v_i>, and that it trains what makes v_i of a fixed vector x_i.
 
@@ -247,7 +268,7 @@ class LocalProgram(ABC):
         return None
 
     @property
-    def score_form(self) -> Form | None:
+    def score_form(self) -> Form | System | None:
         """Return the form that all of the program is of, so that it can be compiled; None: of none that is known.
 
         Whoever changes in a derived class what a client computes says its form anew there, or it has none.

@@ -166,6 +166,27 @@ def summed(parts: Sequence[ShardAggregate], sizes: Sequence[int]) -> ShardAggreg
     )
 
 
+def of_sums(
+    terms: Terms,
+    weights: npt.NDArray[np.float64],
+    norms: npt.NDArray[np.float64],
+    sums: tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]],
+    private: dict[str, Tensor],
+) -> ShardAggregate:
+    """Return what leaves a shard whose sums, dense and of rows, are made; `weights` and `norms` [C] of its clients."""
+    kept = norms <= terms.largest
+    return ShardAggregate(
+        *sums,
+        weight=float(len(norms) if terms.count_everyone else weights[kept].sum()),
+        clients=int(kept.sum()),
+        norms=norms[kept],
+        dropped=int((~kept).sum()),
+        clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
+        private=private,
+        kept=np.flatnonzero(kept),
+    )
+
+
 def _together(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return the distinct rows of several sums, ascending, and the sums of those, in the parts' order."""
     every = torch.cat([rows for rows, _ in parts])

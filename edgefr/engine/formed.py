@@ -1,6 +1,7 @@
 """Shards whose program has a form are trained and summed in one compiled call; here it is decided which these are.
 
     declared form, plain SGD, a table that learns from one kind of draws, a sum that is enough →  `edgefr.engine.kernel`
+    a system that clients solve, and a sum that is enough               →  `edgefr.engine.solved`
     everything else                                                     →  `edgefr.engine.inline`, then `release`
 
 Owns: who is compiled, and what the compiled code is given. Does not own: what it computes.
@@ -8,26 +9,23 @@ Owns: who is compiled, and what the compiled code is given. Does not own: what i
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from edge import purposes
 from edge.ragged import Ragged
 from edge.replay import Replay
 from edge.sampling import EVERYTHING, Sampler, Selection
-from edgefr.engine import inline
-from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine import inline, solved
+from edgefr.engine.aggregate import ShardAggregate, Terms, of_sums, release
 from edgefr.engine.kernel import arrays
 from edgefr.engine.layered import COMPUTES, LOSSES
 from edgefr.engine.work import Clients, LocalWork, without_memory
-from export.program import Form, LocalProgram, Phase, Tensors, turns
+from export.program import Form, LocalProgram, Phase, System, Tensors, turns
 from privacy import keyed
 
 
@@ -36,10 +34,13 @@ def released(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, c
     form = form_of(work, terms, shared, private, clients)
     if form is None:
         return release(inline.run(work, shared, private, clients), work.sampler.train.counts[clients], terms)
+    inline.keep_memory()
+    if isinstance(form, System):
+        return solved.released(form, work, terms, shared, private, clients)
     return _compiled(form, work, terms, shared, private, clients)
 
 
-def declared(program: LocalProgram) -> Form | None:
+def declared(program: LocalProgram) -> Form | System | None:
     """Return the form that a program declares; None where a derived class computes something else, and says nothing."""
     if any(name in vars(program) for name in COMPUTES):
         return None
@@ -47,32 +48,40 @@ def declared(program: LocalProgram) -> Form | None:
     return program.score_form if "score_form" in vars(says) else None
 
 
-def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients) -> Form | None:
+def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients) -> Form | System | None:
     """Return the form of a shard's work where it is compiled, None where it is not."""
-    form, sampler = declared(work.program), work.sampler
-    if form is None or form.loss not in LOSSES or type(sampler) is not Sampler or not work.phases:
+    form = declared(work.program)
+    if form is None or type(work.sampler) is not Sampler or work.device.type != "cpu":
         return None
     if terms.each or terms.keeps or terms.joint is not None:  # a rule, a table or a projection needs single updates
         return None
+    read = [private.get(name, shared.get(name)) for name in form.names if name is not None]
+    if any(value is None or value.dtype != torch.float32 for value in read):
+        return None
+    fits = solved.fits(form, work) if isinstance(form, System) else _fits(form, work)
+    return form if fits and work.draws(private, clients) is None else None  # where every step draws its own replay
+
+
+def _fits(form: Form, work: LocalWork) -> bool:
+    """Say whether phases are of the kind that is compiled: one table learns by SGD, from one set of draws."""
+    if form.loss not in LOSSES or not work.phases:
+        return False
     for phase in work.phases:
         alike = (phase.when, phase.optimiser, replace(phase.which, part="all", support=0.5))
         if alike != ("round", "sgd", LOSSES[form.loss]) or phase.pulls or not phase.epochs:
-            return None
+            return False
         if phase.accumulates or phase.which.part == "whole":
-            return None
+            return False
         if not {*phase.uses, *phase.trains} <= set(form.names):
-            return None
-    sets = [any(form.rows in phase.trains for phase in alike) for alike in _alike(work.phases)]
-    if sets != [False] * (len(sets) - 1) + [True] or work.device.type != "cpu":
-        return None
+            return False
+    sets, sampler = _alike(work.phases), work.sampler
+    assert isinstance(sampler, Sampler)
+    learns = [any(form.rows in phase.trains for phase in alike) for alike in sets]
     if any(phase.which.part != "all" for phase in work.phases) and sampler.avoid is not None:
-        return None
-    if len(sets) > 1 and work.memory is not None:
-        return None
-    if work.draws(private, clients) is not None:  # every step draws its own replay
-        return None
-    read = [private.get(name, shared.get(name)) for name in form.names if name is not None]
-    return form if all(value is not None and value.dtype == torch.float32 for value in read) else None
+        return False
+    if len(sets) > 1 and (work.memory is not None or any(alike[0].alternates for alike in sets[1:])):
+        return False
+    return learns == [False] * (len(learns) - 1) + [True]
 
 
 def _alike(phases: Sequence[Phase]) -> list[list[Phase]]:
@@ -85,7 +94,6 @@ def _compiled(
 ) -> ShardAggregate:
     from edgefr.engine.kernel.run import run
 
-    inline.keep_memory()
     replay = work.replay(shared, private, clients)
     begun = work.begun(without_memory(private), clients)
     own = {name: begun[name].clone(memory_format=torch.contiguous_format) for name in form.names[1:] if name}
@@ -105,21 +113,13 @@ def _compiled(
         touched = min(items, len(lists.had) * (1 + draws.each * len(draws.orders)) + len(lists.replays))
         found, sums = np.empty(touched * leaves, np.int64), np.empty((touched * leaves, width))
         norms = np.empty(len(clients))
-        count = run(lists, draws, _phases(form, phases), tensors, release, room, *_maps(items), found, sums, norms)
+        count = run(
+            lists, draws, _phases(form, phases), tensors, release, room, *arrays.maps(items), found, sums, norms
+        )
     order = np.argsort(found[:count])
-    kept = norms <= terms.largest
+    rows = {form.rows: (torch.from_numpy(found[order]), torch.from_numpy(sums[order]))}
     trained = {name for phase in work.phases for name in phase.trains}
-    return ShardAggregate(
-        dense={},
-        rows={form.rows: (torch.from_numpy(found[order]), torch.from_numpy(sums[order]))},
-        weight=float(len(clients) if terms.count_everyone else weights[kept].sum()),
-        clients=int(kept.sum()),
-        norms=norms[kept],
-        dropped=int((~kept).sum()),
-        clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
-        private={name: value for name, value in own.items() if name in trained},
-        kept=np.flatnonzero(kept),
-    )
+    return of_sums(terms, weights, norms, ({}, rows), {name: own[name] for name in own if name in trained})
 
 
 def _lists(work: LocalWork, clients: Clients, which: Selection, replay: Replay | None) -> arrays.Lists:
@@ -132,14 +132,14 @@ def _lists(work: LocalWork, clients: Clients, which: Selection, replay: Replay |
     again = nothing if replay is None else replay.items
     label, weight = (np.zeros(0), np.zeros(0)) if replay is None else (replay.label, replay.weight)
     return arrays.Lists(
-        _plain(had.values, np.int32),
+        arrays.plain(had.values, np.int32),
         had.offsets,
-        _plain(avoids.values, np.int32),
+        arrays.plain(avoids.values, np.int32),
         avoids.offsets,
-        _plain(again.values, np.int32),
+        arrays.plain(again.values, np.int32),
         again.offsets,
-        _plain(label, np.float32),
-        _plain(weight, np.float32),
+        arrays.plain(label, np.float32),
+        arrays.plain(weight, np.float32),
     )
 
 
@@ -157,7 +157,9 @@ def _draws(form: Form, work: LocalWork, clients: Clients, phases: Sequence[Phase
     pool.flags.writeable = False  # in some processes it is
     batch = max(sampler.batch_size // groups, 1)
     mixed = which != EVERYTHING
-    return arrays.Draws(_plain(numbers, np.uint64), negatives, orders, pool, sampler.negatives, groups, mixed, batch)
+    return arrays.Draws(
+        arrays.plain(numbers, np.uint64), negatives, orders, pool, sampler.negatives, groups, mixed, batch
+    )
 
 
 def _phases(form: Form, phases: Sequence[Phase]) -> arrays.Phases:
@@ -199,14 +201,3 @@ def _room(lists: arrays.Lists, draws: arrays.Draws, items: int, width: int) -> a
         score=np.empty(at_once, real),
         raw=np.empty(at_once, real),
     )
-
-
-@functools.lru_cache(maxsize=2)
-def _maps(items: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return two maps of the catalogue, which a call finds and leaves full of zeros: making them takes longer."""
-    return np.zeros(items, np.uint32), np.zeros(items, np.int64)
-
-
-def _plain(values: Any, kind: Any) -> Any:
-    """Return values as an array that is contiguous and may be written, of one type: every other is compiled anew."""
-    return np.require(values, kind, ["C", "W"])

@@ -35,6 +35,7 @@ FORMED = [
     "pfedrec in turns",
     "pfedrec of probabilities",
     "fedrecon",
+    "fcf",
     "fedmf by bpr",
     "fedncf by softmax",
     "pfedrec in turns by softmax",
@@ -54,7 +55,9 @@ def same(found: ShardAggregate, expected: ShardAggregate, size: float) -> None:
     assert found.weight == expected.weight
     np.testing.assert_array_equal(found.kept, expected.kept)
     assert_same(*(np.float32(one.norms) for one in (found, expected)), size=size, name="norms")
-    assert found.dense == expected.dense == {}
+    assert found.dense.keys() == expected.dense.keys()
+    for name, value in expected.dense.items():
+        assert_same(found.dense[name].float(), value.float(), size=size, name=name)
     assert found.rows.keys() == expected.rows.keys()
     for name, (rows, sums) in expected.rows.items():
         there = torch.isin(rows, found.rows[name][0])  # those of draws that no row learns from are left out

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+@functools.lru_cache(maxsize=2)
+def maps(items: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Return two maps of the catalogue, which a call finds and leaves full of zeros: making them takes longer."""
+    return np.zeros(items, np.uint32), np.zeros(items, np.int64)
+
+
+def plain(values: Any, kind: Any) -> Any:
+    """Return values as an array that is contiguous and may be written, of one type: every other is compiled anew."""
+    return np.require(values, kind, ["C", "W"])
 
 
 class Lists(NamedTuple):
@@ -98,6 +113,24 @@ class Room(NamedTuple):
     now: Any
     score: Any
     raw: Any
+
+
+class SystemTensors(NamedTuple):
+    """These are the broadcast `rows` [items, d] and `gram` [d, d] of clients that solve a system, and its weights."""
+
+    rows: Any
+    gram: Any
+    alpha: Any
+    ridge: Any
+
+
+class SystemRoom(NamedTuple):
+    """This is room for one client that solves a system: `matrix` [d, d + 1]; its rows as those of `Room`."""
+
+    matrix: Any
+    item: Any
+    change: Any
+    moved: Any
 
 
 class Tables(NamedTuple):

@@ -22,7 +22,7 @@ F = np.float32
 
 
 @compiled
-def _norm(rows: int, l1: bool, by_width: Any, room: Any) -> float:
+def norm_of(rows: int, l1: bool, by_width: Any, room: Any) -> float:
     """Return the norm of a client's changes; rows that no step moved are zeros from here on."""
     d = by_width.shape[0]
     for k in range(d):
@@ -44,7 +44,7 @@ def _norm(rows: int, l1: bool, by_width: Any, room: Any) -> float:
 
 
 @compiled
-def _add(
+def add(
     rows: int, factor: float, weight: float, step: float, slot: Any, slots: int, found: Any, sums: Any, room: Any
 ) -> int:
     """Add a client's changes, clipped by `factor`, to the sums; on a grid they are rounded toward zero to whole steps.
@@ -68,6 +68,15 @@ def _add(
             for k in range(d):
                 sums[s, k] += np.float64(room.change[r, k]) * (factor * weight)
     return slots
+
+
+@compiled
+def factor_of(norm: float, clip: float) -> float:
+    """Return what a client's changes are multiplied by, as `privacy.clip.clip_factors`; a clip of 0 is none."""
+    if clip > 0 and norm > clip * UNTOUCHED:
+        factor = clip * TARGET / norm
+        return factor if factor >= SMALLEST_FACTOR else 0.0
+    return 1.0
 
 
 @compiled
@@ -100,15 +109,11 @@ def run(
         train(c, steps, draws, groups, phases, tensors, w, by_w, room)
         if not terms.leaves:
             continue
-        norm = _norm(rows, terms.l1, by_width, room)
+        norm = norm_of(rows, terms.l1, by_width, room)
         norms[c] = norm
         if not norm <= terms.largest:  # so of what is no number
             continue
-        factor = 1.0
-        if terms.clip > 0 and norm > terms.clip * UNTOUCHED:  # as `privacy.clip.clip_factors`
-            factor = terms.clip * TARGET / norm
-            factor = factor if factor >= SMALLEST_FACTOR else 0.0
-        slots = _add(rows, factor, terms.sizes[c], terms.step, slot, slots, found, sums, room)
+        slots = add(rows, factor_of(norm, terms.clip), terms.sizes[c], terms.step, slot, slots, found, sums, room)
     for s in range(slots):
         slot[found[s]] = 0
     return slots

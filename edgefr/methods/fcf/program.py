@@ -15,7 +15,7 @@ from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows
 from export.batches import Batch, inner
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import LocalProgram, Phase, System, Tensors, TensorSpec
 
 ITEM, USER = "item", "user"
 OF_ITEMS = GRAM + ITEM
@@ -53,6 +53,10 @@ class FCF(LocalProgram):
             replace(solution, name="update", trains=sent, lr=dict.fromkeys(sent, 1.0)),
             replace(solution, name="recommendation", when="final", draws=purposes.RECOMMENDATION),
         )
+
+    @property
+    def score_form(self) -> System | None:
+        return System(ITEM, OF_ITEMS, USER, self.settings.alpha, self.settings.ridge)
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         table = init_rows(seed, ITEM, self.specs[ITEM].shape, self.settings.init_scale)
