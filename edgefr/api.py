@@ -16,6 +16,7 @@ from edgefr.arguments import checked
 from edgefr.experiment import Change, Experiment
 from edgefr.explaining import Explained, ItemMap
 from edgefr.fleet import load_fleet
+from edgefr.jobs import Where
 from edgefr.prepare import Progress
 from edgefr.report.pages import Report
 from edgefr.run import PRIVATE, Run, free_folder
@@ -200,6 +201,7 @@ def sweep(
     data_dir: str | Path | None = None,
     checkpoint_every: int | None = None,
     workers: int = 1,
+    ray_address: str | None = None,
     noise_key: str | Path | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -210,10 +212,11 @@ def sweep(
 
     `grid`: values by field, or texts as of `--grid`. `search`: trials of a search (Optuna) at every point over `space`,
     ranges by field as ``{"privacy.clip": "log(0.1, 10)"}``, for the best `objective` on validation items. `metric`:
-    what is drawn as utility. `noise_key`: the private/noise.key of another sweep, whose noise is repeated. `out`: a new
-    folder (default: runs/<name>-sweep); `resume`: the folder of the same sweep, stopped before. `watch` is told of
-    every run that ends; named `values` go over the experiment. A run that fails is in `failures` and does not stop the
-    others. Raises `InputError` for what any run would be refused for, before any.
+    what is drawn as utility. `ray_address`: of a Ray cluster that does the runs. `noise_key`: the private/noise.key of
+    another sweep, whose noise is repeated. `out`: a new folder (default: runs/<name>-sweep); `resume`: the folder of
+    the same sweep, stopped before. `watch` is told of every run that ends; named `values` go over the experiment. A run
+    that fails is in `failures` and does not stop the others. Raises `InputError` for what any run would be refused for,
+    before any.
 
     Example: ``edgefr.sweep(experiment, {"privacy.epsilon": [1, 8]}, seeds=3).tables["sweep"]``
     """
@@ -248,7 +251,7 @@ def sweep(
         begin(plan, folder)
     key = _noise_of(plan, folder, noise_key)
     options = Options(None if data_dir is None else Path(data_dir), checkpoint_every, key)
-    runs = Sweep(plan, folder, options, workers, watch or (lambda standing: None))
+    runs = Sweep(plan, folder, options, Where(workers, ray_address), watch or (lambda standing: None))
     return report(runs, runs.run(), metric)
 
 
@@ -307,6 +310,7 @@ def tune(
     overrides: Sequence[str] = (),
     devices: str | Path = "devices.yaml",
     workers: int = 1,
+    ray_address: str | None = None,
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -314,8 +318,9 @@ def tune(
 
     `names`: of the files in `spaces` that say what is searched. `experiment` and `overrides`: what all of them share.
     `rules`: trials, metric, seeds (None: the defaults of `edgefr.tuning.rules.Rules`), the same for everything in `out`
-    (default: runs/tuning). The same call goes on where it was stopped. Raises `InputError` for what any trial would be
-    refused for, before any, for a seed that results are reported with, and for other rules than the folder's.
+    (default: runs/tuning). `ray_address`: of a Ray cluster that makes the trials. The same call goes on where it was
+    stopped. Raises `InputError` for what any trial would be refused for, before any, for a seed that results are
+    reported with, and for other rules than the folder's.
 
     Example: ``edgefr.tune(["fedmf", "pfedrec"], data="ml-100k").tables["budgets"]``
     """
@@ -329,9 +334,8 @@ def tune(
     rules = rules or Rules()
     base = Base(Path(experiment) if isinstance(experiment, str) else experiment, tuple(overrides), rules.laid, data)
     found = [Space.read(Path(spaces), name) for name in dict.fromkeys(names)]
-    where = None if data_dir is None else Path(data_dir)
-    folder = Path(out or "runs/tuning")
-    tuning = Tuning(folder, base, found, rules, Path(devices), where, workers, progress)
+    at, where = None if data_dir is None else Path(data_dir), Where(workers, ray_address)
+    tuning = Tuning(Path(out or "runs/tuning"), base, found, rules, Path(devices), at, where, progress)
     tuning.check()
     return report(tuning, tuning.run())
 
@@ -351,6 +355,7 @@ def reproduce(
     backbones: Sequence[str] = (),
     overrides: Sequence[str] = (),
     workers: int = 1,
+    ray_address: str | None = None,
     out: str | Path | None = None,
     devices: str | Path = "devices.yaml",
     progress: Progress | None = None,
@@ -361,8 +366,9 @@ def reproduce(
     `paper`: f3crec, fcucr, fedcar or transfr. `exhibits`: "table-2", "figure-3", .... `data`: data sets (None: those of
     each table). Every cell is run with seeds 0, 1, ... (`seeds` of them). `fidelity`: released or paper; `stream`
     (fcucr): one-pass or cyclic. `rows` and `backbones`: a part of each table (none: all). `overrides` go over every
-    recipe. `out` (default: runs/<paper>) keeps finished runs: the same call goes on. `warn` is told of data sets that
-    are missing. Raises `InputError` for unknown names and where no data are.
+    recipe. `out` (default: runs/<paper>) keeps finished runs: the same call goes on. `ray_address`: of a Ray cluster
+    that does the runs. `warn` is told of data sets that are missing. Raises `InputError` for unknown names and where no
+    data are.
 
     Example: ``edgefr.reproduce("f3crec", ["table-2"], data=["ml-100k"], seeds=1).tables["table-2"]``
     """
@@ -387,7 +393,7 @@ def reproduce(
     named = list(dict.fromkeys(data)) if data else None
     options = {"data": named, "seeds": seeds, "fidelity": fidelity, "stream": stream}
     told = command(paper, exhibits, options | {"rows": rows, "backbones": backbones, "set": overrides})
-    return run(ask, chosen, named, fleet, place, workers, progress, warn, (entry.title, told))
+    return run(ask, chosen, named, fleet, place, Where(workers, ray_address), progress, warn, (entry.title, told))
 
 
 def _named(what: str, names: Sequence[str], known: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """Many runs at a time: a call per job in worker processes; one that fails says why and does not stop the others.
 
-Owns: the processes and how they end. Does not own: what a job is, nor what is kept of jobs that are done.
+Owns: the processes and how they end. Does not own: what a job is, nor what is kept of jobs that are done, nor other
+machines (`edgefr.jobs_on_ray`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
 from typing import TypeVar
 
 from edgefr.plugins import MODULES
@@ -32,6 +34,32 @@ class Failed:
     why: str
 
 
+@dataclass(frozen=True)
+class Where:
+    """This says where jobs run, `workers` at a time: on this machine, or on the Ray cluster at `ray_address`."""
+
+    workers: int = 1
+    ray_address: str | None = None
+
+
+HERE = Where()
+"""One job at a time, on this machine."""
+
+
+def run_jobs(
+    call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, where: Where, folder: Path
+) -> Iterator[tuple[Job, Result | Failed]]:
+    """`call(job, common)` for every job, as `in_processes`, there or on a cluster whose machines share `folder`.
+
+    Example: ``dict(run_jobs(run_job, jobs, setting, Where(workers=2), folder))``
+    """
+    if where.ray_address is None:
+        return in_processes(call, jobs, common, where.workers)
+    from edgefr.jobs_on_ray import on_ray
+
+    return on_ray(call, jobs, common, where.workers, where.ray_address, folder) if jobs else iter(())
+
+
 def in_processes(
     call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, workers: int = 1
 ) -> Iterator[tuple[Job, Result | Failed]]:
@@ -39,8 +67,6 @@ def in_processes(
 
     Yields each job with its result or with what went wrong, as they end. All of it travels between processes, and
     `call` has to be a function of a module. Whoever stops taking results (Ctrl-C) ends the workers at once.
-
-    Example: ``dict(in_processes(run_job, jobs, setting, workers=2))``
     """
     waiting = deque(jobs)
     while waiting:  # more than once only where a worker was killed, which ends its whole pool
@@ -101,4 +127,9 @@ def _why(problem: BaseException) -> str:
     """Say what went wrong with a job, on one line."""
     if isinstance(problem, BrokenProcessPool):
         return "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
+    return said(problem)
+
+
+def said(problem: BaseException) -> str:
+    """Return an error's name and text on one line."""
     return " ".join(f"{type(problem).__name__}: {problem}".split())

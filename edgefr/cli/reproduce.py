@@ -12,6 +12,7 @@ from rich.console import Console
 
 from edgefr.cli.helped import Group
 from edgefr.cli.progress import shown
+from edgefr.cli.simulate import RayAddress
 
 reproduce = typer.Typer(
     name="reproduce",
@@ -80,6 +81,7 @@ def f3crec(
     seeds: Seeds = 5,
     fidelity: FidelityOption = Fidelity.released,
     workers: Workers = 1,
+    ray_address: RayAddress = None,
     rounds: Annotated[
         int | None,
         typer.Option(min=1, max=10_000, help="At most this many rounds per block, to make it smaller; pages say so."),
@@ -115,7 +117,7 @@ def f3crec(
     """
     asked = Asked("f3crec", _exhibits(table, figure), data, data_dir, seeds, fidelity.value, None)
     asked = asked._replace(rows=_listed(rows), backbones=_listed(backbones))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers))
+    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
 
 
 @reproduce.command()
@@ -143,6 +145,7 @@ def fcucr(
         ),
     ] = None,
     workers: Workers = 1,
+    ray_address: RayAddress = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="So many rounds instead of 40; pages say so.")
     ] = None,
@@ -174,7 +177,7 @@ def fcucr(
     chosen = None if stream is None else stream.value
     asked = Asked("fcucr", _exhibits(table, figure), data, data_dir, seeds, fidelity.value, chosen)
     asked = asked._replace(rows=_listed(rows))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers))
+    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
 
 
 @reproduce.command()
@@ -194,6 +197,7 @@ def fedcar(
     seeds: Seeds = 5,
     rows: Rows = None,
     workers: Workers = 1,
+    ray_address: RayAddress = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="So many rounds of federated rows instead of 100.")
     ] = None,
@@ -218,7 +222,7 @@ def fedcar(
         "fedcar", _exhibits(table or ([] if figure else [1]), figure), data, data_dir, seeds, "released", None
     )
     asked = asked._replace(rows=_listed(rows))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers))
+    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
 
 
 @reproduce.command()
@@ -238,6 +242,7 @@ def transfr(
     seeds: Seeds = 5,
     rows: Rows = None,
     workers: Workers = 1,
+    ray_address: RayAddress = None,
     rounds: Annotated[
         int | None,
         typer.Option(min=1, max=10_000, help="So many rounds of federated rows, to make it smaller; pages say so."),
@@ -264,7 +269,7 @@ def transfr(
     exhibits = _exhibits(table or ([] if figure else [2, 3]), figure)
     asked = Asked("transfr", exhibits, data, data_dir, seeds, "released", None)
     asked = asked._replace(rows=_listed(rows))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers))
+    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
 
 
 class Asked(NamedTuple):
@@ -287,6 +292,7 @@ class Common(NamedTuple):
     devices: Path
     out: Path
     workers: int
+    ray_address: str | None
 
 
 def _listed(names: list[str] | None) -> list[str]:

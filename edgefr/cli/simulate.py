@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 DEVICES = Path("devices.yaml")
 
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="Ray cluster that does the runs: HOST:PORT, auto or local. Its machines share this folder. Default: this "
+        "machine does."
+    ),
+]
+"""The option of commands that make many runs."""
+
 
 def data_names() -> list[str]:
     """Data sets for shell completion."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from edgefr.cli.simulate import DEVICES, check_data, data_names
+from edgefr.cli.simulate import DEVICES, RayAddress, check_data, data_names
 
 
 def sweep(
@@ -57,6 +57,7 @@ def sweep(
         int | None, typer.Option(min=1, metavar="ROUNDS", help="A run that was stopped goes on from there by --resume.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")] = 1,
+    ray_address: RayAddress = None,
     noise_key: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Repeat a sweep's noise: its private/noise.key. Default: a new one."),
@@ -89,6 +90,7 @@ def sweep(
     from edgefr.sweeps.run import Standing
 
     console, problems, folder = Console(), Console(stderr=True, soft_wrap=True), resume or out
+    values: dict[str, Any] = {"data": data, "seed": seed, "engine.device": device}
     try:
         with progress_table() as watch:
 
@@ -110,11 +112,12 @@ def sweep(
                 data_dir=data_dir,
                 checkpoint_every=checkpoint_every,
                 workers=workers,
+                ray_address=ray_address,
                 noise_key=noise_key,
                 out=out,
                 resume=resume,
                 watch=told,
-                **{"data": data, "seed": seed, "engine.device": device},
+                **values,
             )
     except KeyboardInterrupt:
         problems.print(f"go on with the same command and --resume {folder}", markup=False, highlight=False)

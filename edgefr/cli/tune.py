@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from edgefr.cli.progress import shown
-from edgefr.cli.simulate import DEVICES, check_data, data_names
+from edgefr.cli.simulate import DEVICES, RayAddress, check_data, data_names
 from privacy.errors import InputError
 
 
@@ -51,6 +51,7 @@ def tune(
     ] = None,
     devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = DEVICES,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Trials at a time, each a process with one thread.")] = 1,
+    ray_address: RayAddress = None,
     out: Annotated[Path, typer.Option(help="Folder of the tuning. The same again goes on.")] = Path("runs/tuning"),
 ) -> None:
     """Search the settings of methods with one budget, on validation items alone, and write a recipe for each.
@@ -86,6 +87,7 @@ def tune(
             overrides=set_ or [],
             devices=devices,
             workers=workers,
+            ray_address=ray_address,
             out=out,
             progress=progress,
         )

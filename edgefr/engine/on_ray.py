@@ -7,16 +7,13 @@ same to the bit as in one process, however many nodes there are. A task whose wo
 by Ray, from the same tensors; a node may join or leave at any time. All state is the driver's, so a checkpoint needs
 nobody else.
 
-Owns: the connection, what is put in the object store, the order of sums. Does not own: what a task does (`elsewhere`),
-scheduling and retries (Ray). Ray is imported here alone.
+Owns: what is put in the object store, the order of sums. Does not own: the connection (`edgefr.cluster`), what a task
+does (`elsewhere`), scheduling and retries (Ray).
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import pickle
-import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from edgefr import cluster
+from edgefr.cluster import LOCAL, Connection, connect
 from edgefr.engine.aggregate import Terms
 from edgefr.engine.backend import own
 from edgefr.engine.elsewhere import Elsewhere, Round, Setting, answer, cut, trained
@@ -41,7 +40,6 @@ LARGE = 1 << 25
 """Bytes of sums that may come back at a time, if they are of more than one block."""
 RETRIES = 10
 """Times that a task is run again after its worker or node died."""
-LOCAL = "local"
 
 Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 """An object for the object store: arrays beside the rest of it, which readers see without a copy."""
@@ -61,37 +59,23 @@ class OnRay(Elsewhere):
         self.address, self.workers = address, workers
         self.ray: Any = None
         self.task: Any = None
-        self.mine = False
+        self._connection: Connection | None = None
         self._setting: Setting | None = None
         self._kept: Any = None
 
     def start(self) -> None:
         """Connect, or start a Ray of one's own, which takes some seconds."""
-        if self.ray is not None:
-            return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        try:
-            import ray
-        except ImportError:
-            raise InputError("executor ray needs the extra `ray`: pip install 'edgefr[ray]'") from None
-        if not ray.is_initialized():
-            how: dict[str, Any] = {"num_cpus": self.workers} if self.address == LOCAL else {}
-            try:
-                _knock(self.address)
-                ray.init(self.address, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False, **how)
-            except (OSError, ValueError, RuntimeError) as error:
-                reason = " ".join(str(error).split())[:120]
-                raise InputError(f"no Ray answers at {self.address}: {reason}; see `ray start`") from error
-            self.mine = True
-        self.ray, self.task = ray, ray.remote(num_cpus=1, max_retries=RETRIES)(run_blocks)
+        if self._connection is None:
+            self._connection = connect(self.address, self.workers)
+            self.ray = self._connection.ray
+            self.task = self.ray.remote(num_cpus=1, max_retries=RETRIES)(run_blocks)
 
     def close(self) -> None:
         """Leave the cluster; a Ray of one's own ends."""
         self._setting = self._kept = None
-        if self.ray is not None and self.mine:
-            self.ray.shutdown()
-        self.ray, self.task, self.mine = None, None, False
+        if self._connection is not None:
+            self._connection.close()
+        self.ray, self.task, self._connection = None, None, None
 
     def run(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -145,13 +129,6 @@ def at_a_time(blocks: int, processors: int, bytes_: int) -> int:
     return max(1, min(-(-blocks // (TASKS * processors)), LARGE // max(bytes_, 1)))
 
 
-def _knock(address: str) -> None:
-    """Raise `OSError` where nobody answers at HOST:PORT; Ray itself would try for five minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
 def pack(thing: Any) -> Packed:
     """Pack an object for the object store."""
     stream, buffers = packed(thing)
@@ -180,13 +157,11 @@ def run_blocks(told: list[Any], contents: Sequence[Packed]) -> list[tuple[str, A
 
 def _held(told: list[Any]) -> tuple[Setting, Round]:
     """Return the setting and the round, opened once in each process."""
-    import ray
-
     names = [reference.hex() for reference in told]
     for name in _HELD.keys() - set(names):
         del _HELD[name]
     for name, reference in zip(names, told, strict=True):
         if name not in _HELD:
-            _HELD[name] = opened(ray.get(reference))
+            _HELD[name] = opened(cluster.opened(reference))
     setting, round_ = (_HELD[name] for name in names)
     return setting, round_

@@ -15,6 +15,7 @@ import yaml
 
 from edgefr import data as datasets
 from edgefr.fleet import FleetFile
+from edgefr.jobs import HERE, Where
 from edgefr.prepare import Progress
 from edgefr.report.pages import Page, Record, Report
 from edgefr.report.summary import versions
@@ -63,7 +64,7 @@ def reproduce(
     data: Sequence[str] | None,
     fleet: FleetFile,
     out: Path,
-    workers: int = 1,
+    where: Where = HERE,
     progress: Progress | None = None,
     warn: Callable[[str], None] = print,
     head: tuple[str, str] = ("", ""),
@@ -85,7 +86,7 @@ def reproduce(
     every = {key: [c for n in names for c in exhibits[key].cells(ask, n)] for key, names in wanted.items()}
     chosen = {key: [c for c in dict.fromkeys(cells) if ask.chosen.has(c.part)] for key, cells in every.items()}
     cells = list(dict.fromkeys(c for own in chosen.values() for c in own))
-    found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, workers, progress)
+    found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, where, progress)
     pages, files, told = [], [], list[list[str]]()
     for key, names in wanted.items():
         if names:
@@ -116,7 +117,7 @@ def check_chosen(ask: Asked, exhibits: Mapping[str, Exhibit[Asked]], wanted: Map
 
 
 def _run(
-    ask: Ask, cells: Sequence[Cell], setting: Setting, out: Path, workers: int, progress: Progress | None
+    ask: Ask, cells: Sequence[Cell], setting: Setting, out: Path, where: Where, progress: Progress | None
 ) -> tuple[Found, dict[str, str]]:
     """Run every cell with every seed; return what is finished, and what went wrong.
 
@@ -126,7 +127,7 @@ def _run(
     jobs = [Job(cell.experiment(seed), place) for place, (cell, seed) in places.items()]
     done: dict[Path, Run] = {}
     failures: dict[str, str] = {}
-    for job, run in run_all(jobs, setting, workers, progress):
+    for job, run in run_all(jobs, setting, where, progress):
         if isinstance(run, Run):
             done[job.out] = run
         else:

@@ -17,7 +17,7 @@ from cloud.rules.mean import MeanSettings
 from edgefr import checkpoint
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
-from edgefr.jobs import Failed, in_processes
+from edgefr.jobs import HERE, Failed, Where, run_jobs
 from edgefr.pipeline import finish_run, owner, sized, torch_device
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import Run
@@ -90,7 +90,7 @@ def _departing(asked: Mapping[str, Any], own: Mapping[str, Any], under: str) -> 
 
 
 def run_all(
-    jobs: Sequence[Job], setting: Setting, workers: int = 1, progress: Progress | None = None
+    jobs: Sequence[Job], setting: Setting, where: Where = HERE, progress: Progress | None = None
 ) -> Iterator[tuple[Job, Run | str]]:
     """Run every job that has no summary yet, base blocks first; yields each with its run or with what went wrong.
 
@@ -104,10 +104,11 @@ def run_all(
             yield job, Run(job.out)
     over_blocks = [job for job in todo if job.experiment.protocol.entry.hands_on]
     bases = list({base_of(j.experiment).model_dump_json(): j for j in over_blocks}.values())
-    for job, made in _told("base blocks", bases, in_processes(_make_base, bases, setting, workers), progress):
+    folder = setting.bases.parent  # which has the runs too
+    for job, made in _told("base blocks", bases, run_jobs(_make_base, bases, setting, where, folder), progress):
         if isinstance(made, Failed):
             yield job, made.why
-    for job, made in _told("runs", todo, in_processes(run_job, todo, setting, workers), progress):
+    for job, made in _told("runs", todo, run_jobs(run_job, todo, setting, where, folder), progress):
         yield job, made.why if isinstance(made, Failed) else Run(job.out)
 
 

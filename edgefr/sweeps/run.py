@@ -18,7 +18,7 @@ from typing import Any
 
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
-from edgefr.jobs import Failed, in_processes
+from edgefr.jobs import HERE, Failed, Where, run_jobs
 from edgefr.pipeline import resume, simulate
 from edgefr.run import Run
 from edgefr.sweeps.grid import Point, canonical
@@ -119,13 +119,13 @@ class Sweep:
     plan: Plan
     folder: Path
     options: Options = Options()
-    workers: int = 1
+    where: Where = HERE
     watch: Watch = lambda standing: None
     standing: Standing = field(init=False)
     best: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.standing = Standing(self.plan.runs, self.workers, folder=self.folder)
+        self.standing = Standing(self.plan.runs, self.where.workers, folder=self.folder)
 
     def run(self) -> list[Entry]:
         """Run everything that is not finished yet, then return all entries in the order of grid, trials and seeds.
@@ -163,7 +163,7 @@ class Sweep:
             else:
                 todo.append(job)
         self.watch(self.standing)
-        for job, made in in_processes(make, todo, self.options, self.workers):
+        for job, made in run_jobs(make, todo, self.options, self.where, self.folder):
             if isinstance(made, float):
                 self.standing.seconds.append(made)
             found[job.out] = self._ended(job, made.why if isinstance(made, Failed) else None)

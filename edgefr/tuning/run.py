@@ -16,7 +16,7 @@ from typing import Any
 
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.jobs import Failed, in_processes
+from edgefr.jobs import HERE, Failed, Where, run_jobs
 from edgefr.metrics.cutoffs import metrics_at
 from edgefr.pipeline import fleet_overrides
 from edgefr.prepare import Progress
@@ -69,7 +69,7 @@ class Tuning:
     rules: Rules
     devices: Path = Path("devices.yaml")
     data_dir: Path | None = None
-    workers: int = 1
+    where: Where = HERE
     progress: Progress | None = None
     _fleets: dict[str, FleetFile] = field(default_factory=dict)
 
@@ -147,7 +147,7 @@ class Tuning:
         jobs = [self._job(space, trial, earlier) for trial in batch]
         todo = [job for job in jobs if trials.read(job.out) is None]
         done = [Told(job.trial, trials.value_of(trials.read(job.out) or {})) for job in jobs if job not in todo]
-        for job, made in in_processes(trials.make, todo, self.data_dir, self.workers):
+        for job, made in run_jobs(trials.make, todo, self.data_dir, self.where, self.folder):
             if isinstance(made, Failed):
                 what = f"{space.name}, trial {job.trial.number}"
                 raise InputError(f"{what}: {made.why}; it was not counted, and the same command makes it again")

@@ -105,7 +105,7 @@ def test_a_failed_run_is_named_and_does_not_stop_the_rest(made, data_dir, cli, m
     def broken(call, jobs, *rest):
         yield from ((job, Failed("RuntimeError: on purpose")) for job in jobs)
 
-    monkeypatch.setattr(runs, "in_processes", broken)
+    monkeypatch.setattr(runs, "run_jobs", broken)
     code, printed, err = cli("reproduce", "f3crec", "--data-dir", data_dir, *ASKED, "--out", out)
     (gone / "summary.json").write_bytes(summary)
     assert code == 1

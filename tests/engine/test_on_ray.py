@@ -21,6 +21,7 @@ import torch
 from edgefr.engine.federation import Federation
 from edgefr.engine.on_ray import OnRay, opened, pack
 from privacy.errors import InputError
+from tests.clusters import at_work, two_nodes
 from tests.engine.test_processes import CASES, EVERYONE, Faulty, rounds, run
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -28,15 +29,8 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A cluster of two nodes on this machine, one processor each."""
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with two_nodes() as made:
+        yield made
 
 
 @pytest.fixture
@@ -83,16 +77,6 @@ def test_a_ray_of_its_own_starts_and_ends_with_the_backend(tmp_path: Path) -> No
     subprocess.run([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=True)
 
 
-def tasks() -> list[int]:
-    """The processes that run blocks now, on any node of this machine."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and b"ray::run_blocks" in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [2, 10])
 def test_workers_that_are_killed_change_no_bit(backend: OnRay, kills: int) -> None:
@@ -104,7 +88,7 @@ def test_workers_that_are_killed_change_no_bit(backend: OnRay, kills: int) -> No
 
     def kill() -> None:
         while len(killed) < kills:
-            for pid in tasks()[:1]:
+            for pid in at_work("run_blocks")[:1]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)

@@ -48,14 +48,14 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials are made in this process, and without archives."""
     monkeypatch.delenv("EDGEFR_DATA", raising=False)
 
-    def at_once(call: Any, jobs: list[Job], common: Any, workers: int) -> Iterator[tuple[Job, Any]]:
+    def at_once(call: Any, jobs: list[Job], common: Any, *_: Any) -> Iterator[tuple[Job, Any]]:
         for job in jobs:
             try:
                 yield job, call(job, common)
             except Exception as error:
                 yield job, Failed(f"{type(error).__name__}: {error}")
 
-    monkeypatch.setattr(tuning, "in_processes", at_once)
+    monkeypatch.setattr(tuning, "run_jobs", at_once)
 
 
 def tuned(spaces: Path, out: Path, *names: str, **options: Any) -> edgefr.api.Report:

@@ -1,0 +1,68 @@
+"""Ray is connected to here, and imported nowhere else: a cluster, or a Ray of one's own on this machine.
+
+Owns: connecting, and what is said where nobody answers. Does not own: what runs there (`engine.on_ray`, `jobs_on_ray`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from privacy.errors import InputError
+
+LOCAL = "local"
+"""The address of a Ray of one's own."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """This is a connection to Ray. `ray`: the module; `mine`: whether it was made by us, and ends with `close`."""
+
+    ray: Any
+    mine: bool
+
+    def close(self) -> None:
+        """Leave the cluster, whose workers end what they do for us; a Ray of one's own ends."""
+        if self.mine:
+            self.ray.shutdown()
+
+
+def connect(address: str, workers: int) -> Connection:
+    """Connect, or start a Ray of one's own with so many processors, which takes some seconds.
+
+    `address`: HOST:PORT of a cluster, "auto" for the one that this machine belongs to, or "local". Raises `InputError`
+    without the extra `ray` or where no cluster answers.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError("Ray needs the extra `ray`: pip install 'edgefr[ray]'") from None
+    if ray.is_initialized():
+        return Connection(ray, mine=False)
+    how: dict[str, Any] = {"num_cpus": workers} if address == LOCAL else {}
+    try:
+        _knock(address)
+        ray.init(address, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False, **how)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"no Ray answers at {address}: {reason}; see `ray start`") from error
+    return Connection(ray, mine=True)
+
+
+def opened(reference: Any) -> Any:
+    """Return what lies in the object store, in a worker of Ray."""
+    import ray
+
+    return ray.get(reference)
+
+
+def _knock(address: str) -> None:
+    """Raise `OSError` where nobody answers at HOST:PORT; Ray itself would try for five minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()

@@ -1,0 +1,212 @@
+"""Jobs on a Ray cluster: the results of this machine, whoever dies, and only where machines share the folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import edgefr
+from edgefr import jobs_on_ray
+from edgefr.jobs import Failed, Where, run_jobs
+from edgefr.jobs_on_ray import There, check
+from edgefr.tuning.rules import Rules
+from privacy.errors import InputError
+from tests.cli.commands import COMMAND, ROOT, environment
+from tests.cli.test_reproduce import data_dir
+from tests.clusters import at_work, two_nodes
+from tests.durable.runs import differences, result
+from tests.noises import KEY
+from tests.sweep.test_resume import SETTINGS
+from tests.tune.test_tune import SMALL, SPACES, kept
+
+__all__ = ["data_dir"]  # a fixture that is used here too
+
+ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with two_nodes() as made:
+        yield made
+
+
+def act(job: str, folder: Path) -> str:
+    """What a job's name asks for."""
+    with (folder / f"{job}.pids").open("a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()}\n")
+    if job == "fails":
+        raise ValueError("on\npurpose")
+    if job == "dies once" and len(pids(folder, job)) == 1:
+        os._exit(1)
+    if job == "dies":
+        os._exit(1)
+    if job == "sleeps":
+        time.sleep(60)
+    return job.upper()
+
+
+def pids(folder: Path, job: str) -> list[int]:
+    path = folder / f"{job}.pids"
+    return [int(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def test_neither_a_failure_nor_a_dead_worker_stops_the_others(cluster: Any, tmp_path: Path) -> None:
+    where = Where(2, cluster.address)
+    found = dict(run_jobs(act, ["first", "fails", "dies once", "last"], tmp_path, where, tmp_path))
+    assert found == {
+        "first": "FIRST",
+        "fails": Failed("ValueError: on purpose"),
+        "dies once": "DIES ONCE",
+        "last": "LAST",
+    }
+    assert len(pids(tmp_path, "dies once")) == 2
+    assert os.getpid() not in pids(tmp_path, "first")
+    assert [path for path in tmp_path.iterdir() if path.suffix != ".pids"] == []  # the mark is gone
+
+
+@pytest.mark.slow
+def test_a_job_whose_worker_always_dies_is_given_up(cluster: Any, tmp_path: Path) -> None:
+    ((_, found),) = run_jobs(act, ["dies"], tmp_path, Where(1, cluster.address), tmp_path)
+    assert isinstance(found, Failed)
+    assert found.why.startswith("its worker or machine died 4 times")
+    assert len(pids(tmp_path, "dies")) == 4
+
+
+@pytest.mark.parametrize("connected", [False, True], ids=["our own connection", "somebody's"])
+def test_who_stops_taking_results_ends_the_workers(cluster: Any, tmp_path: Path, connected: bool) -> None:
+    if connected:
+        ray.init(cluster.address, log_to_driver=False)
+    running = run_jobs(act, ["first", "sleeps"], tmp_path, Where(2, cluster.address), tmp_path)
+    assert next(running) == ("first", "FIRST")
+    until(lambda: pids(tmp_path, "sleeps"))
+    running.close()  # type: ignore[attr-defined]
+    until(lambda: not at_work("run_job"))
+    assert ray.is_initialized() == connected
+    ray.shutdown()
+
+
+def test_a_machine_that_does_not_share_the_folder_is_refused_before_any_job(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def elsewhere(folder: Path) -> Iterator[Path]:
+        yield folder / "not there"
+
+    monkeypatch.setattr(jobs_on_ray, "_marked", elsewhere)
+    with pytest.raises(InputError, match=r"^machine \S+ of the Ray cluster cannot do .* not see what is written to "):
+        list(run_jobs(act, ["first"], tmp_path, Where(1, cluster.address), tmp_path))
+    assert pids(tmp_path, "first") == []
+
+
+def test_a_machine_needs_the_working_directory_and_the_modules_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    mark = tmp_path / "mark"
+    mark.touch()
+    assert check(There(ROOT, mark, ())) is None
+    assert (
+        check(There(tmp_path / "gone", mark, ())) == f"it has no folder {tmp_path}/gone, where this command was given"
+    )
+    assert check(There(ROOT, mark, ("nobody.s",))) == "ModuleNotFoundError: No module named 'nobody'"
+
+
+def swept(out: Path, **options: Any) -> Path:
+    """A sweep of two runs; returns its folder."""
+    key = out.with_suffix(".key")
+    KEY.write(key)
+    edgefr.sweep(None, {"rounds": [3, 4]}, overrides=SETTINGS, noise_key=key, out=out, checkpoint_every=1, **options)
+    return out
+
+
+def assert_same_runs(one: Path, other: Path) -> None:
+    places = sorted(path.parent.relative_to(one) for path in one.rglob("summary.json"))
+    assert len(places) == 2
+    for place in places:
+        assert differences(other / place, result(one / place)) == []
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sweep on this machine."""
+    return swept(tmp_path_factory.mktemp("here") / "sweep")
+
+
+def test_a_sweep_comes_to_the_same_through_a_worker_that_is_killed(cluster: Any, here: Path, tmp_path: Path) -> None:
+    out, killed = tmp_path / "sweep", list[int]()
+
+    def kill() -> None:
+        until(lambda: any(out.glob("runs/*/*/checkpoint/round-*")))
+        for pid in at_work("run_job")[:1]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    swept(out, workers=2, ray_address=cluster.address)
+    killer.join()
+    assert len(killed) == 1
+    assert_same_runs(here, out)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_interrupted_goes_on(cluster: Any, here: Path, tmp_path: Path) -> None:
+    out, key = tmp_path / "sweep", tmp_path / "key"
+    KEY.write(key)
+    asked = ["--grid", "rounds=[3,4]", *(word for text in SETTINGS for word in ("--set", text)), "--noise-key", key]
+    command = [*COMMAND, "sweep", *asked, "--checkpoint-every", "1", "--ray-address", cluster.address, "--workers", "2"]
+    with subprocess.Popen(
+        [*command, "--out", out], cwd=ROOT, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    ) as stopped:
+        until(lambda: any(out.glob("runs/*/*/checkpoint/round-*")))
+        stopped.send_signal(signal.SIGINT)
+        _, err = stopped.communicate()
+    assert stopped.returncode == 130, err
+    assert f"--resume {out}" in " ".join(err.split())
+    until(lambda: not at_work("run_job"))
+    assert [path for path in out.iterdir() if path.name.startswith(".shared")] == []
+    subprocess.run([*command, "--resume", out], cwd=ROOT, env=environment(tmp_path), check=True)
+    assert_same_runs(here, out)
+
+
+@pytest.mark.slow
+def test_trials_of_a_tuning_come_to_the_same(cluster: Any, tmp_path: Path) -> None:
+    spaces = tmp_path / "spaces"
+    spaces.mkdir()
+    (spaces / "fedmf.yaml").write_text(yaml.safe_dump(SPACES["fedmf"]), encoding="utf-8")
+    asked: dict[str, Any] = {"spaces": spaces, "rules": Rules(trials=2, patience=5), "overrides": SMALL}
+    edgefr.tune(["fedmf"], out=tmp_path / "here", **asked)
+    edgefr.tune(["fedmf"], out=tmp_path / "there", workers=2, ray_address=cluster.address, **asked)
+    assert len(kept(tmp_path / "here")) == 2
+    assert kept(tmp_path / "here") == kept(tmp_path / "there")
+
+
+@pytest.mark.slow
+def test_a_table_with_its_base_blocks_comes_to_the_same(cluster: Any, data_dir: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"data": ["lastfm-2k"], "data_dir": data_dir, "seeds": 2, "overrides": ["rounds=1"]}
+    here = edgefr.reproduce("f3crec", ["table-7"], out=tmp_path / "here", **asked)
+    on_ray = {"workers": 2, "ray_address": cluster.address}
+    there = edgefr.reproduce("f3crec", ["table-7"], out=tmp_path / "there", **asked, **on_ray)
+    assert not there.failures
+    assert [path.name for path in (tmp_path / "there" / "bases").iterdir()]
+    table = "table-7.csv"
+    assert (tmp_path / "here" / table).read_bytes() == (tmp_path / "there" / table).read_bytes()
+    assert len(here.files) == len(there.files)
+
+
+def until(there: Any) -> None:
+    limit = time.monotonic() + 120
+    while not there():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
