@@ -1,6 +1,6 @@
 """What a round costs on Ray beyond the work itself: seconds of the clock, and of CPU by who spends it.
 
-    python benchmarks/on_ray.py [--clients 4096] [--items 2000] [--rounds 9] [--workers 2]
+    python benchmarks/on_ray.py [--clients 4096] [--items 2000] [--rounds 9] [--workers 2] [--dim 32]
 
 Rounds of FedMF in this process and on a Ray of its own, one after the other in every repetition. Workers, driver and
 Ray's own processes share the cores of this machine: where these are no more than the workers, what the driver and Ray
@@ -21,19 +21,21 @@ import torch
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.backend import Backend, Inline, blocks
+from edgefr.engine.backend import Backend, Inline, blocks, own
 from edgefr.engine.federation import Federation
-from edgefr.engine.on_ray import OnRay
+from edgefr.engine.on_ray import OnRay, opened, pack
+from edgefr.engine.work import LocalWork
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 
 
-def federation(clients: int, items: int, backend: Backend) -> Federation:
+def federation(given: argparse.Namespace, backend: Backend) -> Federation:
     """Return a federation of FedMF whose rounds `backend` trains."""
+    clients = given.clients
     return Federation(
-        FedMF(FedMFSettings(dim=32), items, 1),
+        FedMF(FedMFSettings(dim=given.dim), given.items, 1),
         clients=clients,
         seed=0,
         shard_size=64,
@@ -62,10 +64,36 @@ def cpu() -> dict[str, float]:
     return spent
 
 
+def journey(on_ray: OnRay, there: Federation, sampler: Sampler, had: Ragged) -> str:
+    """Say what it costs the driver that a block's private tensors travel with it: out, and back into everybody's."""
+    clients, ray = len(had), on_ray.ray
+    shards = there.shards(np.arange(clients), sampler.train.counts)
+    cut = [[shards[at] for at in block] for block in blocks(len(shards))]
+    work = LocalWork(there.program, there.phases("round"), sampler, had, 1, there.device)
+    spent, crossed = np.zeros(3), 0
+    for block in cut:
+        at = [time.process_time()]
+        tensors = [own(work, there.private, shard) for shard in block]
+        content = pack({name: torch.cat([each[name] for each in tensors]) for name in tensors[0]})
+        at.append(time.process_time())
+        back = opened(ray.get(ray.put(content)))
+        at.append(time.process_time())
+        for name, value in back.items():
+            there.private[name].index_copy_(0, torch.from_numpy(np.concatenate(block)), value)
+        at.append(time.process_time())
+        spent += np.diff(at)
+        crossed += sum(value.nbytes for value in back.values())
+    gathered, went, put = 1e3 * spent / len(cut)
+    return (
+        f"private tensors: {crossed / len(cut) / 1e3:.0f} kB a block each way, CPU of the driver: {gathered:.2f} ms to "
+        f"gather, {went:.2f} to and from the object store, {put:.2f} to put back; {crossed / 1e6:.1f} MB of everybody's"
+    )
+
+
 def main() -> None:
     """Print what a round takes here and on Ray."""
     ask = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, value in (("clients", 4096), ("items", 2000), ("rounds", 9), ("workers", 2)):
+    for name, value in (("clients", 4096), ("items", 2000), ("rounds", 9), ("workers", 2), ("dim", 32)):
         ask.add_argument(f"--{name}", type=int, default=value)
     given = ask.parse_args()
     rng = np.random.default_rng(0)
@@ -74,8 +102,8 @@ def main() -> None:
     everyone, on_ray = np.arange(given.clients), OnRay("local", given.workers)
     on_ray.start()
     made = {
-        "here": federation(given.clients, given.items, Inline()),
-        "on Ray": federation(given.clients, given.items, on_ray),
+        "here": federation(given, Inline()),
+        "on Ray": federation(given, on_ray),
     }
     walls: dict[str, list[float]] = {name: [] for name in made}
     spent: dict[str, list[dict[str, float]]] = {name: [] for name in made}
@@ -85,6 +113,7 @@ def main() -> None:
             each.round(number, everyone, sampler, had)
             walls[name].append(time.perf_counter() - began)
             spent[name].append({who: seconds - before[who] for who, seconds in cpu().items()})
+    travels = journey(on_ray, made["on Ray"], sampler, had)
     on_ray.close()
     assert torch.equal(made["here"].shared["item"], made["on Ray"].shared["item"]), "other bits"
     # the first two rounds compile, import and start workers
@@ -98,6 +127,7 @@ def main() -> None:
     print(f"CPU: {work:.3f} s here; " + ", ".join(f"{who} {seconds:.3f} s" for who, seconds in costs.items()))
     over = 1e3 * (sum(costs.values()) - work) / count
     print(f"CPU beyond the work: {over:.1f} ms a block, {1e3 * costs['the driver'] / count:.1f} of it the driver's")
+    print(travels)
 
 
 if __name__ == "__main__":
