@@ -52,6 +52,8 @@ def act(job: str, folder: Path) -> str:
         os._exit(1)
     if job == "sleeps":
         time.sleep(60)
+    if job.startswith("waits"):
+        until(lambda: (folder / "go").exists())
     return job.upper()
 
 
@@ -80,6 +82,24 @@ def test_a_job_whose_worker_always_dies_is_given_up(cluster: Any, tmp_path: Path
     assert isinstance(found, Failed)
     assert found.why.startswith("its worker or machine died 4 times")
     assert len(pids(tmp_path, "dies")) == 4
+
+
+@pytest.mark.slow
+def test_jobs_of_a_machine_that_dies_are_done_again_elsewhere(cluster: Any, tmp_path: Path) -> None:
+    late = cluster.add_node(num_cpus=1)
+    jobs, found = [f"waits {number}" for number in range(3)], dict[str, Any]()  # one on each machine
+
+    def kill() -> None:
+        until(lambda: all(pids(tmp_path, job) for job in jobs))
+        cluster.remove_node(late, allow_graceful=False)
+        (tmp_path / "go").touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found.update(run_jobs(act, jobs, tmp_path, Where(3, cluster.address), tmp_path))
+    killer.join()
+    assert found == {job: job.upper() for job in jobs}
+    assert sorted(len(pids(tmp_path, job)) for job in jobs) == [1, 1, 2]
 
 
 @pytest.mark.parametrize("connected", [False, True], ids=["our own connection", "somebody's"])
@@ -161,7 +181,8 @@ def test_a_sweep_comes_to_the_same_through_a_worker_that_is_killed(cluster: Any,
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_interrupted_goes_on(cluster: Any, here: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_that_is_stopped_goes_on(cluster: Any, here: Path, tmp_path: Path, how: signal.Signals) -> None:
     out, key = tmp_path / "sweep", tmp_path / "key"
     KEY.write(key)
     asked = ["--grid", "rounds=[3,4]", *(word for text in SETTINGS for word in ("--set", text)), "--noise-key", key]
@@ -170,12 +191,13 @@ def test_a_sweep_that_is_interrupted_goes_on(cluster: Any, here: Path, tmp_path:
         [*command, "--out", out], cwd=ROOT, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
     ) as stopped:
         until(lambda: any(out.glob("runs/*/*/checkpoint/round-*")))
-        stopped.send_signal(signal.SIGINT)
+        stopped.send_signal(how)
         _, err = stopped.communicate()
-    assert stopped.returncode == 130, err
-    assert f"--resume {out}" in " ".join(err.split())
     until(lambda: not at_work("run_job"))
-    assert [path for path in out.iterdir() if path.name.startswith(".shared")] == []
+    if how == signal.SIGINT:
+        assert stopped.returncode == 130, err
+        assert f"--resume {out}" in " ".join(err.split())
+        assert [path for path in out.iterdir() if path.name.startswith(".shared")] == []
     subprocess.run([*command, "--resume", out], cwd=ROOT, env=environment(tmp_path), check=True)
     assert_same_runs(here, out)
 
