@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.crossing import add_in_order, there
 from cloud.row_sum import RowSum
 from cloud.settings import AggregationSettings
 from privacy.errors import InputError
@@ -68,13 +69,12 @@ class Accumulator:
         if total.shape != self.shapes[name]:
             raise ValueError(f"update of {name} has shape {tuple(total.shape)}, not {self.shapes[name]}")
         into = self._all(name)
-        into += total.to(into)
+        into += there(total, into.device).to(into)
 
     def add_rows(self, name: str, rows: Tensor, values: Tensor) -> None:
         """Add updates of some rows: `rows` int64 [k], repeats allowed; `values` [k, width].
 
-        Repeated rows are added one after the other in their order on a CPU and on a GPU alike (a plain
-        scatter on a GPU would not keep an order, and then not the last bits either).
+        Repeated rows are added one after the other in their order.
         """
         shape = self.shapes[name]
         if values.shape != (len(rows), *shape[1:]):
@@ -85,10 +85,7 @@ class Accumulator:
             self._touched[name].add(rows.cpu(), values.cpu())
             return
         into = self._all(name)
-        if into.device.type == "cpu":
-            into.index_add_(0, rows.to(into.device), values.to(into))
-        else:
-            into.index_put_((rows.to(into.device),), values.to(into), accumulate=True)
+        add_in_order(into, there(rows, into.device), there(values, into.device).to(into))
 
     def add_weight(self, weight: float, clients: int) -> None:
         """Count `clients` more clients, whose weights add up to `weight`."""
@@ -123,17 +120,17 @@ class Accumulator:
         """
         if self.weight == 0:
             return dict(shared)
-        return {name: self._moved(name, tensor, settings) for name, tensor in shared.items()}
+        whole = {name: self._all(name) / self.weight for name in shared if name not in self._touched}
+        whole = moved({name: shared[name] for name in whole}, whole, self.clients, settings)
+        return {n: whole[n] if n in whole else self._moved(n, tensor, settings) for n, tensor in shared.items()}
 
     def _moved(self, name: str, tensor: Tensor, settings: AggregationSettings) -> Tensor:
-        """Return a tensor after the step; rows that nobody touched are as they were."""
-        touched = self._touched.get(name)
-        if touched is None:
-            return step(name, tensor, self._all(name) / self.weight, self.clients, settings)
-        out = tensor.clone()
+        """Return a table after the step; rows that nobody touched are as they were."""
+        out, touched = tensor.clone(), self._touched[name]
         for rows, values in zip(touched.rows.split(PIECE), touched.values.split(PIECE), strict=True):
             here = rows.to(tensor.device)
-            out[here] = step(name, tensor[here], values / self.weight, self.clients, settings)
+            mean = {name: values / self.weight}
+            out[here] = moved({name: tensor[here]}, mean, self.clients, settings)[name]
         return out
 
 
@@ -175,6 +172,10 @@ class SealedSum:
         to the blocks before it at once. Raises `ValueError` for other shapes, and after the sum was opened.
         """
         self._add(dense, rows, weight, clients, times, whole)
+
+    def count(self, weight: float, clients: int) -> None:
+        """Count `clients` clients, whose weights add up to `weight`, of sums that were added as nobody's."""
+        self._add({}, {}, weight, clients, 1.0, False)
 
     def end_block(self) -> None:
         """Add up what came since the last block, and add its sum to those of the blocks before it."""
@@ -248,14 +249,21 @@ def moved(
     `update` is the cohort's (mean, median, ...), one float64 tensor per shared one. Raises `InputError` when it is
     not finite; `clients` is for its message.
     """
-    return {name: step(name, tensor, update[name], clients, settings) for name, tensor in shared.items()}
+    check_finite({name: update[name] for name in shared}, clients)
+    return {name: step(tensor, update[name], settings) for name, tensor in shared.items()}
 
 
-def step(name: str, tensor: Tensor, update: Tensor, clients: int, settings: AggregationSettings) -> Tensor:
-    """Return a tensor, or rows of one, after the server's step along its update, as `moved` does."""
-    if not bool(torch.isfinite(update).all()):
-        raise InputError(
-            f"the mean update of {name} over {clients} clients is not finite: "
-            "lower the local learning rate, or set privacy.clip so that diverged clients are dropped"
-        )
+def check_finite(update: Mapping[str, Tensor], clients: int) -> None:
+    """Raise `InputError` where an update of so many clients is not finite; a device is asked once."""
+    sound = torch.stack([torch.isfinite(value).all() for value in update.values()]).tolist() if update else []
+    for name, finite in zip(update, sound, strict=True):
+        if not finite:
+            raise InputError(
+                f"the mean update of {name} over {clients} clients is not finite: "
+                "lower the local learning rate, or set privacy.clip so that diverged clients are dropped"
+            )
+
+
+def step(tensor: Tensor, update: Tensor, settings: AggregationSettings) -> Tensor:
+    """Return a tensor, or rows of one, after the server's step along its update."""
     return (tensor.to(update) + settings.server_lr * update).to(tensor)  # TransFR Eq. 5

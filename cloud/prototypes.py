@@ -26,6 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.crossing import there
 from cloud.fusion import fused
 from cloud.index import INDEXES
 from cloud.search import Clusters, exact
@@ -125,7 +126,7 @@ class KnowledgeBase:
         if number < self.round:
             raise ValueError(f"round {number} cannot come after round {self.round}")
         order = np.lexsort((of, who))
-        who, of, vectors = who[order], of[order], vectors[torch.from_numpy(order).to(self.device)]
+        who, of, vectors = who[order], of[order], vectors[there(order, self.device)]
         if len(who) and ((np.diff(who) == 0) & (np.diff(of) == 0)).any():
             raise ValueError("a client and session are named twice in one call")
         self.round = number
@@ -133,14 +134,14 @@ class KnowledgeBase:
             live = self._owner[: self._used] >= 0
             self._drop(np.flatnonzero(live & (self._since[: self._used] <= number - self.settings.window)))
         lengths = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
-        sound = (lengths <= LONGEST).cpu().numpy()  # false for what is not a number, too
+        sound, long = torch.stack([lengths <= LONGEST, lengths >= SHORTEST]).cpu().numpy()  # no number is neither
         self.refused += int((~sound).sum())
         if self.settings.replace:
             keys = zip(who[sound].tolist(), of[sound].tolist(), strict=True)
             older = [self._row_of[key] for key in keys if key in self._row_of]
             self._drop(np.asarray(older, dtype=np.int64))
-        kept = np.flatnonzero(sound & (lengths >= SHORTEST).cpu().numpy())
-        self._store(who[kept], of[kept], vectors[torch.from_numpy(kept).to(self.device)])
+        kept = np.flatnonzero(sound & long)
+        self._store(who[kept], of[kept], vectors[there(kept, self.device)])
 
     def _store(self, who: Ints, of: Ints, vectors: Tensor) -> None:
         """Write prototypes into free rows, the lowest first."""
@@ -148,7 +149,7 @@ class KnowledgeBase:
         end = self._used + len(who) - len(free)
         rows = np.concatenate([free, np.arange(self._used, end)])
         self._reserve(end)
-        self._used, places = end, torch.from_numpy(rows).to(self.device)
+        self._used, places = end, there(rows, self.device)
         self._vectors[places] = vectors
         self._lengths[places] = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
         self._owner[rows], self._session[rows], self._since[rows] = who, of, self.round
@@ -161,7 +162,7 @@ class KnowledgeBase:
         """Wipe rows."""
         for key in zip(self._owner[rows].tolist(), self._session[rows].tolist(), strict=True):
             self._row_of.pop(key, None)
-        places = torch.from_numpy(rows).to(self.device)
+        places = there(rows, self.device)
         self._vectors[places], self._lengths[places] = 0.0, 1.0
         self._owner[rows], self._session[rows], self._since[rows] = -1, -1, -1
         if self._clusters is not None:
@@ -197,7 +198,7 @@ class KnowledgeBase:
         lengths = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
         usable = (lengths <= LONGEST) & (lengths >= SHORTEST)
         units = torch.where(usable.unsqueeze(1), vectors / lengths.unsqueeze(1), 0.0)  # float64
-        places = torch.from_numpy(who).to(self.device)
+        places = there(who, self.device)
         count = min(self.settings.top_k, self._used)
         parts, at = [], 0
         for candidates in self._candidates(places, units, count + SPARE) if count else []:
@@ -211,7 +212,7 @@ class KnowledgeBase:
             none = (found < 0) | ~usable.unsqueeze(1)
             rows[:, : found.shape[1]] = found.masked_fill(none, -1)
             cosines[:, : found.shape[1]] = best.masked_fill(none, 0.0)
-        owners = torch.from_numpy(np.append(self._owner[: self._used], -1)).to(self.device)  # row -1: nobody
+        owners = there(np.append(self._owner[: self._used], -1), self.device)  # row -1: nobody
         return Neighbours(rows, cosines, owners[rows])
 
     def answer(self, clients: Ints, queries: Tensor) -> Tensor:
@@ -223,10 +224,11 @@ class KnowledgeBase:
         """
         who, vectors = self._fitting(clients, queries)
         found = self.retrieve(who, vectors)
-        enough = found.owners >= self.settings.least_clients
-        self.lone += int((enough & (found.owners == 1)).sum())
+        owners = found.owners.cpu()
+        enough = owners >= self.settings.least_clients
+        self.lone += int((enough & (owners == 1)).sum())
         out = torch.zeros(len(who), self.width, device=self.device, dtype=self.dtype)
-        asked = torch.nonzero(enough & (found.owners > 0)).squeeze(1)
+        asked = there(torch.nonzero(enough & (owners > 0)).squeeze(1), self.device)
         for some in asked.split(max(PIECE // (self.settings.top_k * self.width), 1)):
             rows = found.rows[some]
             sets = self._vectors[rows.clamp_min(0)]
@@ -240,7 +242,7 @@ class KnowledgeBase:
 
     def among_all(self, places: Tensor, queries: Tensor, count: int) -> list[Tensor]:
         """Return the rows nearest to each query of the clients `places` by comparing with all, see `cloud.index`."""
-        owners = torch.from_numpy(self._owner[: self._used]).to(self.device)
+        owners = there(self._owner[: self._used], self.device)
         vectors, lengths = self._vectors[: self._used].float(), self._lengths[: self._used]
         return exact(queries, places, vectors, lengths, owners, count)
 
@@ -251,8 +253,8 @@ class KnowledgeBase:
             self._cluster(owner)
         assert self._clusters is not None
         most_own = int(np.unique(owner[owner >= 0], return_counts=True)[1].max())
-        found = torch.from_numpy(self._clusters.nearest(queries.cpu().numpy(), count + most_own)).to(self.device)
-        owners = torch.from_numpy(np.append(owner, -1)).to(self.device)
+        found = there(self._clusters.nearest(queries.cpu().numpy(), count + most_own), self.device)
+        owners = there(np.append(owner, -1), self.device)
         own = owners[found] == places.unsqueeze(1)
         return [found.masked_fill(own, -1)]
 
@@ -276,7 +278,7 @@ class KnowledgeBase:
 
     def _units(self, rows: Ints) -> npt.NDArray[np.float32]:
         """Return the stored prototypes at length 1, float32 [n, P]."""
-        places = torch.from_numpy(rows).to(self.device)
+        places = there(rows, self.device)
         units = (self._vectors[places] / self._lengths[places].unsqueeze(1).to(self.dtype)).float()
         return np.ascontiguousarray(units.cpu().numpy())
 
@@ -288,7 +290,7 @@ class KnowledgeBase:
             )
         if len(who) and who.min() < 0:
             raise ValueError(f"clients are numbered from 0, got {who.min()}")
-        return who, vectors.detach().to(self.device, self.dtype)
+        return who, there(vectors.detach(), self.device).to(self.dtype)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -331,7 +333,7 @@ class KnowledgeBase:
         self._owner, self._session, self._since = (array.astype(np.int64) for array in (owner, session, since))
         live = np.flatnonzero(self._owner >= 0)
         lengths = torch.linalg.vector_norm(self._vectors, dim=1, dtype=torch.float64)
-        self._lengths = torch.where(torch.from_numpy(self._owner >= 0).to(self.device), lengths, 1.0)
+        self._lengths = torch.where(there(self._owner >= 0, self.device), lengths, 1.0)
         keys = zip(self._owner[live].tolist(), self._session[live].tolist(), strict=True)
         self._row_of = dict(zip(keys, live.tolist(), strict=True)) if self.settings.replace else {}
         if self._clusters is not None:

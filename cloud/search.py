@@ -37,13 +37,13 @@ def exact(
     [N], -1 where nothing is stored. Pieces [c, .] follow the queries in their order; rows are in no order, and -1 where
     there are too few. Of equal cosines at the end the lower rows are taken.
     """
-    count, scale, free = min(count, len(vectors)), (1 / lengths).float(), torch.nonzero(owners < 0).squeeze(1)
+    count, scale, free = min(count, len(vectors)), (1 / lengths).float(), owners < 0
     step = max(PIECE // max(len(vectors), 1), 1)
     found = []
     for some, mine in zip(queries.split(step), clients.split(step), strict=True):
         cosines = (some @ vectors.T).mul_(scale)
         cosines.masked_fill_(mine.unsqueeze(1) == owners, -torch.inf)
-        cosines[:, free] = -torch.inf
+        cosines.masked_fill_(free, -torch.inf)
         best = cosines.topk(min(count + 1, len(vectors)), dim=1, sorted=True)
         rows, tied = best.indices, best.values[:, count - 1] == best.values[:, -1]
         for row in torch.nonzero(tied).squeeze(1).tolist() if rows.shape[1] > count else []:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator
+from cloud.crossing import add_in_order
 from cloud.uploads import PIECE, Rows, Uploads
 
 Among = Literal["changed", "cohort"]
@@ -42,7 +43,8 @@ def trimmed(uploads: Uploads, shared: Mapping[str, Tensor], cut_of: Cut, among: 
 def _trimmed_rows(rows: Rows, clients: int, shape: torch.Size, cut_of: Cut, among: Among) -> Tensor:
     """The same for a table of sparse updates: a client that is not listed for a row counts as 0, or not at all."""
     items, _, values = rows
-    present = torch.bincount(items, minlength=shape[0])
+    present = torch.zeros(shape[0], dtype=torch.int64, device=items.device)
+    add_in_order(present, items, torch.ones_like(items))
     whole = {"changed": False, "cohort": True}[among]
     zeros = clients - present if whole else torch.zeros_like(present)
     cut = cut_of(present + zeros)

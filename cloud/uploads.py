@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator
+from cloud.crossing import add_in_order
 from privacy.errors import InputError
 
 PIECE = 1 << 23
@@ -74,7 +75,7 @@ def squared_norms(uploads: Uploads) -> Tensor:
     for value in uploads.dense.values():
         out += value.flatten(1).double().square().sum(1)
     for _, slots, values in uploads.rows.values():
-        out.index_add_(0, slots, values.double().square().sum(1))
+        add_in_order(out, slots, values.double().square().sum(1))
     return out
 
 

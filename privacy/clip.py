@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,12 +61,16 @@ def clip_factors(norms: npt.ArrayLike, bound: float) -> Floats:
     >>> clip_factors([0.5, np.nan], 1.0).tolist()
     [1.0, 0.0]
     """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(factors_by(np, np.asarray(norms, dtype=np.float64), bound))
+
+
+def factors_by(library: Any, norms: Any, bound: float) -> Any:
+    """Return `clip_factors` of norms that are there, float64 [C], by the functions of `library`: of numpy, or torch."""
     if not (math.isfinite(bound) and bound > 0):
         raise InputError(f"the clip must be a positive number, got {bound}")
-    norms = np.asarray(norms, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        factors = np.where(norms <= bound * UNTOUCHED, 1.0, bound * TARGET / norms)
-    return np.where(np.isfinite(norms) & (factors >= SMALLEST_FACTOR), factors, 0.0)
+    factors = library.where(norms <= bound * UNTOUCHED, 1.0, bound * TARGET / norms)
+    return library.where(library.isfinite(norms) & (factors >= SMALLEST_FACTOR), factors, 0.0)
 
 
 def clip(vector: npt.ArrayLike, bound: float, norm: Norm) -> npt.NDArray[np.floating]:

@@ -7,7 +7,7 @@ training, noise, the server's rule, how a vector is made shorter (`privacy.compr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,10 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.crossing import add_in_order, here, surely, there, wait
 from edge.update import LARGEST
 from edgefr.engine.work import RowUpdates, Updates, trained
 from export.program import LocalProgram
-from privacy.clip import clip_factors
+from privacy.clip import factors_by
 from privacy.compress import Projection
 from privacy.errors import InputError
 
@@ -65,7 +66,7 @@ class Joint:
     def _parts(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return buckets and signs of each tensor's values, flat."""
         sizes = [math.prod(shape) for shape in self.shapes.values()]
-        both = (torch.from_numpy(a).to(device).split(sizes) for a in (self.projection.buckets, self.projection.signs))
+        both = (there(a, device).split(sizes) for a in (self.projection.buckets, self.projection.signs))
         buckets, signs = (dict(zip(self.shapes, parts, strict=True)) for parts in both)
         return buckets, signs
 
@@ -79,11 +80,7 @@ def _add_short(out: Tensor, buckets: Tensor, signs: Tensor, rows: Tensor, client
     for some in torch.arange(len(rows), device=out.device).split(max(1, PIECE // buckets.shape[1])):
         row = rows[some]
         places = (client[some].unsqueeze(1) * k + buckets[row]).flatten()
-        signed = (values[some] * signs[row]).flatten()
-        if out.device.type == "cpu":
-            flat.index_add_(0, places, signed)
-        else:
-            flat.index_put_((places,), signed, accumulate=True)
+        add_in_order(flat, places, (values[some] * signs[row]).flatten())
 
 
 @dataclass(frozen=True)
@@ -142,6 +139,10 @@ class ShardAggregate:
     kept: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     left: dict[str, RowUpdates] = field(default_factory=dict)
     shards: int = 1
+
+    def facts(self) -> ShardAggregate:
+        """Return itself: everything is known."""
+        return self
 
 
 def summed(parts: Sequence[ShardAggregate], sizes: Sequence[int]) -> ShardAggregate:
@@ -207,38 +208,76 @@ def _one_after_another(parts: Sequence[RowUpdates], starts: npt.NDArray[np.int64
     return RowUpdates(torch.cat([p.rows for p in parts]), torch.cat(slots), torch.cat([p.values for p in parts]))
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """This is the partial sum of a shard that a device may still be working at.
+
+    `dense` and `rows` are those of a `ShardAggregate`, and may be added up there. `facts()` returns the rest of it, and
+    may be asked when the device has been waited for. On a device all rows stand in `rows`, distinct or not: how many
+    are distinct the host would have to wait for.
+    """
+
+    dense: dict[str, Tensor]
+    rows: dict[str, tuple[Tensor, Tensor]]
+    facts: Callable[[], ShardAggregate]
+    shards: int = 1
+
+
 def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> ShardAggregate:
     """Sum a shard's updates under `terms`; `sizes` [C] are its clients' numbers of training interactions."""
-    order, own, message = {"l1": 1, "l2": 2}[terms.norm], updates.tables, updates.message
-    norms = updates.norms(len(sizes), order).cpu().numpy()
+    out = leaving(updates, sizes, terms)
+    wait(_device(updates))
+    return replace(out.facts(), dense=out.dense, rows=out.rows)
+
+
+def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Leaving:
+    """Do what `release` does, and wait for no device."""
+    order, device = {"l1": 1, "l2": 2}[terms.norm], _device(updates)
+    own, message = updates.tables, updates.message
+    norms = updates.norms(len(sizes), order)
     kept = norms <= terms.largest  # false for NaN
-    updates = updates if kept.all() else _without(updates, kept)
+    everybody = surely(kept)
+    updates = updates if everybody else _without(updates, kept)
     left = updates.rows if terms.keeps else {}
     if terms.joint is not None:
         updates = replace(updates, dense={SHORT: terms.joint.short(updates, len(sizes))}, rows={})
-        norms = np.where(kept, updates.norms(len(sizes), order).cpu().numpy(), norms)
-    factors = kept.astype(np.float64) if terms.clip is None else clip_factors(norms, terms.clip)
-    weights = np.where(kept, sizes if terms.by_size else 1.0, 0.0)
+        norms = torch.where(kept, updates.norms(len(sizes), order), norms)
+    factors = kept.double() if terms.clip is None else factors_by(torch, norms, terms.clip)
+    weights = torch.where(kept, there(sizes.astype(np.float64), device) if terms.by_size else 1.0, 0.0).double()
     if terms.step is not None:
-        updates, factors = _rounded(updates, factors, terms.step), np.ones(len(sizes))
-    scale = factors * weights
-    dense, rows = _sums(updates, scale)
-    counted = np.ones(len(sizes)) if terms.count_everyone else weights  # a guarantee may not depend on who failed
-    return ShardAggregate(
-        dense=dense,
-        rows=rows,
-        weight=float(counted.sum()),
-        clients=int(kept.sum()),
-        norms=norms[kept],
-        dropped=int((~kept).sum()),
-        clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
-        private=updates.private,
-        each=_scaled(updates, factors, kept) if terms.each else None,
-        tables=own,
-        message=message if message is None or kept.all() else _diverged(message, kept),
-        kept=np.flatnonzero(kept),
-        left=left,
-    )
+        updates, factors = _rounded(updates, factors, terms.step), torch.ones_like(factors)
+    dense, rows = _sums(updates, factors * weights)
+    seen, sound, weighs = here(norms), here(kept), here(weights)
+    private = {name: here(value) for name, value in updates.private.items()}
+    owners = {name: here(update.client) for name, update in updates.rows.items()} if terms.each else {}
+    tables, stays = ({name: _here(some) for name, some in found.items()} for found in (own, left))
+    if message is not None:
+        message = here(message if everybody else _diverged(message, kept))
+
+    def facts() -> ShardAggregate:
+        norms, kept, weights = seen.numpy(), sound.numpy(), weighs.numpy()
+        counted = np.ones(len(sizes)) if terms.count_everyone else weights  # a guarantee may not tell who failed
+        return ShardAggregate(
+            dense={},
+            rows={},
+            weight=float(counted.sum()),
+            clients=int(kept.sum()),
+            norms=norms[kept],
+            dropped=int((~kept).sum()),
+            clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
+            private=private,
+            each=_scaled(updates, factors, kept, owners) if terms.each else None,
+            tables=tables,
+            message=message,
+            kept=np.flatnonzero(kept),
+            left=stays,
+        )
+
+    return Leaving(dense, rows, facts)
+
+
+def _here(update: RowUpdates) -> RowUpdates:
+    return RowUpdates(here(update.rows), here(update.client), here(update.values))
 
 
 def restricted(program: LocalProgram, tensors: Sequence[str] | None) -> LocalProgram:
@@ -273,15 +312,13 @@ def released_values(program: LocalProgram, project: int | None) -> int:
     return whole if project is None else project
 
 
-def _diverged(messages: Tensor, kept: npt.NDArray[np.bool_]) -> Tensor:
+def _diverged(messages: Tensor, kept: Tensor) -> Tensor:
     """Return messages [C, P] that are no numbers for dropped clients: as for updates, nothing of theirs is sent."""
-    alive = torch.from_numpy(kept).to(messages.device)
-    return torch.where(alive.unsqueeze(1), messages, math.nan)
+    return torch.where(kept.unsqueeze(1), messages, math.nan)
 
 
-def _without(updates: Updates, kept: npt.NDArray[np.bool_]) -> Updates:
+def _without(updates: Updates, alive: Tensor) -> Updates:
     """Return the same updates with zeros in place of those of dropped clients."""
-    alive = torch.from_numpy(kept).to(_device(updates))
     dense = {n: torch.where(alive.view(-1, *[1] * (v.ndim - 1)), v, 0.0) for n, v in updates.dense.items()}
     rows = {
         n: type(u)(u.rows, u.client, torch.where(alive[u.client].unsqueeze(1), u.values, 0.0))
@@ -290,9 +327,8 @@ def _without(updates: Updates, kept: npt.NDArray[np.bool_]) -> Updates:
     return replace(updates, dense=dense, rows=rows)
 
 
-def _rounded(updates: Updates, factors: npt.NDArray[np.float64], step: float) -> Updates:
+def _rounded(updates: Updates, factor: Tensor, step: float) -> Updates:
     """Clipped updates on the grid (toward zero, as `to_grid`), in float64, so that no sum of them is rounded again."""
-    factor = torch.from_numpy(factors).to(_device(updates))
     dense = {
         n: torch.trunc(v.double() * (factor / step).view(-1, *[1] * (v.ndim - 1))) * step
         for n, v in updates.dense.items()
@@ -304,12 +340,9 @@ def _rounded(updates: Updates, factors: npt.NDArray[np.float64], step: float) ->
     return replace(updates, dense=dense, rows=rows)
 
 
-def _sums(
-    updates: Updates, scale: npt.NDArray[np.float64]
-) -> tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]]:
-    factor = torch.from_numpy(scale).to(_device(updates))
+def _sums(updates: Updates, factor: Tensor) -> tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]]:
     dense = {n: torch.tensordot(factor, v.double(), dims=1) for n, v in updates.dense.items()}
-    all_whole = bool((scale == 1).all())
+    all_whole = surely(factor == 1)
     rows = {
         n: _sums_of_rows(u.rows, u.values, None if all_whole else factor[u.client]) for n, u in updates.rows.items()
     }
@@ -319,8 +352,11 @@ def _sums(
 def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
     """Distinct rows, ascending, and their weighted sums: float32 over up to `RUN` values in order, float64 over those.
 
-    A float64 scatter of single values takes ten times longer and is no closer: the values have 24 bits.
+    A float64 scatter of single values takes ten times longer and is no closer: the values have 24 bits. On a device all
+    rows are handed on, in float64, to whoever adds them up.
     """
+    if rows.device.type != "cpu":
+        return rows, values.double() if factor is None else values.double() * factor.unsqueeze(1)
     order = _stable_order(rows)
     found, counts = rows[order].unique_consecutive(return_counts=True)
     runs = (counts + RUN - 1) // RUN  # per row
@@ -334,25 +370,27 @@ def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[
 
 
 def _stable_order(rows: Tensor) -> Tensor:
-    """Return the stable order that sorts `rows`. On the host by numpy, which sorts 16-bit numbers by radix."""
-    if rows.device.type != "cpu" or not len(rows):
-        return rows.sort(stable=True).indices
+    """Return the stable order that sorts `rows`, by numpy, which sorts 16-bit numbers by radix."""
+    if not len(rows):
+        return rows
     numbers = rows.numpy()
     return torch.from_numpy(np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable"))
 
 
-def _scaled(updates: Updates, factors: npt.NDArray[np.float64], kept: npt.NDArray[np.bool_]) -> Updates:
-    """Return the updates of the kept clients alone, clipped; slots are numbered anew."""
-    factor = torch.from_numpy(factors).float().to(_device(updates))
-    alive = torch.from_numpy(kept).to(factor.device)
-    slot = torch.cumsum(alive, 0) - 1
-    dense = {n: (v * factor.view(-1, *[1] * (v.ndim - 1)))[alive] for n, v in updates.dense.items()}
+def _scaled(updates: Updates, factors: Tensor, kept: npt.NDArray[np.bool_], owners: Mapping[str, Tensor]) -> Updates:
+    """Return the updates of the kept clients alone, clipped; slots are numbered anew. `owners`: of rows, by table."""
+    factor = factors.float()
+    alive = there(np.flatnonzero(kept), factor.device)
+    slot = np.cumsum(kept) - 1
+    dense = {n: (v * factor.view(-1, *[1] * (v.ndim - 1))).index_select(0, alive) for n, v in updates.dense.items()}
     rows = {}
     for name, update in updates.rows.items():
-        mine = alive[update.client]
-        client = update.client[mine]
-        rows[name] = type(update)(update.rows[mine], slot[client], update.values[mine] * factor[client].unsqueeze(1))
-    return Updates(dense, rows, {}, left={name: share[alive] for name, share in updates.left.items()})
+        owner = owners[name].numpy()
+        mine = np.flatnonzero(kept[owner])
+        at, client = there(mine, factor.device), there(slot[owner[mine]], factor.device)
+        values = update.values[at] * factor[update.client[at]].unsqueeze(1)
+        rows[name] = type(update)(update.rows[at], client, values)
+    return Updates(dense, rows, {}, left={name: share.index_select(0, alive) for name, share in updates.left.items()})
 
 
 def _device(updates: Updates) -> torch.device:

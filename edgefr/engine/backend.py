@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from edgefr.engine import formed, inline
-from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine.aggregate import Leaving, ShardAggregate, Terms, leaving
 from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
 from export.program import Tensors, read_by
 
@@ -38,10 +38,11 @@ class Backend(ABC):
     @abstractmethod
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[ShardAggregate]:
+    ) -> Iterator[ShardAggregate | Leaving]:
         """Yield the shards' releases in order, of single ones or of whole blocks (`ShardAggregate.shards` says which).
 
-        `private` are the tensors of all clients, on the host. Sums of rows hold until the next release is asked for.
+        `private` are the tensors of all clients, on the host. Sums of rows hold until the next release is asked for. On
+        a device releases come while it works at them.
         """
 
     @abstractmethod
@@ -62,9 +63,9 @@ class InProcess(Backend):
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[ShardAggregate]:
+    ) -> Iterator[ShardAggregate | Leaving]:
         for shard, updates in zip(shards, self.updates(work, shared, private, shards), strict=True):
-            yield release(updates, work.sampler.train.counts[shard], terms)
+            yield leaving(updates, work.sampler.train.counts[shard], terms)
 
     def updates(
         self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -81,7 +82,10 @@ class Inline(InProcess):
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[ShardAggregate]:
+    ) -> Iterator[ShardAggregate | Leaving]:
+        if work.device.type != "cpu":
+            yield from super().releases(work, terms, shared, private, shards)
+            return
         for shard in shards:
             yield formed.released(work, terms, shared, own(work, private, shard), shard)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator, SealedSum
+from cloud.crossing import wait
 from cloud.rule import Received, Rule
 from cloud.settings import AggregationSettings
 from cloud.uploads import Uploads, joined
@@ -221,22 +222,15 @@ class Federation:
             work = LocalWork(
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
-            shards = self.shards(group.clients, sampler.train.counts)
-            ends, done = {0, *(block.stop for block in blocks(len(shards)))}, 0
             terms = replace(terms, weighed=group.weight != 1.0)
-            for part in self.backend.releases(work, terms, group.shared, self.private, shards):
-                first, done = done, done + part.shards
-                shard = np.concatenate(shards[first:done])
-                self._take(shard, part, total, group, whole=first in ends and done in ends)
-                if done in ends:
-                    total.end_block()
+            for shard, part in self._released(work, terms, group, total):
+                total.count(part.weight, part.clients + part.dropped)
+                self._take(shard, part, group)
                 if self.transfer is not None and part.message is not None:
                     self.transfer.take(shard, part.message)
                 if part.each is not None:
                     each.append(_uploads(part.each, part.clients, group.weight))
                     numbers.append(shard[part.kept])
-            if done != len(shards):
-                raise RuntimeError(f"a backend handed back {done} of {len(shards)} shards")
             self.counters.participation[group.clients] += 1
             self.counters.clients += len(group.clients)
             if self.transfer is not None:
@@ -287,19 +281,41 @@ class Federation:
         size = sum(math.prod(shape) for shape in shapes.values())
         return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
 
-    def _take(self, shard: Clients, part: ShardAggregate, total: SealedSum, group: Group, whole: bool) -> None:
-        """Add a shard's partial sum times its group's weight to the total and put its private tensors back.
+    def _released(
+        self, work: LocalWork, terms: Terms, group: Group, total: SealedSum
+    ) -> Iterator[tuple[Clients, ShardAggregate]]:
+        """Add the sums of a group's shards, times its weight, to the total; yield who was in each, and what is known.
 
-        `whole`: it is of all shards of a block. Who was dropped has what it had before the round, as a device that
-        cannot use what it trained.
+        On the host that is shard after shard. A device is waited for once, when it has all of them.
         """
-        total.add(part.dense, part.rows, part.weight, part.clients + part.dropped, group.weight, whole)
+        shards = self.shards(group.clients, work.sampler.train.counts)
+        ends, done = {0, *(block.stop for block in blocks(len(shards)))}, 0
+        coming: list[tuple[Clients, Callable[[], ShardAggregate]]] = []
+        for part in self.backend.releases(work, terms, group.shared, self.private, shards):
+            first, done = done, done + part.shards
+            total.add(part.dense, part.rows, 0.0, 0, group.weight, whole=first in ends and done in ends)
+            coming.append((np.concatenate(shards[first:done]), part.facts))
+            if self.device.type == "cpu":
+                yield from ((shard, facts()) for shard, facts in coming)
+                coming.clear()
+            if done in ends:
+                total.end_block()
+        wait(self.device)
+        yield from ((shard, facts()) for shard, facts in coming)
+        if done != len(shards):
+            raise RuntimeError(f"a backend handed back {done} of {len(shards)} shards")
+
+    def _take(self, shard: Clients, part: ShardAggregate, group: Group) -> None:
+        """Count what is known of a shard, and put its private tensors back.
+
+        Who was dropped has what it had before the round, as a device that cannot use what it trained.
+        """
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
         self.counters.norms.append(part.norms)
         index, kept = torch.from_numpy(shard[part.kept]), torch.from_numpy(part.kept)
         for name, value in part.private.items():
-            self.private[name].index_copy_(0, index, value.cpu().index_select(0, kept))
+            self.private[name].index_copy_(0, index, value.index_select(0, kept))
         keep_rows(self.tables, shard, part.tables, part.kept)
         for name, changes in part.left.items():
             table = self.own[name]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.crossing import there
 from edge.ragged import Ragged
 from edge.replay import Step
 from edge.sampling import EVERYTHING, Examples, Sampler, Selection, newest
@@ -83,7 +84,7 @@ class _Plan:
     def of(cls, steps: Steps, device: torch.device) -> _Plan:
         ends = np.cumsum(steps.lengths, axis=1)
         arrays = (steps.items, steps.label, steps.weight, steps.row, steps.slots[steps.row], ends)
-        return cls(steps, *(torch.from_numpy(array).to(device) for array in arrays))
+        return cls(steps, *(there(array, device) for array in arrays))
 
 
 class _Shard:
@@ -105,7 +106,8 @@ class _Shard:
         self.values: dict[str, Tensor] = {}
         for name in self.per_client:
             value = private[name] if name in private else shared[name].expand(len(clients), *specs[name].shape)
-            self.values[name] = value.to(work.device, copy=True, memory_format=torch.contiguous_format)
+            plain = torch.contiguous_format
+            self.values[name] = value.to(work.device, non_blocking=True, copy=True, memory_format=plain)
         self.values |= {n: v for n, v in shared.items() if n not in self.values and n not in self.rows}
         self.change: dict[str, Tensor] = {}
         self.whole = self._whole() if self.rows else None
@@ -117,7 +119,7 @@ class _Shard:
         self.pulled: dict[str, Pulled] = {}
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(array).to(self.work.device)
+        return there(array, self.work.device)
 
     def _plan(self, epochs: Sequence[Examples], phase: Phase) -> _Plan:
         replay = self.replay if phase.when == "round" else None
@@ -153,7 +155,7 @@ class _Shard:
         """Return each client's own rows of a table that is not shared, one per pair of all steps."""
         assert self.whole is not None
         steps = self.whole[0].steps
-        return self.work.tables[name].rows(self.clients[steps.slots], steps.touched).to(self.work.device)
+        return there(self.work.tables[name].rows(self.clients[steps.slots], steps.touched), self.work.device)
 
     def train(self, phases: Sequence[Phase]) -> None:
         """Run one phase, or some that take turns: their epochs, the epochs' steps, an optimiser each."""

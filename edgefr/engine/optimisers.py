@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.crossing import there
 from edge.optimiser import BETA_1, BETA_2, corrections
 from privacy.table import Table
 
@@ -99,7 +100,7 @@ class Optimiser:
         if (step == step.flat[0]).all():
             return lr * float(factor.flat[0]), float(epsilon.flat[0])
         shape = (-1,) + (1,) * (parameter.ndim - 1)
-        size, small = (torch.from_numpy(part).to(parameter).reshape(shape) for part in (lr * factor, epsilon))
+        size, small = (there(part, parameter.device).to(parameter).reshape(shape) for part in (lr * factor, epsilon))
         return size, small
 
     def change(self, name: str, gradient: Tensor, step: Numbers, rows: Tensor | slice = slice(None)) -> Tensor:

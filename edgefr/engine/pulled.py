@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from cloud.crossing import surely
 from export.program import Pull
 
 
@@ -42,11 +43,14 @@ class Pulled:
 
         With c the change so far, d the way and f what is left of it: d + f (c - d).
         """
-        if not bool(idle.any()):
+        if surely(idle == 0):
             return change
-        left = self.pull.left(torch.arange(int(idle.max()) + 1, device=idle.device)).to(change)
+        if idle.device.type == "cpu":  # of few numbers of steps, each once
+            left = self.pull.left(torch.arange(int(idle.max()) + 1)).to(change).index_select(0, idle)
+        else:
+            left = self.pull.left(idle).to(change)
         way = self.way if rows is None else self.way.index_select(0, rows)
-        return torch.lerp(way, change, left.index_select(0, idle).unsqueeze(1), out=change)
+        return torch.lerp(way, change, left.unsqueeze(1), out=change)
 
     @property
     def left(self) -> Tensor:

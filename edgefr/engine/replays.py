@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.crossing import there
 from edge.replay import Replay, Step
 from edge.sampling import segments
 from edge.steps import Ints, Steps
@@ -48,7 +49,7 @@ class Alone:
         """Return what joins the step `number` of a phase; `tensors` are the client's own, whole tables."""
         if self.draws is None or self.replay is None:
             return self.replay
-        pool = torch.from_numpy(self.draws.pool).to(work.device)
+        pool = there(self.draws.pool, work.device)
         with torch.no_grad():
             scores = scores_of(work.program, tensors, pool, pool, history).unsqueeze(0).cpu().numpy()
         weights = self.draws.weights(np.zeros(1, np.int64), scores, Step(work.place(phase), np.array([number])))
@@ -64,19 +65,19 @@ class Shardwise:
 
     def __init__(self, work: LocalWork, draws: StepDraws, steps: Steps):
         self.work, self.draws, self.steps = work, draws, steps
-        self.pool = torch.from_numpy(draws.pool).to(work.device)
+        self.pool = there(draws.pool, work.device)
         self.column = np.searchsorted(draws.pool, steps.touched)
         lists = draws.lists[steps.slots]
         found = lists == steps.touched[:, None]
-        self.place = torch.from_numpy(np.where(found.any(1), found.argmax(1), -1)).to(work.device)  # in its list
-        self.label = torch.from_numpy(draws.labels).to(work.device)
+        self.place = there(np.where(found.any(1), found.argmax(1), -1), work.device)  # in its list
+        self.label = there(draws.labels, work.device)
 
     def mixed(self, label: Tensor, weight: Tensor, drawn: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return labels and weights [N] of a step's entries with the `drawn` weights [A, N of lists] added.
 
         `rows` [N] are the entries' pairs. Cross-entropy is linear in the label, so one example stands for both.
         """
-        slot = torch.from_numpy(self.steps.slots).to(rows.device)[rows]
+        slot = there(self.steps.slots, rows.device)[rows]
         place = self.place[rows]
         more = torch.where(place < 0, 0.0, drawn[slot, place.clamp(min=0)])
         total = weight + more
@@ -97,19 +98,19 @@ class Shardwise:
             if len(some):
                 scores = self._scores(tables, values, some, history)
                 out[some] = self.draws.weights(some, scores, Step(step.phase, step.number[some]))
-        return torch.from_numpy(out).to(self.pool.device)
+        return there(out, self.pool.device)
 
     def _scores(self, tables: Tables, values: Values, slots: Ints, history: One | None) -> npt.NDArray[np.floating]:
         """Return scores [S, pool] of these client slots by their own rows."""
         first, last = (np.searchsorted(self.steps.slots, slots, side=side) for side in ("left", "right"))
         row, place = segments(last - first)
         pair = first[row] + place
-        where = torch.from_numpy(row * len(self.pool) + self.column[pair]).to(self.pool.device)
+        where = there(row * len(self.pool) + self.column[pair], self.pool.device)
         own = values(slots)
         for name, (table, change) in tables.items():
             own[name] = table[self.pool].repeat(len(slots), 1)
             if change is not None:
-                own[name].index_add_(0, where, change[torch.from_numpy(pair).to(change.device)])
+                own[name].index_add_(0, where, change[there(pair, change.device)])
         items = torch.arange(len(slots) * len(self.pool), device=self.pool.device).view(len(slots), -1)
         past = None if history is None else _of(history, slots)
         with torch.no_grad():
@@ -118,5 +119,5 @@ class Shardwise:
 
 def _of(history: One, slots: Ints) -> One:
     """Return the history of these client slots alone."""
-    at = torch.as_tensor(slots, device=history.items.device)
+    at = there(slots, history.items.device)
     return One(history.items[at], history.catalogue[at], history.label[at], history.weight[at])

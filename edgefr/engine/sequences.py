@@ -22,6 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cloud.crossing import add_in_order, there
 from edge.sampling import EVERYTHING
 from edge.sessions import Draw, SessionSampler, Windows
 from edgefr import purposes
@@ -89,7 +90,7 @@ def dropped(
         keys = keyed.fold(keyed.key(seed, purposes.dropped(site), number, at), clients)
         stay = keyed.uniform(keys[:, None], np.arange(math.prod(shape))) >= program.dropout
         values = (stay / (1 - program.dropout)).astype(np.float32)
-        out[site] = torch.from_numpy(values).view(len(clients), *shape).to(device)
+        out[site] = there(values, device).view(len(clients), *shape)
     return out
 
 
@@ -99,7 +100,7 @@ def begun(work: LocalWork, first: dict[str, Tensor], clients: Clients, draw: Dra
     if not program.begins_alone or work.round > 1:
         return first
     own = program.begins(work.sampler.seed, clients, draw.slots, draw.touched)
-    return {**first, **{name: value.to(work.device).to(first[name].dtype) for name, value in own.items()}}
+    return {**first, **{name: there(value, work.device).to(first[name].dtype) for name, value in own.items()}}
 
 
 def notice(program: SessionProgram, values: dict[str, Tensor], batch: Window) -> None:
@@ -171,17 +172,17 @@ def tensors_of(
 
     the table's rows of the pairs [R, d], shared tensors whole, private ones [C, ...].
     """
-    touched = torch.from_numpy(draw.touched).to(device)
+    touched = there(draw.touched, device)
     tables = {n: shared[n].index_select(0, touched) for n, spec in program.specs.items() if spec.kind == "rows"}
-    return {**shared, **tables, **{n: v.to(device) for n, v in private.items()}}
+    return {**shared, **tables, **{n: there(v, device) for n, v in private.items()}}
 
 
 def batch_of(draw: Draw, epoch: int, device: torch.device) -> Window:
     """Return the windows of an epoch: positions count equally within a client."""
     share = draw.real / np.maximum(draw.real.sum(axis=1, keepdims=True), 1.0)
     arrays = (draw.inputs, draw.real, share, draw.times, draw.positives, draw.negatives[epoch])
-    items, real, weight, times, positive, negative = (torch.from_numpy(array).to(device) for array in arrays)
-    numbers = torch.from_numpy(draw.touched if len(draw.touched) else np.zeros(1, np.int64)).to(device)
+    items, real, weight, times, positive, negative = (there(array, device) for array in arrays)
+    numbers = there(draw.touched if len(draw.touched) else np.zeros(1, np.int64), device)
     return Window(
         items,
         numbers[items],
@@ -195,7 +196,7 @@ def batch_of(draw: Draw, epoch: int, device: torch.device) -> Window:
 
 
 def _window(windows: Windows, device: torch.device) -> Window:
-    items, real, times = (torch.from_numpy(part).to(device) for part in (windows.items, windows.real, windows.times))
+    items, real, times = (there(part, device) for part in (windows.items, windows.real, windows.times))
     return Window(items, items, real, real, times=times)
 
 
@@ -234,11 +235,11 @@ def _clipped(
     program: SessionProgram, gradients: Mapping[str, Tensor], most: float, draw: Draw, clients: int
 ) -> dict[str, Tensor]:
     """Return the gradients, each client's cut to a joint length; those of tables are rows of `draw`'s pairs."""
-    slots = torch.from_numpy(draw.slots).to(next(iter(gradients.values())).device)
+    slots = there(draw.slots, next(iter(gradients.values())).device)
     rows = {name for name in gradients if program.specs[name].kind == "rows"}
     square = torch.stack(
         [
-            gradient.new_zeros(clients).index_add_(0, slots, gradient.square().sum(-1))
+            _sums_by(slots, gradient.square().sum(-1), clients)
             if name in rows
             else gradient.square().flatten(1).sum(-1)
             for name, gradient in gradients.items()
@@ -249,6 +250,12 @@ def _clipped(
         name: gradient * (cut[slots] if name in rows else cut).view(-1, *[1] * (gradient.ndim - 1))
         for name, gradient in gradients.items()
     }
+
+
+def _sums_by(slots: Tensor, values: Tensor, clients: int) -> Tensor:
+    total = values.new_zeros(clients)
+    add_in_order(total, slots, values)
+    return total
 
 
 def _updates(
@@ -264,7 +271,7 @@ def _updates(
     for name in changed:
         spec = program.specs[name]
         if spec.kind == "rows":
-            touched, slots = (torch.from_numpy(part).to(values[name].device) for part in (draw.touched, draw.slots))
+            touched, slots = (there(part, values[name].device) for part in (draw.touched, draw.slots))
             rows[name] = RowUpdates(touched, slots, values[name] - first[name])
         elif spec.place == "shared":
             dense[name] = values[name] - first[name]

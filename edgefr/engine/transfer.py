@@ -226,6 +226,7 @@ class Transfer(Exchange):
         sampler: Sampler | SessionSampler,
     ) -> None:
         """Store prototypes [C, P], and answer them, or the queries that came behind them in messages of [C, 2 P]."""
+        messages = messages.cpu()
         kept, queries = messages[:, : self.terms.values], messages[:, -self.terms.values :]
         sent = self.leaving(number, clients, kept)
         asked = sent if self.terms.clip is not None else queries

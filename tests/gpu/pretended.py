@@ -6,8 +6,9 @@
 
 What a GPU would refuse is refused: operations on tensors of two devices, and a look at a tensor's memory from the host
 (`.numpy()`). What makes a program wait for a GPU is counted: a value that the host reads, a result whose size depends
-on values, a copy between memories that does not say `non_blocking`. So branches that only a GPU takes are run, their
-numbers are compared and their waits counted, where there is no GPU; its own kernels, speed and rounding are not seen.
+on values, a copy between memories that does not say `non_blocking`. What is on its way to the host has
+no numbers until then. So branches that only a GPU takes are run, their numbers are compared and their waits counted,
+where there is no GPU; its own kernels, speed and rounding are not seen.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Pretended(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.waits: Counter[str] = Counter()
+        self._under_way: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -106,7 +108,7 @@ class Pretended(TorchDispatchMode):
         inside = tree_map_only(OnGPU, lambda leaf: leaf.host, (args, kwargs))
         made = func(*inside[0], **inside[1])
         if goes == "cpu":
-            return made
+            return self._sent(made) if there and kwargs.get("non_blocking") else made
         out = tree_map(lambda leaf: OnGPU(leaf) if isinstance(leaf, Tensor) else leaf, made)
         return return_and_correct_aliasing(func, args, kwargs, out)
 
@@ -118,7 +120,16 @@ class Pretended(TorchDispatchMode):
         if before != after and not free:
             self._wait("copy")
 
+    def _sent(self, values: Tensor) -> Tensor:
+        """Return what the host finds in place of values that are under way: no numbers, until it has waited."""
+        place = torch.full_like(values, torch.nan if values.is_floating_point() else values.dtype != torch.bool)
+        self._under_way.append((place, values.clone()))
+        return place
+
     def _wait(self, what: str) -> None:
+        for place, values in self._under_way:
+            place.copy_(values)
+        self._under_way.clear()
         frame = sys._getframe()
         while frame.f_back is not None:
             frame = frame.f_back

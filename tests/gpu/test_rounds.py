@@ -11,17 +11,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from cloud.prototypes import KnowledgeBase
 from cloud.rule import RULES
-from cloud.settings import AggregationSettings
+from cloud.settings import AggregationSettings, KnowledgeSettings
+from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.tables import tensors_of
+from edgefr.engine.transfer import Order, Transfer
 from edgefr.engine.work import LocalWork, RowUpdates, Updates
 from edgefr.testing import cases
-from export.program import LocalProgram
+from export.program import LocalProgram, SessionProgram
 from privacy.plan import plan
+from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract import programs, sessions
@@ -117,10 +121,49 @@ def remembered(made: Federation) -> dict[str, tuple[Tensor, Tensor]]:
     return {n: (made.shared[n], known) for n, spec in made.program.specs.items() if spec.kind == "rows"}
 
 
+def of_sessions(variant: str, order: Order, device: torch.device) -> Federation:
+    """A federation whose clients exchange prototypes through a knowledge base on the device."""
+    local = sessions.program(variant, local_epochs=1)
+    sent = Prototypes(local.settings.reply, 2)
+    made = Federation(
+        local,
+        clients=sessions.CLIENTS,
+        seed=3,
+        shard_size=4,
+        aggregation=AggregationSettings(),
+        plan=plan(PrivacySettings(clip=0.5), 2, sessions.CLIENTS, sessions.CLIENTS, prototypes=sent),
+        device=device,
+        noise=SimulatedNoise(KEY, 3),
+    )
+    assert made.plan.prototypes is not None
+    base = KnowledgeBase(local.settings.reply, KnowledgeSettings(), device)
+    made.transfer = Transfer(base, order, made.plan.prototypes, 3, KEY)
+    return made
+
+
+def after_sessions(made: Federation, rounds: int = 2) -> Federation:
+    for number in range(1, rounds + 1):
+        draws = sessions.draws_for(cast(SessionProgram, made.program))
+        made.round(number, np.arange(sessions.CLIENTS), draws, Ragged.empty(sessions.CLIENTS))
+    return made
+
+
+ORDERS: dict[str, Order] = {
+    "fcucr": "received",
+    "fcucr, trained prototypes": "trained",
+    "fcucr to the letter": "trained",
+}
+
+
+@pytest.mark.parametrize("variant", ORDERS)
+def test_rounds_that_exchange_prototypes_on_a_gpu_end_as_on_the_host(variant: str, gpu: torch.device) -> None:
+    alike(*(after_sessions(of_sessions(variant, ORDERS[variant], device)) for device in (gpu, HOST)))
+
+
 def alike(found: Federation, expected: Federation) -> None:
     """Fail unless both end with the same tensors, counts and norms."""
     phases = expected.phases("round")
-    begun = expected.program.init_shared(3), expected.program.init_private(3, torch.arange(programs.CLIENTS))
+    begun = expected.program.init_shared(3), expected.private
     bounds = after_training(phases, 100, *begun)
     assert_all_same(found.shared, expected.shared, **bounds)
     assert all(value.device.type == found.device.type for value in found.shared.values())

@@ -222,14 +222,14 @@ FAULTS = (
     Fault(
         "tables are not clipped in a simulated round",
         "edgefr/engine/aggregate.py",
-        "factors = kept.astype(np.float64) if terms.clip is None else clip_factors(norms, terms.clip)",
-        "factors = kept.astype(np.float64) if terms.clip is None or updates.rows else clip_factors(norms, terms.clip)",
+        "factors = kept.double() if terms.clip is None else factors_by(torch, norms, terms.clip)",
+        "factors = kept.double() if terms.clip is None or updates.rows else factors_by(torch, norms, terms.clip)",
         AUDIT,
     ),
     Fault(
         "what is projected is clipped before it is projected",
         "edgefr/engine/aggregate.py",
-        "norms = np.where(kept, updates.norms(len(sizes), order).cpu().numpy(), norms)",
+        "norms = torch.where(kept, updates.norms(len(sizes), order), norms)",
         "pass",
         "tests/engine/test_aggregate.py::test_a_projected_release_is_the_sum_of_clipped_projections",
     ),
@@ -250,8 +250,8 @@ FAULTS = (
     Fault(
         "a client is weighed by its data although something is guaranteed",
         "edgefr/engine/aggregate.py",
-        "np.where(kept, sizes if terms.by_size else 1.0, 0.0)",
-        "np.where(kept, sizes, 0.0)",
+        "there(sizes.astype(np.float64), device) if terms.by_size else 1.0",
+        "there(sizes.astype(np.float64), device)",
         "tests/engine/test_federation.py::test_the_aggregate_is_the_literal_one",
     ),
     Fault(

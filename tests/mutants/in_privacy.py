@@ -203,8 +203,8 @@ FAULTS = (
     Fault(
         "an update that is not finite passes the clip",
         "privacy/clip.py",
-        "np.where(np.isfinite(norms) & (factors >= SMALLEST_FACTOR), factors, 0.0)",
-        "np.where(factors >= SMALLEST_FACTOR, factors, 1.0)",
+        "library.where(library.isfinite(norms) & (factors >= SMALLEST_FACTOR), factors, 0.0)",
+        "library.where(factors >= SMALLEST_FACTOR, factors, 1.0)",
         "tests/privacy/test_clip.py::test_a_client_with_a_bad_value_is_dropped_and_nobody_else",
     ),
     Fault(
