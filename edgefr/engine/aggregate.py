@@ -249,7 +249,7 @@ def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Lea
     dense, rows = _sums(updates, factors * weights)
     seen, sound, weighs = here(norms), here(kept), here(weights)
     private = {name: here(value) for name, value in updates.private.items()}
-    owners = {name: here(update.client) for name, update in updates.rows.items()} if terms.each else {}
+    each = _each(updates, factors) if terms.each else None
     tables, stays = ({name: _here(some) for name, some in found.items()} for found in (own, left))
     if message is not None:
         message = here(message if everybody else _diverged(message, kept))
@@ -266,7 +266,7 @@ def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Lea
             dropped=int((~kept).sum()),
             clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
             private=private,
-            each=_scaled(updates, factors, kept, owners) if terms.each else None,
+            each=None if each is None else each(kept),
             tables=tables,
             message=message,
             kept=np.flatnonzero(kept),
@@ -375,6 +375,12 @@ def _stable_order(rows: Tensor) -> Tensor:
         return rows
     numbers = rows.numpy()
     return torch.from_numpy(np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable"))
+
+
+def _each(updates: Updates, factors: Tensor) -> Callable[[npt.NDArray[np.bool_]], Updates]:
+    """Return what makes the updates of kept clients, once these are known."""
+    owners = {name: here(update.client) for name, update in updates.rows.items()}
+    return lambda kept: _scaled(updates, factors, kept, owners)
 
 
 def _scaled(updates: Updates, factors: Tensor, kept: npt.NDArray[np.bool_], owners: Mapping[str, Tensor]) -> Updates:

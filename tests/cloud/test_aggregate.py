@@ -195,7 +195,7 @@ def test_it_stays_closed_below_its_smallest_cohort():
 
 def test_no_name_reaches_a_part_or_the_sum():
     total = sealed(2, at_least=3)
-    assert [name for name in dir(total) if not name.startswith("_")] == ["add", "end_block", "open"]
+    assert [name for name in dir(total) if not name.startswith("_")] == ["add", "count", "end_block", "open"]
     assert not hasattr(total, "__dict__")
     for name in dir(total):
         assert not isinstance(getattr(total, name), torch.Tensor | Accumulator | dict)
