@@ -91,7 +91,7 @@ def in_the_loop(clients: int, rounds: int) -> dict[str, float]:
     prepared = Prepared(dataset, splits, experiment.protocol.describe(dataset), None)
     fleet = edgefr.load_fleet(Path(__file__).parent.parent / "devices.yaml")
     simulation = Training.start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
-    ledger, sampler = simulation.participation.ledger, simulation.sampler(parts[0].train, parts[0].pool)
+    ledger, stage = simulation.participation.ledger, simulation.schedule[0]
     spent, asked, met = [], 0.0, []
 
     def watched(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ def in_the_loop(clients: int, rounds: int) -> dict[str, float]:
     for number in range(1, rounds + 1):
         asked = 0.0
         simulation.experiment.clients_per_round = 1.0 if number % 2 else 0.5
-        meet = partial(simulation.participation.meet, number, simulation.clients, sampler)
+        meet = partial(simulation.participation.meet, number, *stage.turn(simulation, number))
         met.append(timed(meet))
         spent.append(asked)
     assert ledger.refused().any()

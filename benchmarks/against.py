@@ -144,7 +144,7 @@ def main() -> None:
         return work(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1, help="how often both are run")
-    parser.add_argument("trees", type=Path, nargs=2, metavar=("OLD", "NEW"))
+    parser.add_argument("trees", type=Path, nargs=2, metavar="TREE", help="the older one, then the newer")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     asked = parser.parse_args()
     report([together(asked.trees, asked.command) for _ in range(asked.pairs)])

@@ -1,32 +1,30 @@
-"""Seconds and memory by the number of users: FedMF on generated data, with cohorts of 1 % and of 1,000 clients.
+"""What a round costs by users, items, cohort and dim, each alone: CPU seconds, memory, and their exponents.
 
-    python benchmarks/scale.py [--users 10000 100000 1000000] [--items 100000] [--rounds 3]
+    python benchmarks/scale.py [--axis users items cohort dim] [--picture FILE] [--largest 10000000]
 
-Every size runs in a process of its own, so that its peak of resident memory is its own. Stages are those of
-`edgefr simulate`, taken one by one. Times are CPU seconds of one thread; a round is the median of `--rounds`. A round
-is the invitation, the fleet (default devices.yaml) and the training of those who contribute. The second table times
-the parts of a round on their own, for a cohort of 1,000: what grows with the users there does not follow the cohort.
+FedMF on generated data of 100,000 users and 100,000 items, a cohort of 10,000, 32 values, but for the one that changes
+(along dim: of 10,000 items), and a fleet of which everybody who is asked takes part. Every point runs in a process of
+its own, so that its peak of resident memory is its own. Times are CPU seconds of one thread; a round is the median of
+three, after a first one. An exponent of 1 is linear; it is that of the straight line between two points in logarithms.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 import edgefr
-from cloud.aggregate import Accumulator
 from edgefr import data
-from edgefr.engine.footprint import round_work
-from edgefr.experiment import Experiment
 from edgefr.metrics import evaluate
 from edgefr.pipeline import sized
 from edgefr.prepare import Prepared
@@ -34,15 +32,23 @@ from edgefr.training import Training
 from privacy import keyed
 from privacy.machine import peak_mb
 
-DEVICES = Path(__file__).parent.parent / "devices.yaml"
-COHORTS = {"1 %": 0.01, "1,000": 1000.0}
-FULL_USERS, SAMPLED_USERS = 1000, 5000
-SEED = 0
-
-
-def say(text: str) -> None:
-    """A line of progress."""
-    print(text, file=sys.stderr, flush=True)
+DEVICES, SEED = Path(__file__).parent.parent / "devices.yaml", 0
+AXES: dict[str, tuple[int, ...]] = {
+    "users": (10_000, 100_000, 1_000_000, 10_000_000),
+    "items": (1_000, 10_000, 100_000, 1_000_000),
+    "cohort": (100, 1_000, 10_000, 100_000),
+    "dim": (8, 32, 128, 512),
+}
+USUAL = {"users": 100_000, "items": 100_000, "cohort": 10_000, "dim": 32, "interactions": 20}
+BESIDE = {"dim": {"items": 10_000}}
+"""What else differs along an axis: 512 values of 100,000 items are 200 MB, as much as a phone's app may use."""
+WILLING: dict[str, Any] = {
+    "fleet": {"share": {"minipc_n100": 1.0}, "availability": None, "dropout": 0.0, "battery": None},
+    "rounds": {"over_select": 1.0, "deadline_s": 604800.0},
+}
+"""A fleet of which everybody who is asked takes part."""
+COSTS = {"training": "clients' work, s", "server": "server's step, s", "meet": "cohort and fleet, s"}
+ROUNDS, RANKED, SAMPLED = 3, 1000, 5000
 
 
 def clocked(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -52,163 +58,114 @@ def clocked(call: Callable[[], Any]) -> tuple[Any, float]:
     return answer, time.process_time() - started
 
 
-def experiment_of(users: int, items: int, interactions: float, rounds: int) -> Experiment:
-    """FedMF on demo data of that size, as a user would write it down."""
-    options = {"users": users, "items": items, "interactions": interactions}
-    return edgefr.load_experiment(
-        name="scale", method="fedmf", data="demo", data_options=options, rounds=rounds, seed=SEED, **{"model.dim": 32}
+def measure(at: dict[str, int]) -> dict[str, Any]:
+    """All figures of one point."""
+    given: dict[str, Any] = {"clients_per_round": float(at["cohort"]), "model.dim": at["dim"]}
+    experiment = edgefr.load_experiment(
+        name="scale",
+        method="fedmf",
+        data="demo",
+        data_options={"users": at["users"], "items": at["items"], "interactions": at["interactions"]},
+        rounds=ROUNDS + 1,
+        seed=SEED,
+        **given,
     )
-
-
-def measure(users: int, items: int, interactions: float, rounds: int) -> dict[str, Any]:
-    """All figures of one size."""
-    experiment = experiment_of(users, items, interactions, rounds)
-    started = peak_mb()
     dataset, generate = clocked(lambda: data.load(experiment.data, None, SEED, experiment.data_options, None))
-    say(f"  {len(dataset.item):,} interactions of {users:,} users in {generate:.1f} s, {peak_mb():,.0f} MB")
     splits, split = clocked(lambda: experiment.protocol.apply(dataset, SEED))
-    say(f"  split in {split:.1f} s, {peak_mb():,.0f} MB")
-    protocol = experiment.protocol.describe(dataset)
-    prepared = Prepared(dataset, {part.name: part for part in splits}, protocol, None)
+    prepared = Prepared(dataset, {part.name: part for part in splits}, experiment.protocol.describe(dataset), None)
     experiment = sized(experiment, prepared)
-    out = {"users": users, "interactions": len(dataset.item), "generate": generate, "split": split}
-    out |= {"started_mb": started, "data_mb": peak_mb(), "cohorts": {}}
-    for name, size in COHORTS.items():
-        one = experiment.model_copy(update={"clients_per_round": size})
-        fleet = edgefr.load_fleet(DEVICES)
-        simulation, begin = clocked(lambda one=one, fleet=fleet: begun(one, prepared, fleet))
-        out["begin"] = begin
-        out["cohorts"][name] = rounds_of(simulation, rounds)
-        say(f"  cohort of {name}: {out['cohorts'][name]}, {peak_mb():,.0f} MB")
-    out |= {"parts": parts(simulation), "trained_mb": peak_mb()}
-    out["evaluate"] = evaluation(simulation)
-    say(f"  evaluation: {out['evaluate']}")
+    fleet, device = edgefr.load_fleet(DEVICES, WILLING), torch.device("cpu")
+    simulation, begin = clocked(lambda: Training.start(experiment, prepared, fleet, device, lambda events: None))
+    out: dict[str, Any] = {**at, "generate": generate, "split": split, "begin": begin, "data_mb": peak_mb()}
+    stage, federation = simulation.schedule[0], simulation.federation
+    task = stage.task
+    found: dict[str, list[float]] = {name: [] for name in COSTS}
+    for number in range(1, ROUNDS + 2):
+        seconds: dict[str, float] = {}
+        move = federation._move  # the server's own part of a round
+
+        def moved(*given: Any, move: Any = move, seconds: dict[str, float] = seconds) -> None:
+            _, seconds["server"] = clocked(lambda: move(*given))
+
+        federation._move = moved  # type: ignore[method-assign]
+        (population, sampler), drawn = clocked(lambda n=number: stage.turn(simulation, n))
+        who, met = clocked(lambda n=number, all_=population, s=sampler: simulation.participation.meet(n, all_, s))
+        _, whole = clocked(lambda n=number, who=who, s=sampler: federation.round(n, who, s, task.train))
+        federation._move = move  # type: ignore[method-assign]
+        seconds |= {"meet": drawn + met, "training": whole - seconds["server"]}
+        for name, value in seconds.items():
+            found[name].append(value)
+    out |= {name: float(np.median(values[1:])) for name, values in found.items()} | {"clients": len(who)}
+    out["round"] = sum(out[name] for name in COSTS)
+    score, everyone = simulation.scorer(simulation.together(), task, task.train), task.users("test")
+    for ranking, size in (("full", RANKED), ("sampled", SAMPLED)):
+        users = keyed.choose(keyed.key(SEED, "users of the benchmark"), everyone, min(size, len(everyone)))
+        _, out[ranking] = clocked(lambda r=ranking, u=users: evaluate(score, task, "test", r, u))
     return out | {"peak_mb": peak_mb()}
 
 
-def begun(experiment: Experiment, prepared: Prepared, fleet: Any) -> Training:
-    """The experiment before its first round."""
-    return Training.start(experiment, prepared, fleet, torch.device("cpu"), lambda events: None)
+def exponents(values: list[int], costs: list[float]) -> list[float]:
+    """The exponent of growth between each point and the next."""
+    pairs = zip(values, values[1:], costs, costs[1:], strict=False)
+    return [math.log(later / before) / math.log(more / few) for few, more, before, later in pairs]
 
 
-def rounds_of(simulation: Training, rounds: int) -> dict[str, float]:
-    """CPU seconds of a round (median), clients that contributed to it (mean), and clients per second."""
-    split = simulation.prepared.train_split
-    sampler = simulation.sampler(split.train, split.pool)
-    seconds, clients = [], []
-    for number in range(1, rounds + 1):
-        contributors, met = clocked(lambda n=number: simulation.participation.meet(n, simulation.clients, sampler))
-        _, trained = clocked(
-            lambda n=number, who=contributors: simulation.federation.round(n, who, sampler, split.train)
-        )
-        seconds.append(met + trained)
-        clients.append(len(contributors))
-    return {
-        "round": float(np.median(seconds)),
-        "clients": float(np.mean(clients)),
-        "speed": sum(clients) / sum(seconds),
-    }
+def report(axis: str, found: list[dict[str, Any]]) -> None:
+    """Print a table, a column per point."""
+    values = [one[axis] for one in found]
+    names = {"generate": "generate, s", "split": "split, s", "begin": "server, clients and fleet, s"}
+    names |= {**COSTS, "round": "round, s", "full": f"full ranking of {RANKED:,} users, s"}
+    names |= {"sampled": f"sampled ranking of {SAMPLED:,} users, s", "peak_mb": "peak, MB"}
+    print(f"\n| {axis} | {' | '.join(f'{value:,}' for value in values)} | exponents |")
+    print(f"| --- | {' | '.join('---:' for _ in values)} | --- |")
+    clients = (f"{one['clients']:,}" for one in found)
+    print(f"| clients that contribute | {' | '.join(clients)} | |")
+    for name, label in names.items():
+        costs = [max(one[name], 1e-6) for one in found]
+        shown = (f"{cost:,.0f}" if name == "peak_mb" else f"{cost:.3f}" for cost in costs)
+        grows = ", ".join(f"{each:.2f}" for each in exponents(values, costs))
+        print(f"| {label} | {' | '.join(shown)} | {grows} |", flush=True)
 
 
-def parts(simulation: Training) -> dict[str, float]:
-    """Milliseconds of the parts of a round beside training, each on its own, best of three."""
-    federation, fleet = simulation.federation, simulation.fleet
-    split = simulation.prepared.train_split
-    sampler, phases = simulation.sampler(split.train, split.pool), federation.phases("round")
-    invited = federation.cohort(100, simulation.clients, fleet.over_selected(1000))
-    work = round_work(federation.program, phases, sampler, invited, np.ones(len(invited), bool))
+def picture(tables: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    """Draw each axis's costs in logarithms, beside a straight line of exponent 1."""
+    from matplotlib.figure import Figure
 
-    def move() -> None:
-        total = Accumulator(federation.shared)
-        total.add_weight(1.0, 1)
-        total.apply(federation.shared, federation.aggregation)
-
-    size = federation.shard_size
-    calls: dict[str, Callable[[], Any]] = {
-        "draw the cohort": lambda: federation.cohort(100, simulation.clients, len(invited)),
-        "footprints": lambda: round_work(federation.program, phases, sampler, invited, np.ones(len(invited), bool)),
-        "fleet": lambda: fleet.round(100, invited, work),
-        "cut shards": lambda: federation.shards(invited, split.train.counts),
-        "counts of a shard": lambda: sampler.train.counts[invited[:size]],
-        "positives of a shard": lambda: sampler.train.take(invited[:size]),
-        "server's sum and step": move,
-    }
-    return {name: min(clocked(call)[1] for _ in range(3)) * 1e3 for name, call in calls.items()}
-
-
-def evaluation(simulation: Training) -> dict[str, float]:
-    """CPU seconds of ranking test items: all items and sampled candidates on keyed samples of users, then everyone."""
-    split = simulation.prepared.train_split
-    score = simulation.scorer(simulation.together(), split, split.train)
-    everyone = split.users("test")
-
-    def seconds(ranking: Literal["full", "sampled"], size: int) -> float:
-        users = keyed.choose(keyed.key(SEED, "users of the benchmark"), everyone, size)
-        return clocked(lambda: evaluate(score, split, "test", ranking, users))[1]
-
-    return {
-        "full": seconds("full", FULL_USERS),
-        "sampled": seconds("sampled", SAMPLED_USERS),
-        "everyone": seconds("sampled", len(everyone)),
-    }
-
-
-def report(found: list[dict[str, Any]]) -> None:
-    """Print the tables; a column per size."""
-    rows: dict[str, Callable[[dict[str, Any]], str]] = {
-        "users": lambda f: f"{f['users']:,}",
-        "interactions": lambda f: f"{f['interactions']:,}",
-        "generate, s": lambda f: f"{f['generate']:.1f}",
-        "split, s": lambda f: f"{f['split']:.1f}",
-        "server, clients and fleet, s": lambda f: f"{f['begin']:.1f}",
-    }
-    for name in COHORTS:
-        rows |= {
-            f"cohort {name}: clients that contribute": lambda f, n=name: f"{f['cohorts'][n]['clients']:,.0f}",
-            f"cohort {name}: round, s": lambda f, n=name: f"{f['cohorts'][n]['round']:.2f}",
-            f"cohort {name}: clients/s": lambda f, n=name: f"{f['cohorts'][n]['speed']:,.0f}",
-        }
-    rows |= {
-        f"full ranking of {FULL_USERS:,} users, s": lambda f: f"{f['evaluate']['full']:.2f}",
-        f"sampled ranking of {SAMPLED_USERS:,} users, s": lambda f: f"{f['evaluate']['sampled']:.2f}",
-        "sampled ranking of everyone, s": lambda f: f"{f['evaluate']['everyone']:.1f}",
-        "memory before data, MB": lambda f: f"{f['started_mb']:,.0f}",
-        "peak after data and split, MB": lambda f: f"{f['data_mb']:,.0f}",
-        "peak after rounds, MB": lambda f: f"{f['trained_mb']:,.0f}",
-        "peak after evaluation, MB": lambda f: f"{f['peak_mb']:,.0f}",
-    }
-    print_table(rows, found)
-    print("\nmilliseconds, cohort of 1,000 (1,300 invited):\n")
-    pieces = {name: lambda f, n=name: f"{f['parts'][n]:.2f}" for name in found[0]["parts"]}
-    print_table({"users": rows["users"], **pieces}, found)
-
-
-def print_table(rows: dict[str, Callable[[dict[str, Any]], str]], found: list[dict[str, Any]]) -> None:
-    """Markdown: a line per row, a column per size."""
-    lines = [[name, *(cell(one) for one in found)] for name, cell in rows.items()]
-    lines.insert(1, ["---", *("---:" for _ in found)])
-    print("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    figure = Figure(figsize=(3.2 * len(tables), 3.2), layout="constrained")
+    for axes, (axis, found) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items(), strict=True):
+        values = [one[axis] for one in found]
+        for name, label in {"round": "round", **COSTS}.items():
+            axes.loglog(values, [max(one[name], 1e-4) for one in found], marker="o", label=label.removesuffix(", s"))
+        top = found[-1]["round"]
+        axes.loglog(values, [top * value / values[-1] for value in values], "k:", label="exponent 1")
+        axes.set_xlabel(axis)
+    figure.axes[0].set_ylabel("CPU seconds a round")
+    figure.axes[0].legend(fontsize=7)
+    figure.savefig(file, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--items", type=int, default=100_000)
-    parser.add_argument("--interactions", type=float, default=20.0, help="mean per user")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--alone", action="store_true", help="one size in this process, figures as JSON")
+    parser.add_argument("--axis", nargs="+", choices=list(AXES), default=list(AXES))
+    parser.add_argument("--largest", type=int, default=10_000_000, help="leave out points beyond it")
+    parser.add_argument("--picture", type=Path, help="PNG or SVG to draw")
+    parser.add_argument("--alone", metavar="JSON", help='one point in this process, such as {"users": 1000000}')
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.alone:
-        print(json.dumps(measure(options.users[0], options.items, options.interactions, options.rounds)))
+        print(json.dumps(measure({**USUAL, **json.loads(options.alone)})))
         return
-    found = []
-    for users in options.users:
-        say(f"{users:,} users")
-        given = ["--items", str(options.items), "--interactions", str(options.interactions)]
-        command = [sys.executable, __file__, "--alone", "--users", str(users), *given, "--rounds", str(options.rounds)]
-        found.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
-    report(found)
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for axis in options.axis:
+        found = []
+        for value in (value for value in AXES[axis] if value <= options.largest):
+            print(f"{axis} {value:,}", file=sys.stderr, flush=True)
+            at = json.dumps({**USUAL, **BESIDE.get(axis, {}), axis: value})
+            found.append(json.loads(subprocess.check_output([sys.executable, __file__, "--alone", at])))
+        tables[axis] = found
+        report(axis, found)
+    if options.picture:
+        picture(tables, options.picture)
 
 
 if __name__ == "__main__":

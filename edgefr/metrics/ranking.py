@@ -166,9 +166,8 @@ def columns(pool: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> In
     >>> columns(np.array([2, 5]), np.array([5, 3, 9, -1])).tolist()
     [1, -1, -1, -1]
     """
-    column = np.full(int(pool[-1]) + 3, -1, np.int64)  # one more place at either end for numbers beyond the pool
-    column[np.asarray(pool, np.int64) + 1] = np.arange(len(pool))
-    return np.take(column, items + 1, mode="clip")
+    at = np.minimum(np.searchsorted(pool, items), len(pool) - 1)
+    return np.where(pool[at] == items, at, -1).astype(np.int64)
 
 
 def _rank(scores: np.ndarray, target: Ints, leave_out: tuple[Ints, Ints] | None) -> Ints:

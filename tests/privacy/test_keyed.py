@@ -111,6 +111,14 @@ def test_choose_is_a_sorted_subset_whatever_the_order(seed, count, population):
     assert chosen == keyed.choose(seed, sorted(population), count).tolist()
 
 
+@pytest.mark.parametrize("count", [1, 700, 60_000, 149_999])
+def test_choose_of_a_large_population_takes_the_smallest_draws(count: int) -> None:
+    """Whoever cannot be among them is passed over piece by piece; by a bound that is too low, nobody is."""
+    base, members = keyed.key(0, "large"), np.arange(150_000)[::-1] * 3
+    smallest = members[np.argsort(keyed.fold(base, members), kind="stable")[:count]]
+    assert keyed.choose(base, members, count).tolist() == sorted(smallest.tolist())
+
+
 def test_choose_takes_every_pair_alike():
     counts = np.zeros((6, 6))
     for number in range(6000):
