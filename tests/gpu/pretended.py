@@ -89,6 +89,9 @@ class Pretended(TorchDispatchMode):
         goes = torch.device(asked).type if asked is not None else None
         if not there and goes != GPU.type:
             return func(*args, **kwargs)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
+            with self:  # made of others, which inference mode has not said yet
+                return func.decompose(*args, **kwargs)
         if name in ("_to_copy", "copy_"):
             self._copied(name, args, kwargs, goes)
         else:

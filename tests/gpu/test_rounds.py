@@ -22,6 +22,8 @@ from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.tables import tensors_of
 from edgefr.engine.transfer import Order, Transfer
 from edgefr.engine.work import LocalWork, RowUpdates, Updates
+from edgefr.methods.f3crec.memory import ReplayMemory
+from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.testing import cases
 from export.program import LocalProgram, SessionProgram
 from privacy.plan import plan
@@ -81,6 +83,30 @@ def test_every_method_of_sessions_trains_on_a_gpu_as_on_the_host(variant: str, g
     todo = replace(sessions.work(local), program=cases.widened(local))
     clients = np.arange(sessions.CLIENTS)
     same(todo.program, todo, clients, sessions.private_of(local, clients), gpu)
+
+
+def remembering(variant: str, each_step: bool) -> tuple[LocalWork, dict[str, Tensor]]:
+    """The work of everybody with a replay, drawn once a round or in every step, and their private tensors."""
+    settings = ContinualSettings(list_size=6, kd_weight=0.5, shift_scale=0.01)
+    memory = ReplayMemory(settings, "adaptive", np.arange(programs.ITEMS), programs.ITEMS, 3, each_step)
+    todo = replace(programs.in_float64(programs.work(programs.program(variant))), memory=memory)
+    clients, draws = np.arange(programs.CLIENTS), np.random.default_rng(8)
+    lists = np.argsort(draws.random((programs.CLIENTS, programs.ITEMS)), axis=1)[:, :6].astype(np.int32)
+    lists[::3] = -1
+    private = programs.doubled(todo.program.init_private(3, torch.from_numpy(clients)))
+    private["memory.items"] = torch.from_numpy(lists)
+    private["memory.labels"] = torch.from_numpy(draws.random(lists.shape, np.float32))
+    return todo, private
+
+
+@pytest.mark.parametrize("variant", ["fedmf", "fedncf"])
+@pytest.mark.parametrize("each_step", [False, True])
+def test_replays_join_on_a_gpu_as_on_the_host(variant: str, each_step: bool, gpu: torch.device) -> None:
+    todo, private = remembering(variant, each_step)
+    shared, clients = programs.doubled(todo.program.init_shared(3)), np.arange(programs.CLIENTS)
+    expected = everything(inline.run(todo, shared, private, clients))
+    found = everything(inline.run(there(todo, gpu), on(gpu, shared), private, clients))
+    assert_all_same(found, expected, **after_training(todo.phases, 50, shared), inputs=torch.float32)
 
 
 # --- whole rounds ----------------------------------------------------------------------------------------------------

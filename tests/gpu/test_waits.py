@@ -1,4 +1,4 @@
-"""The host waits for a GPU at the end of a round alone: every wait is listed here, and none comes with more clients."""
+"""The host waits for a GPU at the end of a round alone, but for replays: every wait is listed here with its reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,20 @@ from edgefr.engine.backend import InProcess
 from edgefr.engine.federation import Federation
 from tests.contract import programs
 from tests.gpu.pretended import GPU, Pretended
-from tests.gpu.test_rounds import HOST, NOISED, ORDERS, after, after_sessions, alike, federation, fitting, of_sessions
+from tests.gpu.test_rounds import (
+    HOST,
+    NOISED,
+    ORDERS,
+    after,
+    after_sessions,
+    alike,
+    federation,
+    fitting,
+    of_sessions,
+    on,
+    remembering,
+    there,
+)
 
 WAITS: dict[str, tuple[int, str]] = {
     "cloud/crossing.py:wait": (1, "norms, who was dropped, and what clients keep, when all shards are under way"),
@@ -32,6 +45,13 @@ WAITS: dict[str, tuple[int, str]] = {
     "cloud/search.py:exact": (2, "equal cosines at the end of a list are ranked again"),
 }
 """Where the host waits for a device in a round (a file, or a function of it): at most how often, and what for."""
+
+
+OFTENER = {
+    "edgefr/engine/scoring.py": "replays are drawn on the host, by scores from the device: each shard",
+    "edgefr/engine/replays.py": "the same, where it is drawn anew for every step: each step",
+}
+"""Where it waits more often with more shards, or steps."""
 
 
 def waits(made: Federation, rounds: Callable[..., Federation], gpu: Pretended) -> Counter[str]:
@@ -81,6 +101,17 @@ def test_releases_of_every_kind_wait_for_what_is_listed_alone(options: dict[str,
 @pytest.mark.parametrize("variant", ORDERS)
 def test_rounds_that_exchange_prototypes_wait_for_what_is_listed_alone(variant: str) -> None:
     check(lambda: of_sessions(variant, ORDERS[variant], GPU), after_sessions)
+
+
+@pytest.mark.parametrize("each_step", [False, True])
+def test_replays_alone_wait_in_a_shard_and_for_the_scores_that_they_are_drawn_by(each_step: bool) -> None:
+    with Pretended() as gpu:
+        todo, private = remembering("fedncf", each_step)
+        shared = on(GPU, programs.doubled(todo.program.init_shared(3)))
+        gpu.waits.clear()
+        inline.run(there(todo, GPU), shared, private, np.arange(programs.CLIENTS))
+    assert gpu.waits
+    assert {place.split(":")[0] for place in gpu.waits} == {list(OFTENER)[each_step]}
 
 
 def test_a_client_that_is_dropped_is_waited_for_by_nobody() -> None:
