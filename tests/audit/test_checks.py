@@ -156,8 +156,8 @@ def clip_without_dense(patch: Patch) -> None:
 
 
 def clip_twice_as_long(patch: Patch) -> None:
-    right = aggregate.clip_factors
-    patch.setattr(aggregate, "clip_factors", lambda norms, bound: right(norms, 2.0 * bound))
+    right = aggregate.factors_by
+    patch.setattr(aggregate, "factors_by", lambda library, norms, bound: right(library, norms, 2.0 * bound))
 
 
 def noise_where_the_sum_is_not_zero(patch: Patch) -> None:
