@@ -1,13 +1,14 @@
 """A protocol says which interactions train, which are held out, and what a held-out item is ranked against.
 
-Owns: leave-one-out, within a domain and across two. Does not own: other protocols (`edgefr.protocols`), scores and
+Owns: leave-one-out, within a domain and across several. Does not own: other protocols (`edgefr.protocols`), scores and
 metrics. A protocol is part of a result: `describe` is printed with every number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -94,51 +95,72 @@ class LeaveOneOut(ProtocolSettings):
 class CrossDomain(ProtocolSettings):
     """This is TransFR's cross-domain task (TransFR §4.1):
 
-    learn in `source`, recommend in `target` to users who are in both.
+    learn in `source`, recommend in `target`, or in each of several, to users who are in both.
 
     The split "source" is leave-one-out over all of the source's users. The split "target" is leave-one-out
     over the overlapping users: its `train` serves local training only, its `history` is the user's source
-    items (train and validation). Cold start trains on nothing of the target.
+    items (train and validation). Cold start trains on nothing of the target. Of several targets each is a split of its
+    own, "target" and its name.
     """
 
     name: Literal["cross-domain"] = "cross-domain"
     source: str = Field(description="the domain that is learned from")
-    target: str = Field(description="the domain that is recommended in")
+    target: str | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description="the domain that is recommended in, or several of them, each by itself"
+    )
     negatives: int = Field(99, ge=1, description="sampled items each held-out item is ranked against (items)")
     min_interactions: int = Field(
         3, ge=3, description="users with fewer distinct items in a domain are not evaluated there (items)"
     )
 
+    @property
+    def targets(self) -> Mapping[str, str]:
+        """Return the domain that each split recommends in, by the split's name.
+
+        >>> CrossDomain(source="books", target="films").targets
+        {'target': 'films'}
+        >>> list(CrossDomain(source="books", target=("films", "music")).targets)
+        ['target films', 'target music']
+        """
+        names = (self.target,) if isinstance(self.target, str) else self.target
+        return {"target" if len(names) == 1 else f"target {name}": name for name in names}
+
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """Return the splits "source" and "target". Raises `InputError` as `LeaveOneOut`, and for unknown domains."""
-        for name in (self.source, self.target):
+        """Return the split "source" and that of each target.
+
+        Raises `InputError` as `LeaveOneOut`, and for domains that are unknown or named twice.
+        """
+        named = (self.source, *((self.target,) if isinstance(self.target, str) else self.target))
+        for name in named:
             if name not in dataset.domains:
                 raise unknown(f"domain of data set '{dataset.name}'", name, dataset.domains)
-        if self.source == self.target:
-            raise InputError(f"protocol.source and protocol.target are both '{self.source}'; name two domains")
-        rows, users = _first_times(dataset), len(dataset.users)
-        domain = dataset.catalogue.domain
-        number = {name: dataset.domains.index(name) for name in (self.source, self.target)}
-        source = rows[domain[dataset.item[rows]] == number[self.source]]
-        target = rows[domain[dataset.item[rows]] == number[self.target]]
-        target = target[np.isin(dataset.user[target], dataset.user[source])]  # overlapping users only
-        pools = {name: np.flatnonzero(domain == number[name]).astype(np.int32) for name in number}
+        twice = [name for name in dataset.domains if named.count(name) > 1]
+        if twice:
+            raise InputError(f"protocol.source and protocol.target name '{twice[0]}' twice; name a domain once")
+        rows, users, domain = _first_times(dataset), len(dataset.users), dataset.catalogue.domain
+        pools = {n: np.flatnonzero(domain == dataset.domains.index(n)).astype(np.int32) for n in named}
+        parts = {n: rows[domain[dataset.item[rows]] == dataset.domains.index(n)] for n in named}
+        source = parts[self.source]
         held = _hold_out(dataset, source, self.min_interactions)
         known = source[~held.test]
         history = Ragged.from_sorted(dataset.user[known], dataset.item[known], users)
         draw = (self.negatives, seed)
-        first = _split("source", dataset, held, pools[self.source], Ragged.empty(users), *draw)
-        held = _hold_out(dataset, target, self.min_interactions)
-        return first, _split("target", dataset, held, pools[self.target], history, *draw)
+        splits = [_split("source", dataset, held, pools[self.source], Ragged.empty(users), *draw)]
+        for split, name in self.targets.items():
+            both = parts[name][np.isin(dataset.user[parts[name]], dataset.user[source])]  # overlapping users only
+            held = _hold_out(dataset, both, self.min_interactions)
+            splits.append(_split(split, dataset, held, pools[name], history, *draw))
+        return tuple(splits)
 
     def describe(self, dataset: Dataset) -> str:
         """Write one line that says how the numbers beside it were made."""
         rules = _rules(dataset, self.negatives, f"users under {self.min_interactions} items {_FEW['train']}")
+        target = " and ".join(self.targets.values())
         return (
-            f"cross-domain {self.source} -> {self.target}, leave-one-out by {_clock(dataset)} within each "
-            f"domain; all {self.source} users train, overlapping users are tested in {self.target} with "
+            f"cross-domain {self.source} -> {target}, leave-one-out by {_clock(dataset)} within each "
+            f"domain; all {self.source} users train, overlapping users are tested in {target} with "
             f"their {self.source} train and validation items as history; {rules}; of a method that knows no item of "
-            f"{self.target} all are tied, and metrics are expectations"
+            f"{target} all are tied, and metrics are expectations"
         )
 
 
@@ -256,7 +278,7 @@ def _held_out(split: Split) -> Ragged:
 
 
 def _split(
-    name: Literal["main", "source", "target"],
+    name: str,
     dataset: Dataset,
     held: _Held,
     pool: Items,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cloud.references.pooled import Pooled
 from cloud.references.reference import Batches, Reference
+from edgefr.data.protocols import CrossDomain
 from edgefr.data.split import Split
 from edgefr.experiment import Experiment
 from edgefr.faults import fault
@@ -79,9 +80,11 @@ def turns(experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
 
 
 def across(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.faults.fault`, a reference that learns from two domains where there is one."""
-    if experiment.protocol.name != "cross-domain":
+    """Refuse, by `edgefr.faults.fault`, a reference that learns from two domains where there are not two."""
+    if not isinstance(experiment.protocol, CrossDomain):
         raise fault(f"{experiment.row.name} learns from two domains: set protocol.name=cross-domain", "protocol")
+    if len(experiment.protocol.targets) > 1:
+        raise fault(f"{experiment.row.name} learns from two domains: name one target", "protocol.target")
 
 
 def batches(settings: PMFSettings | NeuMFSettings, experiment: Experiment) -> Batches:

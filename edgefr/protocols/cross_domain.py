@@ -1,4 +1,4 @@
-"""TransFR's cross-domain task is a protocol: leave-one-out twice, learned in one domain and tested in both."""
+"""TransFR's cross-domain task is a protocol: leave-one-out in each domain, learned in one and tested in all."""
 
 from __future__ import annotations
 

@@ -123,20 +123,17 @@ def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Le
 def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
     """Return TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training.
 
-    A reference that learns nothing more in the source has one model of it.
+    A reference that learns nothing more in the source has one model of it. Of several targets each has its own two.
     """
-    if not {"source", "target"} <= stages.keys():
+    targets = {name: stages[name][last] for name in stages if name.split()[0] == "target"}
+    if "source" not in stages or not targets:
         return None
-    source, target = stages["source"].get(last, next(iter(stages["source"].values()))), stages["target"][last]
-    return {
-        metric: {
-            "source": source[metric],
-            "target": target[metric],
-            "delta": 1 - target[metric] / source[metric],
-        }
-        for metric in source
-        if source[metric] > 0
-    }
+    source = stages["source"].get(last, next(iter(stages["source"].values())))
+    out: dict[str, Any] = {metric: {"source": value} for metric, value in source.items() if value > 0}
+    for metric, row in out.items():
+        for name, target in targets.items():
+            row |= {name: target[metric], name.replace("target", "delta"): 1 - target[metric] / source[metric]}
+    return out
 
 
 def _privacy(sim: Training) -> dict[str, Any]:

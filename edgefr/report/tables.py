@@ -114,10 +114,10 @@ def _shown(stages: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def transfer_table(transfer: dict[str, dict[str, float]]) -> Sheet:
-    """Show TransFR Tables 5 and 6: source, target, delta."""
+    """Show TransFR Tables 5 and 6: source, target, delta; of several targets each has the two of its own."""
     rows = [
-        {"metric": metric, "source": f"{v['source']:.4f}", "target": f"{v['target']:.4f}", "delta": f"{v['delta']:.1%}"}
-        for metric, v in transfer.items()
+        {"metric": metric} | {name: f"{v:.1%}" if name.startswith("delta") else f"{v:.4f}" for name, v in row.items()}
+        for metric, row in transfer.items()
     ]
     return Sheet("transfer after local training (TransFR Tables 5 and 6)", rows, words=["metric"])
 

@@ -168,11 +168,34 @@ def test_cross_domain_splits():
     assert (target.test_candidates >= 6).all()
 
 
+def test_each_of_several_targets_is_split_as_if_it_were_the_only_one():
+    domain = [0] * 6 + [1] * 6 + [2] * 6
+    rows = [(u, i, 20 * u + i) for u in range(4) for i in range(18) if (u + i) % 6]
+    table = dataset(rows, users=4, items=18, domain=domain, domains=("arts", "office", "games"))
+    source, *targets = CrossDomain(source="arts", target=("office", "games"), negatives=1).apply(table, 7)
+    assert [split.name for split in (source, *targets)] == ["source", "target office", "target games"]
+    for split, name in zip(targets, ("office", "games"), strict=True):
+        first, alone = CrossDomain(source="arts", target=(name,), negatives=1).apply(table, 7)
+        assert alone.name == "target"
+        assert alone.pool.tolist() == split.pool.tolist()
+        assert np.array_equal(first.test, source.test)
+        for part in ("valid", "test"):
+            assert np.array_equal(getattr(alone, part), getattr(split, part))
+        for user in range(4):
+            assert alone.train[user].tolist() == split.train[user].tolist()
+            assert alone.history[user].tolist() == split.history[user].tolist()
+
+
 def test_cross_domain_names_are_checked():
     with pytest.raises(InputError, match="unknown domain of data set 'hand-made' 'ofice'; did you mean 'office'"):
         CrossDomain(source="arts", target="ofice").apply(two_domains(), 0)
-    with pytest.raises(InputError, match="both 'arts'; name two domains"):
-        CrossDomain(source="arts", target="arts").apply(two_domains(), 0)
+    for target in ("arts", ("office", "arts")):
+        with pytest.raises(InputError, match="name 'arts' twice; name a domain once"):
+            CrossDomain(source="arts", target=target).apply(two_domains(), 0)
+    with pytest.raises(InputError, match="name 'office' twice"):
+        CrossDomain(source="arts", target=("office", "office")).apply(two_domains(), 0)
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        CrossDomain(source="arts", target=())
 
 
 def test_more_negatives_than_items_is_refused():

@@ -199,6 +199,9 @@ def test_a_run_says_where_a_reference_knows_nothing(tmp_path: Path) -> None:
 def test_one_domain_is_too_few_for_references_of_two(name: str) -> None:
     with pytest.raises(InputError, match=rf"{name} learns from two domains: set protocol\.name=cross-domain"):
         load_experiment(overrides=[f"method={name}"])
+    task = "protocol={name: cross-domain, source: books, target: [films, games]}"
+    with pytest.raises(InputError, match=rf"protocol\.target: {name} learns from two domains: name one target"):
+        load_experiment(overrides=[f"method={name}", task])
 
 
 def learned_in_turns(run: Training) -> list[Model]:

@@ -107,6 +107,26 @@ def test_items_of_the_target_are_a_stage_of_their_own_before_anything_is_trained
     assert {UNLEARNED, UNLEARNED_IN_CONTEXT} <= verdicts[CONTEXT]["against"].keys()
 
 
+def test_one_model_of_the_source_is_tested_in_each_of_several_targets(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = ["user,item,time,title,domain"]
+    for user in range(30):
+        for shop in ("books", "films", "games"):
+            had = enumerate(draw.permutation(25)[:6])
+            rows += [f"u{user},{shop}{i},{1000 * user + n},{shop} of kind {i % 5},{shop}" for n, i in had]
+    (tmp_path / "shops.csv").write_text("\n".join(rows))
+    task = ["protocol.name=cross-domain", "protocol.source=books", "protocol.negatives=10", "rounds=2"]
+    data = [f"data={tmp_path / 'shops.csv'}", "data_options={texts: [title]}"]
+    run = trained([*HASHED, *task, *data, "protocol.target=[films, games]"])
+    both = summarise_splits(run)
+    assert list(both["stages"]) == ["source", "target films", "target games"]
+    assert list(both["transfer"]["HR@10"]) == ["source", "target films", "delta films", "target games", "delta games"]
+    assert "books -> films and games" in run.prepared.protocol
+    alone = summarise_splits(trained([*HASHED, *task, *data, "protocol.target=films"]))["stages"]
+    assert alone["source"] == both["stages"]["source"]
+    assert alone["target"].keys() == both["stages"]["target films"].keys()
+
+
 def test_a_share_of_what_rounds_changed_is_kept() -> None:
     text = torch.from_numpy(np.random.default_rng(0).standard_normal((20, 16)).astype(np.float32))
     settings = TransFRSettings(adapter=[8, 4], head=[4], keep=0.25)
