@@ -106,9 +106,9 @@ def _check_machines(ray: Any, there: There) -> None:
         for node in machines
     }
     answers, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
-    reasons = {asked[one]["NodeManagerHostname"]: _result(ray, one) for one in answers}
-    reasons |= {asked[one]["NodeManagerHostname"]: "it does not answer" for one in late}
-    for machine, reason in reasons.items():
+    reasons = [(one, _result(ray, one)) for one in answers] + [(one, "it does not answer") for one in late]
+    for one, reason in reasons:
+        machine = asked[one]["NodeManagerHostname"]  # which others may have as well
         if reason is not None:
             why = reason.why if isinstance(reason, Failed) else reason
             raise InputError(

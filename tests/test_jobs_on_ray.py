@@ -139,6 +139,35 @@ def test_a_machine_needs_the_working_directory_and_the_modules_of_others(
         check(There(tmp_path / "gone", mark, ())) == f"it has no folder {tmp_path}/gone, where this command was given"
     )
     assert check(There(ROOT, mark, ("nobody.s",))) == "ModuleNotFoundError: No module named 'nobody'"
+    mark.unlink()
+    assert check(There(ROOT, mark, ())) == f"it does not see what is written to {tmp_path}"
+
+
+def test_no_mark_of_another_command_passes_for_this_ones(tmp_path: Path) -> None:
+    """One that was left behind, or copied with the folder to a machine that does not share it, says nothing."""
+    with jobs_on_ray._marked(tmp_path) as one, jobs_on_ray._marked(tmp_path) as other:
+        assert one != other
+        assert {one, other} == set(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
+
+
+def named(there: There) -> str | None:
+    """Refuse machines that no file in the folder is named after."""
+    return None if (there.mark.parent / ray.get_runtime_context().get_node_id()).exists() else "it has no name"
+
+
+@pytest.mark.parametrize("one", [0, 1])
+def test_every_machine_is_asked(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: int) -> None:
+    monkeypatch.setattr(jobs_on_ray, "check", named)
+    ray.init(cluster.address, log_to_driver=False)
+    nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+    (tmp_path / nodes[one]).touch()
+    with pytest.raises(InputError, match="it has no name"):
+        list(run_jobs(act, ["first"], tmp_path, Where(1, cluster.address), tmp_path))
+    assert pids(tmp_path, "first") == []
+    (tmp_path / nodes[1 - one]).touch()
+    assert list(run_jobs(act, ["first"], tmp_path, Where(1, cluster.address), tmp_path)) == [("first", "FIRST")]
+    ray.shutdown()
 
 
 def swept(out: Path, **options: Any) -> Path:

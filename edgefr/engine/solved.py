@@ -36,7 +36,7 @@ def released(
     rows, gram = (shared[name].contiguous().numpy() for name in (form.rows, form.gram))
     items, width = rows.shape
     tensors = arrays.SystemTensors(rows, gram, np.float32(form.alpha), np.float32(form.ridge))
-    weights = (had.counts if terms.by_size else np.ones(len(clients))).astype(np.float64)
+    weights = (work.sampler.train.counts[clients] if terms.by_size else np.ones(len(clients))).astype(np.float64)
     release = arrays.Release(True, terms.clip or 0.0, terms.norm == "l1", terms.step or 0.0, terms.largest, weights)
     most = int(had.counts.max(initial=0)) + width
     room = arrays.SystemRoom(
@@ -47,8 +47,8 @@ def released(
     )
     touched = min(items, len(had.values)) + width
     found, sums, norms = np.empty(touched, np.int64), np.empty((touched, width)), np.empty(len(clients))
-    values, slot = arrays.plain(had.values, np.int32), arrays.maps(items + width)[1]
-    count = run(values, had.offsets, tensors, release, users.numpy(), room, slot, found, sums, norms)
+    values, maps = arrays.plain(had.values, np.int32), arrays.maps(items + width)
+    count = run(values, had.offsets, tensors, release, users.numpy(), room, *maps, found, sums, norms)
     order = np.argsort(found[:count])
     of_items = order[found[order] < items]
     by_gram = np.zeros((width, width))

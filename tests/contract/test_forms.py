@@ -24,7 +24,7 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from export.batches import Batch
 from export.program import Tensors
 from tests.closeness import assert_same
-from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, program, work
+from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, interactions, program, work
 from tests.contract.test_executors import Remembered
 
 TERMS = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
@@ -148,6 +148,18 @@ def test_what_is_replayed_joins_every_batch(variant: str, batch_size: int) -> No
     same(found, release(updates, todo.sampler.train.counts[EVERYONE], TERMS), size=largest)
 
 
+@pytest.mark.parametrize("variant", ["fedmf", "fcf"])
+def test_an_item_that_a_client_has_twice_is_one_row(variant: str) -> None:
+    """Of examples it is two; who takes all that it had at once has it once (`edge.steps`)."""
+    once = interactions()
+    twice = Ragged.from_lists([[*row, *row[:2], *row[:1]] for row in map(once.__getitem__, range(CLIENTS))])
+    found = compare(work(program(variant), train=twice), replace(TERMS, by_size=True))
+    assert found.weight == twice.counts.sum()
+    if variant == "fcf":
+        plain = compare(work(program(variant), train=once))
+        np.testing.assert_array_equal(found.norms, plain.norms)
+
+
 def test_numbers_of_clients_and_what_they_avoid_are_the_samplers() -> None:
     todo = work(program("fedmf"), batch_size=16)
     avoid = Ragged.from_lists([[(n + x) % ITEMS for x in range(5)] for n in range(CLIENTS)])
@@ -183,6 +195,17 @@ def test_who_diverges_is_dropped(which: str) -> None:
         assert 0 not in formed.released(todo, TERMS, broken, private, EVERYONE).kept
 
 
+def test_of_those_who_solve_who_comes_to_no_number_is_dropped() -> None:
+    todo = work(program("fcf"))
+    shared, private = first(todo, EVERYONE)
+    item = int(todo.sampler.train[EVERYONE[0]][0])
+    shared["item"][item] = float("nan")
+    found = formed.released(todo, TERMS, shared, private, EVERYONE)
+    broken = [item in todo.sampler.train[n] for n in EVERYONE]
+    assert found.kept.tolist() == np.flatnonzero(~np.array(broken)).tolist()
+    assert all(bool(sums.isfinite().all()) for sums in (found.rows["item"][1], found.dense["gram.item"]))
+
+
 class Judged(FedMF):
     """A method of one's own that is FedMF but for what it learns from."""
 
@@ -212,6 +235,10 @@ def test_what_the_compiled_code_has_no_place_for_is_not_given_to_it() -> None:
     (phase,) = todo.phases
     for change in ({"optimiser": "adam"}, {"epochs": 0}, {"when": "final"}, {"uses": (*phase.uses, "other")}):
         assert not is_compiled(replace(todo, phases=[replace(phase, **change)]))
+    solves = work(program("fcf"))
+    assert is_compiled(solves)
+    for change in ({"epochs": 2}, {"lr": dict.fromkeys(("item", "gram.item"), 0.5)}, {"accumulates": True}):
+        assert not is_compiled(replace(solves, phases=[solves.phases[0], replace(solves.phases[1], **change)]))
     settings = ContinualSettings(list_size=6, kd_weight=0.5, shift_scale=0.01)
     steps = ReplayMemory(settings, "adaptive", np.arange(ITEMS), ITEMS, 3, True)
     own = {"memory.items": torch.arange(6).repeat(CLIENTS, 1).int(), "memory.labels": torch.zeros(CLIENTS, 6)}

@@ -68,7 +68,7 @@ def _order(key: Any, n: int, wide: bool, room: Any) -> None:
 
 
 @compiled
-def _row(seen: Any, item: Any, i: Any, rows: Any) -> Any:
+def numbered(seen: Any, item: Any, i: Any, rows: Any) -> Any:
     """Return how many rows there are once item `i` has one. No branch: nobody could guess which way it goes."""
     known = seen[i]
     new = N(known & ROW == N(0))
@@ -95,12 +95,12 @@ def steps_of(c: int, lists: Any, draws: Any, seen: Any, room: Any) -> Any:
     positives, each, group = last - first, draws.each, draws.groups
     rows, bound, stride = 0, U(draws.pool.shape[0]), 1 + each if draws.mixed else 1
     for x in range(first, last):
-        rows = _row(seen, room.item, lists.had[x], rows)
+        rows = numbered(seen, room.item, lists.had[x], rows)
     known = N(rows)
     for x in range(lists.avoids_ends[c], lists.avoids_ends[c + 1]):
         seen[lists.avoids[x]] |= AVOIDED
     for x in range(again, done):
-        rows = _row(seen, room.item, lists.replays[x], rows)
+        rows = numbered(seen, room.item, lists.replays[x], rows)
     total = positives * (1 + each) // group
     n, step = 0, 0
     room.bounds[0] = 0
@@ -114,7 +114,7 @@ def steps_of(c: int, lists: Any, draws: Any, seen: Any, room: Any) -> Any:
             while seen[i] >= AVOIDED or seen[i] - N(1) < known:
                 attempt += U(1)
                 i = draws.pool[(_bits(_bits(key, attempt << U(32)), U(j)) >> U(32)) * bound >> U(32)]
-            rows = _row(seen, room.item, i, rows)
+            rows = numbered(seen, room.item, i, rows)
             at = j + j // each + 1 if draws.mixed else positives + j
             room.example[at] = seen[i] - N(1)
         if total > draws.batch:

@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 
 from cloud.compiled import compiled, dot
+from edgefr.engine.kernel.draws import numbered
 from edgefr.engine.kernel.run import add, factor_of, norm_of
 
 F = np.float32
+
+
+@compiled
+def _distinct(had: Any, begin: int, end: int, seen: Any, item: Any) -> int:
+    """Lay out, once each, the items that a client had. Return how many; `seen` [items] is zeros, and left so."""
+    count = 0
+    for at in range(begin, end):
+        count = numbered(seen, item, had[at], count)
+    for r in range(count):
+        seen[item[r]] = 0
+    return count
 
 
 @compiled
@@ -67,7 +79,7 @@ def _gradient(had: Any, rows: Any, alpha: Any, x: Any, room: Any) -> None:
     for r in range(had.shape[0]):
         score = dot(rows, had[r], x, x.shape[0])
         by = F(2) * ((F(1) + alpha) * (F(1) - score) + score)
-        room.item[r], room.moved[r] = had[r], True
+        room.moved[r] = True
         for k in range(x.shape[0]):
             room.change[r, k] = by * x[k]
     for i in range(x.shape[0]):
@@ -85,6 +97,7 @@ def run(
     terms: Any,
     users: Any,
     room: Any,
+    seen: Any,
     slot: Any,
     found: Any,
     sums: Any,
@@ -93,14 +106,14 @@ def run(
     """Let a shard's clients solve one after another, and add up what they release. Return how many rows have a sum.
 
     `users` [C, d] get the solutions; whoever had nothing keeps what it has. `norms` [C] get the norms before the clip,
-    `found` the rows, `sums` [rows, d] their sums. G's own rows are numbered behind the items. `slot` [items + d] is
-    zeros, and left so.
+    `found` the rows, `sums` [rows, d] their sums. G's own rows are numbered behind the items. `seen` and
+    `slot` [items + d] are zeros, and left so.
     """
     d = users.shape[1]
     by_width = np.empty(d, np.float64)
     slots = 0
     for c in range(norms.shape[0]):
-        mine, x = had[ends[c] : ends[c + 1]], users[c]
+        mine, x = room.item[: _distinct(had, ends[c], ends[c + 1], seen, room.item)], users[c]
         norms[c] = 0
         if not len(mine):
             continue
