@@ -19,7 +19,8 @@ import torch
 
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
-from edgefr.engine.federation import Cohort, Federation, Group
+from edgefr.engine.cohort import Cohort, Group
+from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.engine.work import Clients
 from edgefr.experiment import Experiment

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,12 @@ from edge.sessions import SessionSampler
 from edgefr import purposes
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
 from edgefr.engine.backend import Backend, Inline, InProcess, blocks
+from edgefr.engine.cohort import Cohort, Counters, Group, uploads_of
 from edgefr.engine.laid import LaidRows, check_laid, laid_out, pulls_of
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
 from edgefr.engine.transfer import Exchange
-from edgefr.engine.work import Clients, Executor, LocalWork, Memory, Updates, trained
+from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
 from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 from privacy.compress import Projection
@@ -60,42 +61,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@dataclass
-class Counters:
-    """The engine counts what it did, for the summary.
-
-    `norms` are joint norms of what was released, before clipping; `closed` counts rounds of which nothing was learned
-    for want of clients (`privacy.at_least`), `smallest` the clients of the smallest sum that was opened (0: none was).
-    """
-
-    clients: int = 0
-    seconds: float = 0.0
-    dropped: int = 0
-    clipped: int = 0
-    closed: int = 0
-    smallest: int = 0
-    norms: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    participation: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
-@dataclass(frozen=True)
-class Group:
-    """These are clients of a cohort that started in round `number` from the broadcast `shared`.
-
-    `weight` in (0, 1] multiplies their updates, but not what the sum is divided by: an old update moves the model less
-    (FedBuff, Nguyen et al. 2022, §3), and no update more than its clip lets it.
-    """
-
-    clients: Clients
-    number: int
-    shared: Tensors
-    weight: float = 1.0
-
-
-Cohort = Clients | Sequence[Group]
-"""Who takes part in an aggregate: clients that all start from the present broadcast, or groups."""
 
 
 def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
@@ -213,28 +178,12 @@ class Federation:
         terms = self._terms(number, shapes)
         sent = shapes if terms.joint is None else {SHORT: (terms.joint.projection.kept,)}
         total = SealedSum(sent, self.device, self.plan.at_least)
-        each: list[Uploads] = []
-        numbers: list[Clients] = []
+        each: list[tuple[Clients, Uploads]] = []
         for group in groups:
-            if self.transfer is not None:
-                some = group.clients, sampler
-                self.transfer.before(self.program, group.number, group.shared, self.private, *some, self.device)
             work = LocalWork(
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
-            terms = replace(terms, weighed=group.weight != 1.0)
-            for shard, part in self._released(work, terms, group, total):
-                total.count(part.weight, part.clients + part.dropped)
-                self._take(shard, part, group)
-                if self.transfer is not None and part.message is not None:
-                    self.transfer.take(shard, part.message)
-                if part.each is not None:
-                    each.append(_uploads(part.each, part.clients, group.weight))
-                    numbers.append(shard[part.kept])
-            self.counters.participation[group.clients] += 1
-            self.counters.clients += len(group.clients)
-            if self.transfer is not None:
-                self.transfer.after(group.number, self.private, sampler)
+            each += self._gathered(work, replace(terms, weighed=group.weight != 1.0), group, total)
         if self.transfer is not None:
             self.transfer.ended(number, self.private)
         opened = total.open(self._noise(number, sent, groups))
@@ -245,12 +194,31 @@ class Federation:
                 self.counters.smallest = min(self.counters.smallest or opened.clients, opened.clients)
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
-            self._move(list(shapes), opened, each, numbers)
+            self._move(list(shapes), opened, each)
         for name, table in self.own.items():
             if isinstance(table, OwnTables):
                 table.table = self.shared[name]
                 table.forget()
         self.counters.seconds += time.perf_counter() - started
+
+    def _gathered(self, work: LocalWork, terms: Terms, group: Group, total: SealedSum) -> list[tuple[Clients, Uploads]]:
+        """Let a group train, and add its releases to the total; who sent what, where the rule needs every upload."""
+        each: list[tuple[Clients, Uploads]] = []
+        if self.transfer is not None:
+            some = group.clients, work.sampler
+            self.transfer.before(self.program, group.number, group.shared, self.private, *some, self.device)
+        for shard, part in self._released(work, terms, group, total):
+            total.count(part.weight, part.clients + part.dropped)
+            self._take(shard, part, group)
+            if self.transfer is not None and part.message is not None:
+                self.transfer.take(shard, part.message)
+            if part.each is not None:
+                each.append((shard[part.kept], uploads_of(part.each, part.clients, group.weight)))
+        self.counters.participation[group.clients] += 1
+        self.counters.clients += len(group.clients)
+        if self.transfer is not None:
+            self.transfer.after(group.number, self.private, work.sampler)
+        return each
 
     def events(self, number: int) -> tuple[Event, ...]:
         """Return what a client that takes part in round `number` releases:
@@ -322,15 +290,15 @@ class Federation:
             if isinstance(table, OwnTables) and name not in self.pulls:
                 table.leave(group.shared[name], shard, changes)
 
-    def _move(self, changed: list[str], total: Accumulator, each: list[Uploads], numbers: list[Clients]) -> None:
+    def _move(self, changed: list[str], total: Accumulator, each: list[tuple[Clients, Uploads]]) -> None:
         """Move the tensors in `changed` as the rule says; what a client gets of its own is kept until it asks for it.
 
-        `each` are the uploads by shard where the rule needs them, `numbers` the clients that they are of.
+        `each` are the uploads by shard, and whose they are, where the rule needs them.
         """
         before = {name: self.shared[name] for name in changed}
         tables = [name for name in changed if self.program.specs[name].kind == "rows"]
-        uploads = joined([part for part in each if part.clients]) if self.terms.each else None
-        cohort = np.concatenate([np.zeros(0, np.int64), *numbers])
+        uploads = joined([part for _, part in each if part.clients]) if self.terms.each else None
+        cohort = np.concatenate([np.zeros(0, np.int64), *(clients for clients, _ in each)])
         laid = {} if uploads is None else laid_out(self.pulls, uploads, cohort, self.shared, self.tables)
         received = Received(before, total, uploads, tables, self.previous, self.optimiser, laid)
         answer = self.rule.answer(self.aggregation, received)
@@ -436,9 +404,3 @@ class Federation:
             drawn = self.noise.sums(noise, name, number, shape, counts)
             for (_, weight), found in zip(draws, drawn, strict=True):
                 yield name, found if weight == 1.0 else found * weight
-
-
-def _uploads(updates: Updates, clients: int, weight: float) -> Uploads:
-    """Every update of a shard as a robust rule sees it, times its weight."""
-    rows = {name: (u.rows, u.client, u.values * weight) for name, u in updates.rows.items()}
-    return Uploads({name: value * weight for name, value in updates.dense.items()}, rows, clients, updates.left)

@@ -18,7 +18,7 @@ from edge.learning import Learning
 from edge.update import ClientUpdate as Upload
 from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
 from edgefr.engine.backend import Backend
-from edgefr.engine.federation import Group
+from edgefr.engine.cohort import Group
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.remote.answers import Answers
 from edgefr.remote.broker import RoundBroker

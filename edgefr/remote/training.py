@@ -19,7 +19,8 @@ from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.data.interactions import Catalogue, Dataset
 from edgefr.data.split import Split
-from edgefr.engine.federation import Cohort, Federation
+from edgefr.engine.cohort import Cohort
+from edgefr.engine.federation import Federation
 from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
 from edgefr.measure import Measurements

@@ -22,7 +22,8 @@ from cloud.optimisers.momentum import RunningSum
 from cloud.prototypes import KnowledgeBase
 from cloud.settings import AggregationSettings, KnowledgeSettings
 from edgefr import checkpoint
-from edgefr.engine.federation import Counters, Federation
+from edgefr.engine.cohort import Counters
+from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Transfer
 from edgefr.experiment import load_experiment
 from edgefr.fleet import Fleet, FleetFile, Work

@@ -17,7 +17,8 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.backend import blocks
-from edgefr.engine.federation import Federation, Group
+from edgefr.engine.cohort import Group
+from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.fedmf.program import FedMF

@@ -19,7 +19,8 @@ from edge.ragged import Ragged
 from edgefr import checkpoint
 from edgefr.engine import debug, inline
 from edgefr.engine.backend import Backend, InProcess
-from edgefr.engine.federation import Federation, Group
+from edgefr.engine.cohort import Group
+from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.engine.processes import Workers
 from edgefr.engine.scoring import ModelScorer

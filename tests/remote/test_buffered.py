@@ -21,7 +21,7 @@ from edge.connection import Server, Task
 from edge.sampling import Sampler
 from edge.update import ClientUpdate, read_update
 from edgefr.engine.backend import InProcess
-from edgefr.engine.federation import Group
+from edgefr.engine.cohort import Group
 from edgefr.engine.inline import run as inline
 from edgefr.lineage import Begun, Lineage, Opened, Started, sealed
 from edgefr.remote.buffered import BufferedBroker, Buffering
