@@ -28,7 +28,7 @@ from edgefr.tracking.tracker import tracked, trackers_of
 from edgefr.watching import watched
 from privacy.errors import InputError
 from privacy.files import write_json
-from privacy.machine import peak_mb
+from privacy.machine import give_back, peak_mb
 from privacy.noise_key import NoiseKey
 
 if TYPE_CHECKING:
@@ -234,6 +234,7 @@ def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], st
         check_shippable(run.experiment)
     except InputError as error:
         return [], str(error)
+    give_back()  # what rounds and their evaluation took: graphs are traced with libraries as large
     return export_run(run, progress=progress), None
 
 

@@ -7,15 +7,14 @@ shipped: it is compared with torch before it is used, as any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
-from privacy.errors import InputError
-from privacy.files import cache_dir, write_atomic
+from export import kept
+from privacy.files import cache_dir
 
 MAKERS = ("torch", "onnx", "onnxscript")
 """Packages of which another version may make another graph."""
@@ -23,29 +22,21 @@ MAKERS = ("torch", "onnx", "onnxscript")
 RECIPE = 1
 """Raise it when the same traced program would become another graph: it is part of the digest."""
 
-LARGEST = 64 * 2**20
-"""Bytes of the largest graph that is kept; a teacher's is made when it is needed, which is seldom."""
-
 
 def converted(traced: Any, names: Sequence[Sequence[str]], optimize: bool, convert: Callable[[], Any]) -> Any:
     """Return the ONNX model that `convert` makes of an exported program; one that was made before is read instead.
 
-    `names` are those of inputs and outputs, which are in the graph beside what was traced. A file is its content behind
-    the content's own digest: one that was damaged is made anew.
+    `names` are those of inputs and outputs, which are in the graph beside what was traced. One that was damaged is made
+    anew.
     """
     import onnx
 
     path = cache_dir() / "graphs" / f"{digest(traced, names, optimize)}.onnx"
-    with suppress(OSError):
-        kept = path.read_bytes()
-        own, content = kept[:32], kept[32:]
-        if sha256(content).digest() == own:
-            return onnx.load_model_from_string(content)
+    content = kept.read(path)
+    if content is not None:
+        return onnx.load_model_from_string(content)
     model = convert()
-    content = model.SerializeToString(deterministic=True)
-    if len(content) <= LARGEST:
-        with suppress(InputError):  # nothing can be kept there: it is made anew each time
-            write_atomic(path, sha256(content).digest() + content)
+    kept.keep(path, model.SerializeToString(deterministic=True))
     return model
 
 

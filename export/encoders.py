@@ -7,7 +7,7 @@ for recommending (`export.quality`) or small enough for a device (`export.varian
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from edge.encoder import TextEncoder, open_encoder
 from edge.manifest import Encoder, Words
 from edge.words import WordEncoder
+from export import kept
 from export.graphs import TorchEncoder, encoder_graph, load_encoder
 from export.prune import Ints, cap, lengths, prune
 from export.quantise import cosine
@@ -48,6 +49,16 @@ class Form:
     cosine: float | None
     work: Work
     unfit: str | None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Return it as JSON can say it."""
+        return asdict(self) | {"record": self.record.model_dump(mode="json")}
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Form:
+        """Return the form of an encoder with a graph that was said so."""
+        return cls(**{**said, "record": Encoder.model_validate(said["record"]), "work": Work(**said["work"])})
 
 
 class Reads(Protocol):
@@ -88,8 +99,16 @@ class TextEncoders:
         return {"": Path(self.folder), **self.students}
 
     def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, Form]:
-        """Stage every encoder with every type of weights, by label."""
-        return stage_encoders(stage, self.folders, Reading(self.pooling, self.max_tokens, self.vocabulary, texts))
+        """Stage every encoder with every type of weights, by label; those that were staged before are read."""
+        how = Reading(self.pooling, self.max_tokens, self.vocabulary, texts)
+        make = lambda: stage_encoders(stage, self.folders, how)  # noqa: E731
+        pool = kept.code_of(self.pooling.pool)
+        if pool is None:
+            return make()
+        folders = [[name, kept.digests(folder)] for name, folder in self.folders.items()]
+        made_of = [folders, self.pooling.name, pool, self.max_tokens, self.vocabulary, list(texts)]
+        found = kept.staged_once(stage, made_of, lambda: {label: form.said for label, form in make().items()})
+        return {label: Form.of(said) for label, said in found.items()}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Nothing is imported at the top that Windows or macOS lacks. Where a system does 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from contextlib import suppress
@@ -46,6 +47,17 @@ def peak_mb() -> float | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def give_back() -> bool:
+    """Give memory that was freed back to the system; False where the C library keeps it as long as it likes.
+
+    glibc keeps what small arrays lay in, so that a process looks as large as it ever was.
+    """
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (AttributeError, OSError, TypeError):  # another C library; Windows has none of this name
+        return False
 
 
 def limit_memory(megabytes: float) -> bool:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from privacy import machine
@@ -138,3 +139,18 @@ def test_a_file_is_held_until_it_is_closed(tmp_path: Path) -> None:
         machine.hold(tmp_path / "lock")
     os.close(handle)
     os.close(machine.hold(tmp_path / "lock"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is glibc on Linux alone")
+def test_freed_memory_goes_back_to_the_system() -> None:
+    arrays = [np.ones(1000) for _ in range(20_000)]  # 160 MB in small parts
+    arrays = arrays[::1000]  # so that the heap cannot shrink by itself
+    before = machine.resident_mb() or 0.0
+    assert machine.give_back()
+    assert before - (machine.resident_mb() or 0.0) > 100
+    assert len(arrays) == 20
+
+
+def test_a_library_without_it_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    assert not machine.give_back()

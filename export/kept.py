@@ -1,0 +1,107 @@
+"""What is slow to make is kept in the cache folder, each thing as one file behind its own digest.
+
+Owns: files that are taken only as they were written, and which staged encoders are the same. Does not own: how
+encoders are staged (`export.encoders`), or graphs made (`export.converted`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import edge
+import export
+from export.staging import Staging
+from privacy.errors import InputError
+from privacy.files import cache_dir, sha256_of, write_atomic
+
+LARGEST = 64 * 2**20
+"""Bytes of the largest thing that is kept; a teacher's graphs are made when they are needed, which is seldom."""
+
+PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxscript", "tokenizers", "torch", "transformers")
+"""Packages of which another version may stage another encoder."""
+
+_SIZE = struct.Struct("<q")
+
+
+def read(path: Path) -> bytes | None:
+    """Return what `keep` wrote there; None where nothing is, or what is there was damaged."""
+    with suppress(OSError):
+        whole = path.read_bytes()
+        own, content = whole[:32], whole[32:]
+        if hashlib.sha256(content).digest() == own:
+            return content
+    return None
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Write content behind its digest, unless it is too large or nothing can be written: it is then made each time."""
+    if len(content) <= LARGEST:
+        with suppress(InputError):
+            write_atomic(path, hashlib.sha256(content).digest() + content)
+
+
+def staged_once(stage: Staging, made_of: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the record that `make` returns, and stage the files that it stages; both are read where they are kept.
+
+    `made_of` is all that they depend on, beside our code and the packages: what JSON can say, of any order.
+    """
+    said = json.dumps([made_of, _code(), [(name, version(name)) for name in PACKAGES]], sort_keys=True)
+    path = cache_dir() / "encoders" / hashlib.sha256(said.encode()).hexdigest()[:32]
+    content = read(path)
+    if content is None:
+        before = set(stage.files)
+        record = make()
+        files = [file for name, file in stage.files.items() if name not in before]
+        keep(path, _packed(record, [(f.path, f.role, (stage.root / f.path).read_bytes()) for f in files]))
+        return record
+    record, rest = _unpacked(content)
+    for name, role, size in record["files"]:
+        stage.add(name, role, bytes(rest[:size]))
+        rest = rest[size:]
+    found: dict[str, Any] = record["record"]
+    return found
+
+
+def digests(folder: Path) -> list[tuple[str, str]]:
+    """Return name and digest of every file in a folder of an encoder; its report, which has seconds in it, aside."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "report.json")
+    return [(path.name, sha256_of(path)) for path in files]
+
+
+def code_of(function: Callable[..., Any]) -> str | None:
+    """Return the digest of the file that a function stands in; None where that does not say all that it computes."""
+    if not inspect.isfunction(function) or function.__closure__ is not None:
+        return None
+    with suppress(OSError):
+        return sha256_of(function.__code__.co_filename)
+    return None
+
+
+def _packed(record: Mapping[str, Any], files: Sequence[tuple[str, str, bytes]]) -> bytes:
+    """Return the record and the files' names, roles and sizes as JSON behind its length, and the files' bytes."""
+    head = json.dumps(
+        {"record": record, "files": [(name, role, len(content)) for name, role, content in files]}
+    ).encode()
+    return b"".join([_SIZE.pack(len(head)), head, *(content for _, _, content in files)])
+
+
+def _unpacked(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the JSON of `_packed`, and all files' bytes one after another."""
+    (size,) = _SIZE.unpack_from(content)
+    return json.loads(content[_SIZE.size : _SIZE.size + size]), memoryview(content)[_SIZE.size + size :]
+
+
+@cache
+def _code() -> list[tuple[str, str]]:
+    """Return name and digest of our own modules that an encoder is staged by and read with."""
+    folders = [Path(str(package.__file__)).parent for package in (export, edge)]
+    return [(path.name, sha256_of(path)) for folder in folders for path in sorted(folder.rglob("*.py"))]

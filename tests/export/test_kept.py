@@ -1,0 +1,100 @@
+"""Encoders are staged once: the same files and forms come back, and nothing else takes their place."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud.pooling import POOLINGS, Pooling
+from export import encoders, kept
+from export.encoders import Form, TextEncoders, encoder_of
+from export.staging import Staging
+from tests.export import worlds
+
+TEXTS = worlds.titles()
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Keep encoders in a folder of the test's own, and note each that is staged anew."""
+    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "cache"))
+    notes: list[str] = []
+    before = encoders.stage_encoders
+
+    def noted(*arguments: Any) -> Any:
+        notes.append("made")
+        return before(*arguments)
+
+    monkeypatch.setattr(encoders, "stage_encoders", noted)
+    return notes
+
+
+def read_by(folder: Path, **changes: Any) -> TextEncoders:
+    return replace(TextEncoders(folder, POOLINGS["mean"], 16, {}, 60), **changes)
+
+
+def staged(root: Path, how: TextEncoders, texts: list[str] = TEXTS) -> tuple[Staging, dict[str, Form]]:
+    stage = Staging(root)
+    return stage, how.forms(stage, texts)
+
+
+def test_the_same_files_and_forms_come_back(made: list[str], tmp_path: Path) -> None:
+    how = read_by(worlds.student())
+    (first, forms), (second, again) = staged(tmp_path / "a", how), staged(tmp_path / "b", how)
+    assert made == ["made"]
+    assert forms == again
+    assert list(forms) == ["f32", "f16", "i8", "i4"]
+    assert first.files == second.files
+    assert len(first.files) > 4
+    for name in first.files:
+        assert (first.root / name).read_bytes() == (second.root / name).read_bytes()
+    assert (
+        encoder_of(second, again["i8"].record).encode(TEXTS) == encoder_of(first, forms["i8"].record).encode(TEXTS)
+    ).all()
+
+
+def test_whatever_they_depend_on_is_another_one(
+    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "encoder"
+    shutil.copytree(worlds.student(), own)
+    how = read_by(own)
+    asked = [how, read_by(own, pooling=POOLINGS["cls"]), read_by(own, max_tokens=8), read_by(own, vocabulary=None)]
+    for number, other in enumerate(asked):
+        staged(tmp_path / str(number), other)
+    staged(tmp_path / "texts", how, [*TEXTS, "a title more"])
+    (own / "report.json").write_text('{"seconds": 3}')  # which says nothing of what it computes
+    staged(tmp_path / "report", how)
+    assert len(made) == 5
+    (own / "tokenizer.json").write_bytes((own / "tokenizer.json").read_bytes() + b"\n")
+    staged(tmp_path / "tokenizer", how)
+    monkeypatch.setattr(kept, "version", lambda name: "another")
+    staged(tmp_path / "packages", how)
+    monkeypatch.setattr(kept, "_code", lambda: [("encoders.py", "another")])
+    staged(tmp_path / "code", how)
+    assert len(made) == 8
+
+
+def test_a_pooling_whose_code_does_not_say_all_is_never_kept(made: list[str], tmp_path: Path) -> None:
+    pool, scale = POOLINGS["mean"].pool, 2.0
+    how = read_by(worlds.student(), pooling=Pooling("twice", lambda states, mask: scale * pool(states, mask)))
+    for name in "ab":
+        staged(tmp_path / name, how)
+    assert made == ["made", "made"]
+    assert not (tmp_path / "cache" / "encoders").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 10, b"y" * 4000], ids=["empty", "short", "long"])
+def test_a_damaged_file_is_staged_anew(made: list[str], tmp_path: Path, content: bytes) -> None:
+    how = read_by(worlds.student())
+    first, forms = staged(tmp_path / "first", how)
+    (file,) = (tmp_path / "cache" / "encoders").iterdir()
+    for number, broken in enumerate((content, file.read_bytes()[:-1])):
+        file.write_bytes(broken)
+        again = staged(tmp_path / str(number), how)
+        assert (again[0].files, again[1]) == (first.files, forms)
+    assert len(made) == 3
