@@ -1,4 +1,4 @@
-"""What is slow to make is kept in the cache folder, each thing as one file behind its own digest.
+"""Things that are slow to make are kept in the cache folder, each as one file behind its own digest.
 
 Owns: files that are taken only as they were written, and which staged encoders are the same. Does not own: how
 encoders are staged (`export.encoders`), or graphs made (`export.converted`).

@@ -1,9 +1,9 @@
-"""What a device could rank by beside a finished sequence model: its own history, popularity, what follows its last item.
+"""A device could rank by this beside a finished sequence model: its history, popularity, what follows its last item.
 
     python experiments/fcucr/beyond.py DATA RUN [RUN ...]
 
 Nothing is trained here (ours, not the paper's). An item's score is the model's, of unit spread over the items, plus a
-weight times log(1 + clients who had it), plus a weight times log(1 + training sessions that hold it with the last item);
+weight times log(1 + clients who had it), plus one times log(1 + training sessions that hold it with the last item);
 items that the client has had come first. The weights are those with the best HR@10 + NDCG@10 of validation sessions,
 and with them test sessions are asked: among 1 + 100 and among all items, and of targets that are new to the client.
 The same without the model stands beside it. One line of CSV per run and scorer.

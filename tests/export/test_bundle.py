@@ -261,6 +261,7 @@ def test_an_encoder_that_gives_other_vectors_on_the_device_is_refused(
 
     true = export.encoders.torch_vectors
     graph = onnx.load(worlds.exported("transfr")[0] / "laptop" / "onnx" / "encoder.f32.onnx")
+    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "cache"))  # where no such encoder was staged before
     monkeypatch.setattr(export.encoders, "encoder_graph", lambda *arguments: graph)
     monkeypatch.setattr(export.encoders, "torch_vectors", lambda *arguments: true(*arguments) + np.float32(2e-4))
     with pytest.raises(InputError, match=r"its tokenizer\.json and its tokenizer disagree"):
