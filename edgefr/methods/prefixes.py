@@ -12,11 +12,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cloud.crossing import there
 from edgefr import purposes
 from edgefr.methods.fcucr.layers import init_xavier
 from edgefr.methods.fcucr.parts import LOSSES
@@ -24,6 +28,8 @@ from edgefr.methods.losses import init_rows
 from edgefr.methods.prefix_settings import PrefixSettings
 from export.batches import Batch, Window
 from export.program import Phase, SessionProgram, Tensors, TensorSpec
+
+Ints = npt.NDArray[np.int64]
 
 ENCODER = "encoder."
 SMALLEST = 1e-12
@@ -34,17 +40,56 @@ SMALLEST = 1e-12
 class Prefixes:
     """These are T prefixes of a window of L positions: all that it has, or the longest alone.
 
-    `x` [..., 1, L, d]: item vectors of unit length, zeros at padding. `real` [..., 1, L]: 1 where there is an item.
+    What is made of every position of every prefix is made of P pairs, of a prefix and a position that it reaches:
+    those after its end are left out. So a client's matrices are applied to all of its prefixes in one product.
+
+    `x` [..., L, d]: item vectors of unit length, zeros at padding. `real` [..., L]: 1 where there is an item.
     `seen` [..., T, L]: 1 where it is in the prefix; a prefix that has none sees its own padding, so that means and
-    softmaxes of nothing stay numbers. `same` [..., 1, L, L]: 1 where two positions have one item. `away` [T, L]: how
-    many items of the prefix came after, 0 for the newest.
+    softmaxes of nothing stay numbers. `same` [..., L, L]: 1 where two positions have one item. `of` and `at` [P]: each
+    pair's prefix and position; `away` [P]: how many items of the prefix came after, 0 for the newest.
     """
 
     x: Tensor
     real: Tensor
     seen: Tensor
     same: Tensor
+    of: Tensor
+    at: Tensor
     away: Tensor
+
+    @cached_property
+    def members(self) -> Tensor:
+        """Say whose a pair is: [T, P], 1 at its prefix."""
+        return one_hot(self.of, self.seen.shape[-2], self.x)
+
+    @cached_property
+    def places(self) -> Tensor:
+        """Say where a pair is: [L, P], 1 at its position."""
+        return one_hot(self.at, self.seen.shape[-1], self.x)
+
+    def reached(self, values: Tensor) -> Tensor:
+        """Return what prefixes have at the positions that they reach: [..., T, L] -> [..., P]."""
+        return values.flatten(-2).index_select(-1, self.of * self.seen.shape[-1] + self.at)
+
+    def beside(self, values: Tensor) -> Tensor:
+        """Return what positions have at the position of each pair: [..., L] -> [..., P]."""
+        return torch.matmul(values, self.places)
+
+    def among(self, values: Tensor) -> Tensor:
+        """Return what the prefix of each pair has at every position: [..., T, L] -> [..., L, P]."""
+        return torch.matmul(values.transpose(-1, -2), self.members)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Lay out values of pairs, zeros where a prefix does not reach: [..., P, w] -> [..., T, L, w]."""
+        count, length = self.seen.shape[-2:]
+        if count == 1:
+            return values.unsqueeze(-3)
+        place = self.of * length + self.at
+        return (
+            values.new_zeros(*values.shape[:-2], count * length, values.shape[-1])
+            .index_copy(-2, place, values)
+            .unflatten(-2, (count, length))
+        )
 
 
 def prefixes(rows: Tensor, real: Tensor, every: bool) -> Prefixes:
@@ -56,24 +101,38 @@ def prefixes(rows: Tensor, real: Tensor, every: bool) -> Prefixes:
     >>> made = prefixes(torch.tensor([[9.0], [4.0], [8.0], [4.0]]), torch.tensor([0.0, 1.0, 1.0, 1.0]), True)
     >>> made.seen.int().tolist()
     [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 1, 1]]
-    >>> made.away[2].tolist(), made.same[0, 3].tolist()
-    ([2, 1, 0, 0], [0.0, 1.0, 0.0, 1.0])
+    >>> made.away[-4:].tolist(), made.reached(made.seen)[-4:].tolist(), made.same[3].tolist()
+    ([3, 2, 1, 0], [0.0, 1.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0])
     """
-    length = real.shape[-1]
-    at = torch.arange(length, device=real.device)
-    ends = at if every else at[-1:]
-    rows, real = rows * real.unsqueeze(-1), real.unsqueeze(-2)
-    past = (at <= ends.unsqueeze(-1)).to(rows.dtype)
-    own = (at == ends.unsqueeze(-1)).to(rows.dtype)
-    alike = (rows.unsqueeze(-2) == rows.unsqueeze(-3)).to(rows.dtype).amin(-1)
-    both = real.transpose(-1, -2) * real
+    length = int(real.shape[-1])
+    position = torch.arange(length, device=real.device)
+    ends = position if every else position[-1:]
+    of, at, away = (there(part, real.device) for part in _pairs(length, every))
+    rows = rows * real.unsqueeze(-1)
+    past = (position <= ends.unsqueeze(-1)).to(rows.dtype)
+    own = (position == ends.unsqueeze(-1)).to(rows.dtype)
+    alike = (rows.unsqueeze(-2) == rows.unsqueeze(-3)).all(-1).to(rows.dtype)
     return Prefixes(
-        x=unit(rows).unsqueeze(-3),
+        x=unit(rows),
         real=real,
-        seen=torch.maximum(real * past, own),
-        same=(alike * both).unsqueeze(-3),
-        away=(ends.unsqueeze(-1) - at).clamp_min(0),
+        seen=torch.maximum(real.unsqueeze(-2) * past, own),
+        same=alike * real.unsqueeze(-1) * real.unsqueeze(-2),
+        of=of,
+        at=at,
+        away=away,
     )
+
+
+def _pairs(length: int, every: bool) -> tuple[Ints, Ints, Ints]:
+    """Return the prefix and the position of every pair, and how many items of the prefix came after: [P] each."""
+    ends = np.arange(length) if every else np.arange(length)[-1:]
+    of, at = np.nonzero(np.arange(length) <= ends[:, None])
+    return of, at, ends[of] - at
+
+
+def one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
+    """Return [size, n] in numbers of `like`: 1 where a row's number is the index."""
+    return (torch.arange(size, device=index.device).unsqueeze(-1) == index).to(like.dtype)
 
 
 def unit(x: Tensor) -> Tensor:
@@ -81,20 +140,14 @@ def unit(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + SMALLEST)
 
 
-def placed(table: Tensor, away: Tensor) -> Tensor:
-    """Return the rows of a table [..., 1, P, d] by how far positions [T, L] are away: [..., T, L, d]."""
-    return table.index_select(-2, away.flatten()).unflatten(-2, away.shape).squeeze(-4)
-
-
 def identity(size: int, like: Tensor) -> Tensor:
     """Return the identity [size, size] in numbers of `like`; torch traces its own to an operator old runtimes lack."""
-    at = torch.arange(size, device=like.device)
-    return (at.unsqueeze(-1) == at).to(like.dtype)
+    return one_hot(torch.arange(size, device=like.device), size, like)
 
 
 def mean_of(x: Tensor, seen: Tensor) -> Tensor:
-    """Return the mean of what each prefix sees: x [..., T or 1, L, d], seen [..., T, L] -> [..., T, 1, d]."""
-    return torch.matmul((seen / seen.sum(-1, keepdim=True)).unsqueeze(-2), x)
+    """Return the mean of what each prefix sees: x [..., L, d], seen [..., T, L] -> [..., T, d]."""
+    return torch.matmul(seen / seen.sum(-1, keepdim=True), x)
 
 
 class PrefixProgram(SessionProgram):
@@ -122,8 +175,7 @@ class PrefixProgram(SessionProgram):
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         """Return what a prefix is made into: K vectors of some width each, [..., T, K, w].
 
-        `tensors` are the encoder's, by their own names, each with a dimension of 1 for the prefixes before its own.
-        `training`: it is to be learned from, not to recommend.
+        `tensors` are the encoder's, by their own names. `training`: it is to be learned from, not to recommend.
         """
 
     @abstractmethod
@@ -137,9 +189,9 @@ class PrefixProgram(SessionProgram):
         """
         return None
 
-    def lifted(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return the encoder's tensors by their own names, with a dimension for prefixes."""
-        return {name: tensors[ENCODER + name].unsqueeze(-1 - len(shape)) for name, shape in self.shapes.items()}
+    def encoder(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return the encoder's tensors by their own names."""
+        return {name: tensors[ENCODER + name] for name in self.shapes}
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         item = init_rows(seed, "item", self.specs["item"].shape, self.own.init_scale)
@@ -156,7 +208,7 @@ class PrefixProgram(SessionProgram):
         window = batch.history
         assert isinstance(window, Window)
         made = prefixes(window.rows(tensors["item"]), window.label, every=False)
-        return self.intents(self.lifted(tensors), made, training=False).squeeze(-3)
+        return self.intents(self.encoder(tensors), made, training=False).squeeze(-3)
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return self.match(user, vectors)
@@ -164,7 +216,7 @@ class PrefixProgram(SessionProgram):
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         assert isinstance(batch, Window)
         made = prefixes(batch.rows(tensors["item"]), batch.label, every=True)
-        intents = self.intents(self.lifted(tensors), made, training=True)
+        intents = self.intents(self.encoder(tensors), made, training=True)
         numbers = torch.cat([batch.positive.unsqueeze(-1), batch.negative], dim=-1)
         items = unit(F.embedding(numbers, tensors["item"]))  # [..., T, 1 + n, d]
         scores = self.match(intents, items) / self.own.temperature

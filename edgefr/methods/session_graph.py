@@ -23,16 +23,17 @@ SLOPE = 0.2
 
 @dataclass(frozen=True)
 class SessionGraph:
-    """These are the graphs of T prefixes, each over the L positions of the window.
+    """These are the graphs of T prefixes of a window of L positions, as P pairs of a prefix and a position see them.
 
-    `nodes` [..., T, L]: 1 where a position is the first with its item, and the prefix sees it. `itself` [..., 1, L, L]:
-    1 where two positions have one item. `steps` [..., T, L, L]: how often the item of the second position came right
-    after that of the first.
+    `nodes` [..., T, L]: 1 where a position is the first with its item, and the prefix sees it. The others are [..., L,
+    P], of every position from that of each pair: `itself`: 1 where the two have one item; `after` and `before`: how
+    often its item came in the prefix right after the pair's, and right before it.
     """
 
     nodes: Tensor
     itself: Tensor
-    steps: Tensor
+    after: Tensor
+    before: Tensor
 
 
 def graph(made: Prefixes) -> SessionGraph:
@@ -40,49 +41,56 @@ def graph(made: Prefixes) -> SessionGraph:
 
     >>> from edgefr.methods.prefixes import prefixes
     >>> made = graph(prefixes(torch.tensor([[4.0], [8.0], [4.0], [8.0]]), torch.ones(4), True))
-    >>> made.nodes[-1].tolist(), made.steps[-1][0].tolist()
-    ([1.0, 1.0, 0.0, 0.0], [0.0, 2.0, 0.0, 2.0])
+    >>> made.nodes[-1].tolist(), made.after[:, -4].tolist(), made.before[:, -4].tolist()
+    ([1.0, 1.0, 0.0, 0.0], [0.0, 2.0, 0.0, 2.0], [0.0, 1.0, 0.0, 1.0])
     """
-    length = made.x.shape[-2]
-    repeated = (made.same * torch.ones_like(made.same[..., 0, :, :]).tril(-1).unsqueeze(-3)).amax(-1)
-    both = made.real[..., :-1] * made.seen[..., 1:]
-    steps = torch.matmul(made.same[..., :-1] * both.unsqueeze(-2), made.same[..., 1:].transpose(-1, -2))
-    own = identity(length, made.x)
-    return SessionGraph(made.seen * (1 - repeated), torch.maximum(made.same, own), steps)
+    repeated = made.same.tril(-1).amax(-1)
+    both = made.among(made.real[..., :-1].unsqueeze(-2) * made.seen[..., 1:])
+    same, mine = made.same, made.beside(made.same)
+    return SessionGraph(
+        nodes=made.seen * (1 - repeated).unsqueeze(-2),
+        itself=made.beside(torch.maximum(same, identity(same.shape[-1], same))),
+        after=torch.matmul(same[..., 1:], both * mine[..., :-1, :]),
+        before=torch.matmul(same[..., :-1], both * mine[..., 1:, :]),
+    )
 
 
 def relations(of: SessionGraph) -> Tensor:
-    """Return edges by order, [..., T, 4, L, L] from a position to others: the same item, one before, after, or both."""
-    follows = (of.steps > 0).to(of.steps.dtype)
-    leads, other = follows.transpose(-1, -2), 1 - of.itself
+    """Return edges by order, [..., 4, L, P] from pairs to positions: the same item, one before, after, or both."""
+    follows, leads = ((steps > 0).to(steps.dtype) for steps in (of.after, of.before))
     parts = [leads * (1 - follows), follows * (1 - leads), follows * leads]
-    return torch.stack([of.itself.expand_as(follows), *(other * part for part in parts)], dim=-3)
+    return torch.stack([of.itself, *((1 - of.itself) * part for part in parts)], dim=-3)
 
 
-def levels(of: SessionGraph) -> Tensor:
-    """Return edges by weight, [..., T, 4, L, L]: by quarters, how many of an item's neighbours an item is.
+def levels(made: Prefixes, of: SessionGraph) -> Tensor:
+    """Return edges by weight, [..., 4, L, P]: by quarters, how many of an item's neighbours an item is.
 
     Neighbours are counted as often as they stood beside it. An item is to itself of the highest level.
     """
-    beside = (of.steps + of.steps.transpose(-1, -2)) * (1 - of.itself) * of.nodes.unsqueeze(-2)
-    every = beside.sum(-1, keepdim=True)
+    beside = (of.after + of.before) * (1 - of.itself) * made.among(of.nodes)
+    every = beside.sum(-2, keepdim=True)
     linked = (beside > 0).to(beside.dtype)
     least = [linked, *(linked * (4 * beside >= k * every) for k in (1, 2, 3))]
     parts = [low - high for low, high in pairwise(least)]
     return torch.stack([*parts, least[-1] + of.itself], dim=-3)
 
 
-def attended(x: Tensor, vectors: Tensor, kinds: Tensor, weight: Tensor) -> Tensor:
-    """Return what positions make of their neighbours, [..., T, L, d]: GCE-GNN Eq. 6-8, a vector for each kind of edge.
+def attention(made: Prefixes, vectors: Tensor, kinds: Tensor, weight: Tensor) -> Tensor:
+    """Return how much pairs take of every position, [..., L, P]: GCE-GNN Eq. 6-7, a vector for each kind of edge.
 
-    x [..., 1, L, d], `vectors` [..., 1, 4, d], `kinds` [..., T, 4, L, L]; `weight` [..., T, L]: how much a position
-    counts as a node, 0 for none.
+    `vectors` [..., 4, d], `kinds` [..., 4, L, P]; `weight` [..., T, L]: how much a position counts as a node, 0 for
+    none.
     """
-    asked = x.unsqueeze(-3) * vectors.unsqueeze(-2)  # [..., 1, 4, L, d]
-    scores = torch.matmul(asked, x.unsqueeze(-3).transpose(-1, -2))
-    scores = (torch.where(scores > 0, scores, SLOPE * scores) * kinds).sum(-3)
-    linked = kinds.sum(-3) * weight.unsqueeze(-2)
-    return torch.matmul(torch.softmax(scores + logged(linked), dim=-1), x)
+    asked = (made.x.unsqueeze(-3) * vectors.unsqueeze(-2)).flatten(-3, -2)  # [..., 4 L, d]
+    scores = torch.matmul(asked, made.x.transpose(-1, -2)).unflatten(-2, kinds.shape[-3:-1])
+    every = made.beside(torch.where(scores > 0, scores, SLOPE * scores))
+    linked = kinds.sum(-3) * made.among(weight)
+    return torch.softmax((every * kinds).sum(-3) + logged(linked), dim=-2)
+
+
+def attended(links: Tensor, x: Tensor) -> Tensor:
+    """Return what pairs make of positions [..., L, d] of which they take so much [..., L, P]: [..., P, d], Eq. 8."""
+    return torch.matmul(links.transpose(-1, -2), x)
 
 
 def logged(weight: Tensor) -> Tensor:

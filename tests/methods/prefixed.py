@@ -48,7 +48,7 @@ def scores(local: PrefixProgram, tensors: dict[str, Tensor], session: list[int],
     """Return every item's score after every prefix of a session [n, items]."""
     batch = window(session)
     made = prefixes(batch.rows(tensors["item"]), batch.label, every=True)
-    intents = local.intents(local.lifted(tensors), made, training)
+    intents = local.intents(local.encoder(tensors), made, training)
     found = local.match(intents, torch.nn.functional.normalize(tensors["item"], dim=-1))
     assert found.isfinite().all(), "padding too"
     return found[LENGTH - len(session) :]

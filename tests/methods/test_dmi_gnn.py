@@ -64,7 +64,7 @@ def test_patterns_of_long_sessions_are_held_apart_and_of_short_ones_together() -
     tensors, session = drawn(local, 3), SESSIONS[0]
     batch = window(session)
     made = prefixes(batch.rows(tensors["item"]), batch.label, every=True)
-    intents = local.intents(local.lifted(tensors), made, True)
+    intents = local.intents(local.encoder(tensors), made, True)
     found = local.beside(made, intents, intents, batch)
     total = 0.0
     for n in range(1, len(session) + 1):

@@ -118,7 +118,7 @@ def test_the_contrast_is_that_of_prefixes_and_their_targets() -> None:
     batch = window(SESSIONS[1][:4])
     batch = type(batch)(**{**vars(batch), "positive": targets})
     made = prefixes(batch.rows(tensors["item"]), batch.label, every=True)
-    intents, vectors = local.intents(local.lifted(tensors), made, True), F.normalize(tensors["item"], dim=-1)[targets]
+    intents, vectors = local.intents(local.encoder(tensors), made, True), F.normalize(tensors["item"], dim=-1)[targets]
     found = local.beside(made, intents, vectors, batch)
     parts = [(intents[n, 0], int(targets[n])) for n in range(1, 5)] + [
         (vectors[n], int(targets[n])) for n in range(1, 5)

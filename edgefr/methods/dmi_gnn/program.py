@@ -16,8 +16,8 @@ from torch import Tensor
 from edgefr.methods.dmi_gnn.settings import DMIGNNSettings
 from edgefr.methods.fcucr.layers import dense, dense_shapes
 from edgefr.methods.given import Given
-from edgefr.methods.prefixes import Prefixes, PrefixProgram, placed, unit
-from edgefr.methods.session_graph import KINDS, attended, graph, relations
+from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, unit
+from edgefr.methods.session_graph import KINDS, attended, attention, graph, relations
 from export.batches import Window
 from export.program import Tensors
 
@@ -39,14 +39,17 @@ class DMIGNN(PrefixProgram):
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         """Return a vector per interest, and behind it its share of every position: [..., T, K, d + L]."""
-        of = graph(made)
-        nodes = attended(made.x, tensors["order"], relations(of), of.nodes)
-        place = placed(tensors["position"], made.away).expand_as(nodes)
-        told = torch.tanh(torch.matmul(torch.cat([place, nodes], dim=-1), tensors["place.weight"]))
-        pattern = torch.tanh(dense(tensors, "pattern", told)).unflatten(-1, (self.settings.interests, -1))
-        share = (pattern * tensors["share.weight"].unsqueeze(-3)).sum(-1) + tensors["share.bias"].unsqueeze(-2)
-        share = share.transpose(-1, -2) * made.seen.unsqueeze(-2)  # [..., T, K, L]
-        return torch.cat([torch.matmul(share, nodes), share], dim=-1)
+        of, (upper, lower) = graph(made), tensors["place.weight"].split(self.settings.dim, dim=-2)
+        links = attention(made, tensors["order"], relations(of), of.nodes)
+        place = torch.matmul(tensors["position"], upper).index_select(-2, made.away)
+        told = torch.tanh(place + attended(links, torch.matmul(made.x, lower)))
+        pattern = torch.tanh(dense(tensors, "pattern", told))
+        share = torch.matmul(apart(tensors["share.weight"]), pattern.transpose(-1, -2))
+        share = (share + tensors["share.bias"].unsqueeze(-1)) * made.reached(made.seen).unsqueeze(-2)  # [..., K, P]
+        of_items = torch.matmul(share.unsqueeze(-2) * links.unsqueeze(-3), made.members.transpose(-1, -2))
+        of_items = of_items.movedim(-1, -3)  # [..., T, K, L]
+        found = torch.matmul(of_items.flatten(-3, -2), made.x).unflatten(-2, of_items.shape[-3:-1])
+        return torch.cat([found, made.spread(share.transpose(-1, -2)).transpose(-1, -2)], dim=-1)
 
     def match(self, intents: Tensor, vectors: Tensor) -> Tensor:
         return torch.matmul(vectors, intents[..., : self.settings.dim].transpose(-1, -2)).amax(-1)
@@ -62,6 +65,15 @@ class DMIGNN(PrefixProgram):
         count = made.seen.sum(-1)
         alike, beyond = torch.where(count > 1, alike, alike.detach()), count - self.settings.long
         return self.settings.regular * (torch.sigmoid(alike * beyond) * batch.weight).sum(-1)
+
+
+def apart(weight: Tensor) -> Tensor:
+    """Return vectors [..., K, d] each in a block of its own, [..., K, K d].
+
+    >>> apart(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[1.0, 2.0, 0.0, 0.0], [0.0, 0.0, 3.0, 4.0]]
+    """
+    return (identity(weight.shape[-2], weight).unsqueeze(-1) * weight.unsqueeze(-2)).flatten(-2)
 
 
 def build(settings: DMIGNNSettings, given: Given) -> DMIGNN:

@@ -15,8 +15,8 @@ from torch import Tensor
 from edgefr.methods.fcucr.layers import MASKED, dense, dense_shapes
 from edgefr.methods.given import Given
 from edgefr.methods.hearint.settings import HearIntSettings
-from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, mean_of, placed, unit
-from edgefr.methods.session_graph import KINDS, attended, graph, levels, logged, relations
+from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, mean_of, unit
+from edgefr.methods.session_graph import KINDS, attended, attention, graph, levels, logged, relations
 from export.batches import Window
 from export.program import Tensors
 
@@ -48,14 +48,12 @@ class HearInt(PrefixProgram):
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         """Return one unit vector of each prefix, [..., T, 1, d]."""
-        newest = made.x.squeeze(-3)[..., -made.seen.shape[-2] :, :].unsqueeze(-2)  # [..., T, 1, d]
-        middle = mean_of(made.x, made.seen)
+        newest, middle = made.x[..., -made.seen.shape[-2] :, :], mean_of(made.x, made.seen)
         weights = (made.seen * self._near(made, of) if training else made.seen for of in (newest, middle))
-        place = placed(tensors["position"], made.away)
-        short = self._short(tensors, made.x + place, newest + tensors["position"][..., :1, :], next(weights))
-        long = self._long(tensors, made, place, next(weights))
+        short = self._short(tensors, made, newest + tensors["position"][..., :1, :], next(weights))
+        long = self._long(tensors, made, next(weights))
         gate = torch.sigmoid(torch.matmul(torch.cat([short, long], dim=-1), tensors["blend.weight"]))
-        return unit(gate * short + (1 - gate) * long)
+        return unit(gate * short + (1 - gate) * long).unsqueeze(-2)
 
     def match(self, intents: Tensor, vectors: Tensor) -> Tensor:
         return torch.matmul(vectors, intents.transpose(-1, -2)).squeeze(-1)
@@ -64,7 +62,7 @@ class HearInt(PrefixProgram):
         """Return the contrast: a prefix is to lie near its target, far from other prefixes and other targets."""
         pair = torch.cat([intents.squeeze(-2), targets.detach()], dim=-2)  # [..., 2 T, d]
         number, weight = (torch.cat([part, part], dim=-1) for part in (batch.positive, batch.weight))
-        own = identity(made.x.shape[-2], pair)
+        own = identity(made.seen.shape[-2], pair)
         none = torch.zeros_like(own)
         partner = torch.cat([torch.cat([none, own], dim=-1), torch.cat([own, none], dim=-1)])
         other = (number.unsqueeze(-1) != number.unsqueeze(-2)) & (weight > 0).unsqueeze(-2)
@@ -74,30 +72,36 @@ class HearInt(PrefixProgram):
         return self.settings.contrast * (each * weight).sum(-1) / 2
 
     def _near(self, made: Prefixes, of: Tensor) -> Tensor:
-        """Return how much items count [..., T, L] that are told apart by a vector of each prefix [..., T, 1, d]."""
-        along = torch.matmul(of.detach(), made.x.detach().transpose(-1, -2)).squeeze(-2)
+        """Return how much items count [..., T, L] that are told apart by a vector of each prefix [..., T, d]."""
+        along = torch.matmul(of.detach(), made.x.detach().transpose(-1, -2))
         return torch.where(along > 0, 1.0, 1 - self.settings.apart)
 
-    def _short(self, tensors: Tensors, x: Tensor, newest: Tensor, weight: Tensor) -> Tensor:
-        """Return the newest item's view of the session in order, [..., T, 1, d]."""
+    def _short(self, tensors: Tensors, made: Prefixes, newest: Tensor, weight: Tensor) -> Tensor:
+        """Return the newest item's view of the session in order, [..., T, d]."""
         query = selu(dense(tensors, "query", newest))
-        scores = torch.matmul(query, x.transpose(-1, -2)) * x.shape[-1] ** -0.5 + logged(weight).unsqueeze(-2)
-        found = torch.matmul(torch.softmax(scores, dim=-1), x)
+        x = made.x.index_select(-2, made.at) + tensors["position"].index_select(-2, made.away)  # [..., P, d]
+        scores = (query.index_select(-2, made.of) * x).sum(-1, keepdim=True) * x.shape[-1] ** -0.5
+        share = torch.softmax(made.spread(scores).squeeze(-1) + logged(weight), dim=-1)
+        found = torch.matmul(made.members * made.reached(share).unsqueeze(-2), x)
         return found + dense(tensors, "outer", selu(dense(tensors, "inner", found)))
 
-    def _long(self, tensors: Tensors, made: Prefixes, place: Tensor, weight: Tensor) -> Tensor:
-        """Return what the session's graph comes to, [..., T, 1, d]."""
+    def _long(self, tensors: Tensors, made: Prefixes, weight: Tensor) -> Tensor:
+        """Return what the session's graph comes to, [..., T, d]."""
         of = graph(made)
         by_order, by_weight = (
-            attended(made.x, tensors[name], kinds, weight * of.nodes)
-            for name, kinds in (("order", relations(of)), ("level", levels(of)))
+            attended(attention(made, tensors[name], kinds, weight * of.nodes), made.x)
+            for name, kinds in (("order", relations(of)), ("level", levels(made, of)))
         )
         gate = torch.sigmoid(dense(tensors, "mix", torch.cat([by_order, by_weight], dim=-1)))
-        nodes = gate * by_order + (1 - gate) * by_weight
-        told = torch.tanh(torch.matmul(torch.cat([place.expand_as(nodes), nodes], dim=-1), tensors["place.weight"]))
-        whole = torch.matmul(mean_of(nodes, weight), tensors["whole.weight"])
+        nodes = gate * by_order + (1 - gate) * by_weight  # [..., P, d]
+        upper, lower = tensors["place.weight"].split(self.settings.dim, dim=-2)
+        place = torch.matmul(tensors["position"], upper).index_select(-2, made.away)
+        told = torch.tanh(place + torch.matmul(nodes, lower))
+        counts = made.members * made.reached(weight).unsqueeze(-2)  # [..., T, P]
+        middle = torch.matmul(counts / weight.sum(-1, keepdim=True), nodes)
+        whole = torch.matmul(middle, tensors["whole.weight"]).index_select(-2, made.of)
         share = torch.matmul(torch.sigmoid(dense(tensors, "asked", told) + whole), tensors["share.weight"])
-        return torch.matmul((share.squeeze(-1) * weight).unsqueeze(-2), nodes)
+        return torch.matmul(counts * share.transpose(-1, -2), nodes)
 
 
 def selu(x: Tensor) -> Tensor:

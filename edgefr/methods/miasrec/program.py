@@ -26,7 +26,7 @@ from edgefr.methods.fcucr.layers import (
 )
 from edgefr.methods.given import Given
 from edgefr.methods.miasrec.settings import MiaSRecSettings
-from edgefr.methods.prefixes import Prefixes, PrefixProgram, mean_of, placed, unit
+from edgefr.methods.prefixes import Prefixes, PrefixProgram, mean_of, unit
 from export.program import Tensors
 
 BELOW = -2.0
@@ -57,15 +57,15 @@ class MiaSRec(PrefixProgram):
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         """Return unit vectors of the mean and of each item, each with its importance: [..., T, L + 1, d + 1]."""
-        plain = torch.cat([mean_of(made.x, made.seen), made.x.expand(*made.seen.shape, -1)], dim=-2)
+        plain = torch.cat([mean_of(made.x, made.seen), made.x.index_select(-2, made.at)], dim=-2)
         seen = F.pad(made.seen, (1, 0), value=1.0)
         x = norm(tensors, "norm", plain + self._told(tensors, made))
         for k in range(self.settings.layers):
-            x = self._block(tensors, k, x, seen)
+            x = self._block(tensors, k, x, made, seen)
         gate = torch.sigmoid(dense(tensors, "gate", torch.cat([plain, x], dim=-1)))
         x = gate * plain + (1 - gate) * x
-        importance = entmax(torch.matmul(x, tensors["importance"]).squeeze(-1), seen)
-        return torch.cat([unit(x), importance.unsqueeze(-1)], dim=-1)
+        importance = entmax(laid(made, torch.matmul(x, tensors["importance"])).squeeze(-1), seen)
+        return torch.cat([laid(made, unit(x)), importance.unsqueeze(-1)], dim=-1)
 
     def match(self, intents: Tensor, vectors: Tensor) -> Tensor:
         kept = intents[..., -1].unsqueeze(-2)
@@ -74,27 +74,39 @@ class MiaSRec(PrefixProgram):
         return self.settings.most * best + (1 - self.settings.most) * (cosines * kept).sum(-1)
 
     def _told(self, tensors: Tensors, made: Prefixes) -> Tensor:
-        """Return what tokens are told of their place and of how often their item has come; the mean is in place 0."""
-        count = torch.matmul(made.seen.unsqueeze(-2), made.same).squeeze(-2)  # [..., T, L]
+        """Return what tokens are told of their place and of how often their item has come; means are in place 0."""
+        count = (made.among(made.seen) * made.beside(made.same)).sum(-2)  # [..., P]
         levels = torch.arange(1, self.settings.repeats + 1, device=count.device)
         often = (count.clamp(1, self.settings.repeats).unsqueeze(-1) == levels).to(count.dtype)
-        told = placed(tensors["position"], made.away + 1) + torch.matmul(often, tensors["frequency"])
+        told = tensors["position"].index_select(-2, made.away + 1) + torch.matmul(often, tensors["frequency"])
         of_mean = tensors["position"][..., :1, :] + tensors["frequency"][..., :1, :]
-        return torch.cat([of_mean.expand(*told.shape[:-2], 1, -1), told], dim=-2)
+        return torch.cat([of_mean.expand(*told.shape[:-2], made.seen.shape[-2], -1), told], dim=-2)
 
-    def _block(self, tensors: Tensors, k: int, x: Tensor, seen: Tensor) -> Tensor:
-        """Apply attention to all that is seen and two layers at every position, each with a norm after its sum."""
+    def _block(self, tensors: Tensors, k: int, x: Tensor, made: Prefixes, seen: Tensor) -> Tensor:
+        """Apply attention to all that is seen and two layers to every token, each with a norm after its sum."""
         heads = self.settings.heads
-        query = split(dense(tensors, f"{k}.query", x), heads)
-        both = memory(tensors, f"{k}.memory", x).split(self.settings.dim, dim=-1)
+        query = split(laid(made, dense(tensors, f"{k}.query", x)), heads)
+        both = laid(made, memory(tensors, f"{k}.memory", x)).split(self.settings.dim, dim=-1)
         key, value = (split(part, heads) for part in both)
         hidden = (1 - seen).unsqueeze(-1) * MASKED  # [..., keys, 1]
         hidden = hidden if heads == 1 else hidden.unsqueeze(-3)
         scores = torch.matmul(key, query.transpose(-1, -2)) * query.shape[-1] ** -0.5 + hidden
         found = torch.matmul(torch.softmax(scores, dim=-2).transpose(-1, -2), value)
-        x = norm(tensors, f"{k}.attention", x + dense(tensors, f"{k}.out", merge(found, heads)))
+        x = norm(tensors, f"{k}.attention", x + dense(tensors, f"{k}.out", listed(made, merge(found, heads))))
         wide = F.gelu(dense(tensors, f"{k}.inner", x))
         return norm(tensors, f"{k}.forward", x + dense(tensors, f"{k}.outer", wide))
+
+
+def laid(made: Prefixes, x: Tensor) -> Tensor:
+    """Lay tokens out by prefix, its mean first: T means and P pairs [..., T + P, w] -> [..., T, 1 + L, w]."""
+    means, pairs = x.split((made.seen.shape[-2], len(made.of)), dim=-2)
+    return torch.cat([means.unsqueeze(-2), made.spread(pairs)], dim=-2)
+
+
+def listed(made: Prefixes, x: Tensor) -> Tensor:
+    """Undo `laid`: [..., T, 1 + L, w] -> [..., T + P, w]."""
+    place = made.of * x.shape[-2] + made.at + 1
+    return torch.cat([x[..., 0, :], x.flatten(-3, -2).index_select(-2, place)], dim=-2)
 
 
 def entmax(z: Tensor, seen: Tensor) -> Tensor:
