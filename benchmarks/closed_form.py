@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from edge.optimiser import BETA_1, corrections
 from edge.sampling import Sampler
+from edgefr.engine.laid import LaidRows
 from edgefr.engine.work import LocalWork
 from export.program import turns
 
@@ -189,7 +190,91 @@ def fcf(work: LocalWork, shared: dict[str, Any], private: dict[str, Any], client
     return sums, norms, left
 
 
-LOOPS = {**dict.fromkeys(STEPS, closed_form), "fedrecon": fedrecon, "fcf": fcf}
+def gpfedrec(work: LocalWork, shared: dict[str, Any], private: dict[str, Any], clients: npt.NDArray[np.int64]) -> Any:
+    """Return what `closed_form` does of GPFedRec: a row is how far it is from the client's own table, and nothing else.
+
+    Where a regulariser moves all rows in every step, k steps that do not read one leave (1 - rate)^k of its way: so
+    none is moved before it is read, and a step that reads it takes another (1 - rate) and the scores' gradient.
+    """
+    sampler, (phase,) = work.sampler, work.phases
+    assert isinstance(sampler, Sampler)
+    drawn, size = sampler.epoch(clients, phase.purpose, work.round, 0), sampler.batch_size
+    table, theirs = shared["item"].numpy(), work.tables["received.item"]
+    stays = 1 - 2 * work.program.settings.pull * phase.lr["item"] / table.size
+    take = _layers if "user" in private else _line
+    sums, norms, left = np.zeros(table.shape), np.zeros(len(clients)), []
+    number, places = np.zeros(len(table), np.int64), np.arange(int(drawn.counts.max(initial=0)))
+    everything = {name: value.numpy() for name, value in private.items()}
+    for slot, end in enumerate(np.cumsum(drawn.counts).tolist()):
+        own = {name: value[slot] for name, value in everything.items()}
+        some = slice(end - int(drawn.counts[slot]), end)
+        items, label = drawn.items[some], drawn.label[some]
+        number[items] = places[: len(items)]
+        last = number[items]
+        kept = last == places[: len(items)]
+        touched, known, row = items[kept], label[kept], (np.cumsum(kept) - 1)[last]
+        made = _made(theirs, clients[slot], touched)
+        apart = table[touched] - made
+        steps, done = -(-len(items) // size), np.zeros(len(touched), np.int64)
+        share = np.array([stays if phase.pulls else 1.0]) ** np.arange(steps + 1)
+        share = share.astype(np.float32)[:, None]
+        for step in range(steps):
+            batch = row[step * size : (step + 1) * size]
+            weight = np.bincount(batch, minlength=len(touched)).astype(np.float32) / np.float32(len(batch))
+            where = np.flatnonzero(weight)
+            now = apart[where] * share[step - done[where]] if step else apart[where]
+            weight = weight[where]
+            by_rows = take(Step(now + made[where], weight, weight * known[where]), own, phase.lr)
+            apart[where] = np.float32(stays) * now - np.float32(phase.lr["item"]) * by_rows
+            done[where] = step + 1
+        change = apart * share[steps - done] + made - table[touched]
+        norms[slot] = np.sqrt(np.einsum("ij,ij", change, change, dtype=np.float64))
+        sums[touched] += change
+        left.append(own)
+    return sums, norms, left
+
+
+def _made(table: Any, client: np.int64, items: npt.NDArray[np.integer[Any]]) -> Floats:
+    """Return rows that the server made for a client, whose tables are laid out in the clients' order or not at all."""
+    if isinstance(table, LaidRows):
+        return table.values[client].numpy()[items]
+    return table.rows(np.full(len(items), client), items).numpy()
+
+
+def _line(step: Step, own: Own, lr: dict[str, float]) -> Floats:
+    """Take a step on a scorer of one layer, and return the gradient of the rows."""
+    weight, bias = own["scorer.weight"], own["scorer.bias"]
+    g = step.errors(step.rows @ weight + bias)
+    own["scorer.weight"] = weight - np.float32(lr["scorer.weight"]) * (g @ step.rows)
+    own["scorer.bias"] = bias - np.float32(lr["scorer.bias"]) * g.sum()
+    return np.multiply.outer(g, weight)
+
+
+def _layers(step: Step, own: Own, lr: dict[str, float]) -> Floats:
+    """Take a step on a user's vector and layers, and return the gradient of the rows; the user's share is one row."""
+    user, last = own["user"], (len(own) - 1) // 2 - 1
+    weights, biases = ([own[f"scorer.{k}.{part}"] for k in range(last + 1)] for part in ("weight", "bias"))
+    of_user, of_item = weights[0][: len(user)], weights[0][len(user) :]
+    xs = [step.rows, np.maximum(step.rows @ of_item + (user @ of_user + biases[0]), 0)]
+    for k in range(1, last):
+        xs.append(np.maximum(xs[k] @ weights[k] + biases[k], 0))
+    through = weights[last][:, 0]
+    g = step.errors(xs[last] @ through + biases[last])
+    slopes = {f"scorer.{last}.weight": (g @ xs[last])[:, None], f"scorer.{last}.bias": g.sum()}
+    by_x = np.multiply.outer(g, through)
+    for k in range(last - 1, -1, -1):
+        by_x *= xs[k + 1] > 0
+        slopes |= {f"scorer.{k}.weight": xs[k].T @ by_x, f"scorer.{k}.bias": by_x.sum(0)}
+        by_x = by_x @ (weights[k] if k else of_item).T
+    first = slopes["scorer.0.bias"]
+    slopes["scorer.0.weight"] = np.concatenate([np.multiply.outer(user, first), slopes["scorer.0.weight"]])
+    slopes["user"] = of_user @ first
+    for name, slope in slopes.items():
+        own[name] = own[name] - np.float32(lr[name]) * slope
+    return by_x
+
+
+LOOPS = {**dict.fromkeys(STEPS, closed_form), "fedrecon": fedrecon, "fcf": fcf, "gpfedrec": gpfedrec}
 """The loop of each method that comes to sums of rows."""
 
 

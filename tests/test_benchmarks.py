@@ -30,9 +30,10 @@ SMALL = {
     "waiting": ["--devices", "20"],
     "against": None,
     "closed_form": None,
+    "closed_form_fedcar": None,
 }
 """The smallest run of each script; None: it needs data, another checkout or minutes, and is asked what it does."""
-UNASKED = ("closed_form", "own_data")
+UNASKED = ("closed_form", "closed_form_fedcar", "own_data")
 """What is no script, or takes no options."""
 
 
