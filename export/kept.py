@@ -17,8 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 import edge
 import export
+from edge.records import Inside
 from export.staging import Staging
 from privacy.errors import InputError
 from privacy.files import cache_dir, sha256_of, write_atomic
@@ -30,6 +33,7 @@ PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxscript", "tokenizers", "torch",
 """Packages of which another version may stage another encoder."""
 
 _SIZE = struct.Struct("<q")
+_INSIDE: TypeAdapter[str] = TypeAdapter(Inside)
 
 
 def read(path: Path) -> bytes | None:
@@ -63,11 +67,15 @@ def staged_once(stage: Staging, made_of: Any, make: Callable[[], dict[str, Any]]
         files = [file for name, file in stage.files.items() if name not in before]
         keep(path, _packed(record, [(f.path, f.role, (stage.root / f.path).read_bytes()) for f in files]))
         return record
-    record, rest = _unpacked(content)
-    for name, role, size in record["files"]:
+    head, rest = _unpacked(content)
+    for name, role, size in head["files"]:
+        try:
+            _INSIDE.validate_python(name)
+        except ValidationError as error:
+            raise InputError(f"{path} is no encoder that was kept there: it names {name!r}; remove it") from error
         stage.add(name, role, bytes(rest[:size]))
         rest = rest[size:]
-    found: dict[str, Any] = record["record"]
+    found: dict[str, Any] = head["record"]
     return found
 
 

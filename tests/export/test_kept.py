@@ -13,6 +13,7 @@ from cloud.pooling import POOLINGS, Pooling
 from export import encoders, kept
 from export.encoders import Form, TextEncoders, encoder_of
 from export.staging import Staging
+from privacy.errors import InputError
 from tests.export import worlds
 
 TEXTS = worlds.titles()
@@ -98,3 +99,13 @@ def test_a_damaged_file_is_staged_anew(made: list[str], tmp_path: Path, content:
         again = staged(tmp_path / str(number), how)
         assert (again[0].files, again[1]) == (first.files, forms)
     assert len(made) == 3
+
+
+def test_a_planted_file_writes_nothing_outside_the_stage(made: list[str], tmp_path: Path) -> None:
+    how = read_by(worlds.student())
+    staged(tmp_path / "first", how)
+    (file,) = (tmp_path / "cache" / "encoders").iterdir()
+    kept.keep(file, kept._packed({}, [("../outside", "encoder", b"planted")]))
+    with pytest.raises(InputError, match="names '../outside'; remove it"):
+        staged(tmp_path / "second", how)
+    assert not (tmp_path / "outside").exists()
