@@ -96,25 +96,33 @@ def _marked(folder: Path) -> Iterator[Path]:
 
 
 def _check_machines(ray: Any, there: There) -> None:
-    """Raise `InputError` where a machine that could get jobs cannot do them."""
+    """Raise `InputError` where a machine that could get jobs cannot do them; one that has died meanwhile gets none."""
     from_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    machines = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     asked = {
         ray.remote(num_cpus=0)(check)
-        .options(scheduling_strategy=from_node(node["NodeID"], soft=False))
-        .remote(there): node
-        for node in machines
+        .options(scheduling_strategy=from_node(number, soft=False))
+        .remote(there): (number, name)
+        for number, name in _machines(ray).items()
     }
     answers, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
     reasons = [(one, _result(ray, one)) for one in answers] + [(one, "it does not answer") for one in late]
+    there_still = _machines(ray)
     for one, reason in reasons:
-        machine = asked[one]["NodeManagerHostname"]  # which others may have as well
-        if reason is not None:
+        number, name = asked[one]
+        if reason is not None and number in there_still:
             why = reason.why if isinstance(reason, Failed) else reason
             raise InputError(
-                f"machine {machine} of the Ray cluster cannot do jobs of this command: {why}; its machines need the "
+                f"machine {name} of the Ray cluster cannot do jobs of this command: {why}; its machines need the "
                 "same edgefr, data and a shared folder under the same names"
             )
+    if not there_still:
+        raise InputError("the Ray cluster has no machine with a processor; see `ray status`")
+
+
+def _machines(ray: Any) -> dict[str, str]:
+    """Return the machines that could get jobs, by number, with their names, which several may share."""
+    alive = (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+    return {node["NodeID"]: node["NodeManagerHostname"] for node in alive}
 
 
 def _result(ray: Any, reference: Any) -> Any:

@@ -15,7 +15,9 @@ def two_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    patient = {"health_check_timeout_ms": 120_000}  # a machine that is slow to answer, as others run tests, is not dead
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": patient}
+    made = Cluster(initialize_head=True, head_node_args=head)
     made.add_node(num_cpus=1)
     yield made
     ray.shutdown()

@@ -128,6 +128,31 @@ def test_a_machine_that_does_not_share_the_folder_is_refused_before_any_job(
     assert pids(tmp_path, "first") == []
 
 
+def check_in_time(there: There) -> str | None:
+    """Answer once the test lets it, as a machine that has much to do would."""
+    until(lambda: (there.mark.parent / "go").exists())
+    return check(there)
+
+
+def test_a_machine_that_dies_before_it_answers_gets_no_job_and_stops_none(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_on_ray, "check", check_in_time)
+    late = cluster.add_node(num_cpus=1)
+
+    def kill() -> None:
+        until(lambda: len(at_work("check_in_time")) == 3)
+        cluster.remove_node(late, allow_graceful=False)
+        until(lambda: len(at_work("check_in_time")) == 2)  # a process outlives its machine's Ray by a moment
+        (tmp_path / "go").touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = dict(run_jobs(act, ["first", "last"], tmp_path, Where(2, cluster.address), tmp_path))
+    killer.join()
+    assert found == {"first": "FIRST", "last": "LAST"}
+
+
 def test_a_machine_needs_the_working_directory_and_the_modules_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
