@@ -99,9 +99,10 @@ def _check_machines(ray: Any, there: There) -> None:
     """Raise `InputError` where a machine that could get jobs cannot do them; one that has died meanwhile gets none."""
     from_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     asked = {
-        ray.remote(num_cpus=0)(check)
-        .options(scheduling_strategy=from_node(number, soft=False))
-        .remote(there): (number, name)
+        ray.remote(num_cpus=0)(check).options(scheduling_strategy=from_node(number, soft=False)).remote(there): (
+            number,
+            name,
+        )
         for number, name in _machines(ray).items()
     }
     answers, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)

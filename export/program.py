@@ -382,9 +382,9 @@ class SessionProgram(LocalProgram):
         """Return what a client asks the server with about a window, [..., P]: as a rule what it would publish."""
         return self.publish(tensors, batch)
 
-    def noticed(self, tensors: Tensors, batch: Window) -> dict[str, Tensor]:
-        """Return the private tensors `notices` as a step's forward pass leaves them, made before the step."""
-        return {}
+    def learned(self, tensors: Tensors, batch: Window, phase: Phase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a step's loss, and the private tensors `notices` as its forward pass leaves them."""
+        return self.loss(tensors, batch, phase), {}
 
     def begins(self, seed: int, clients: Ints, slots: Ints, items: Ints) -> dict[str, Tensor]:
         """Return what clients [C] start the run's first round from in place of the broadcast (`begins_alone`).

@@ -19,7 +19,7 @@ from edge.sampling import Examples, Sampler, newest
 from edge.sessions import Draw, SessionSampler
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.replays import Alone
-from edgefr.engine.sequences import closing, draws_of, lesson, message_of, notice, program_of
+from edgefr.engine.sequences import closing, draws_of, lesson, message_of, program_of
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, check_sets, trained, without_memory
 from export.batches import One, Pairs, Window, told
 from export.clipping import shrink
@@ -286,7 +286,6 @@ def session(
         for epoch in range(together[0].epochs):
             window = replace(windows[together[0].purpose][epoch], taught=taught)
             for phase, optimiser in zip(together, optimisers, strict=True):
-                notice(program, tensors, window)
                 _window_step(program, phase, optimiser, tensors, window, epoch + 1)
     with torch.no_grad():
         message = message_of(program, tensors, *(last or (first, None)))
@@ -303,7 +302,8 @@ def _window_step(
 ) -> None:
     """Take one optimiser step on a window; `tensors` are changed in place."""
     leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
-    loss = program.loss({**tensors, **leaves}, window, phase)
+    loss, left = program.learned({**tensors, **leaves}, window, phase)
+    tensors.update(left)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     if phase.clip is not None:
         square = sum(gradient.square().sum() for gradient in gradients)

@@ -59,7 +59,6 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
         for epoch in range(phases[0].epochs):
             batch = replace(lesson(work, draws[phases[0].purpose], epoch, clients), taught=taught)
             for phase, optimiser in zip(phases, optimisers, strict=True):
-                notice(program, values, batch)
                 _step(program, phase, optimiser, values, batch, epoch + 1, draws[phases[0].purpose])
     return _updates(program, changed, first, values, closing(work, draw, clients), draw)
 
@@ -101,13 +100,6 @@ def begun(work: LocalWork, first: dict[str, Tensor], clients: Clients, draw: Dra
         return first
     own = program.begins(work.sampler.seed, clients, draw.slots, draw.touched)
     return {**first, **{name: there(value, work.device).to(first[name].dtype) for name, value in own.items()}}
-
-
-def notice(program: SessionProgram, values: dict[str, Tensor], batch: Window) -> None:
-    """Put what the next step's forward pass leaves into `values`."""
-    if program.notices:
-        with torch.no_grad():
-            values.update(program.noticed(values, batch))
 
 
 def message_of(program: SessionProgram, values: Tensors, batch: Window, asked: Window | None) -> Tensor | None:
@@ -222,7 +214,8 @@ def _step(
 ) -> None:
     """Take one optimiser step of every client of the shard."""
     leaves = [values[name].detach().requires_grad_() for name in phase.trains]
-    loss = program.loss({**values, **dict(zip(phase.trains, leaves, strict=True))}, batch, phase)
+    loss, left = program.learned({**values, **dict(zip(phase.trains, leaves, strict=True))}, batch, phase)
+    values.update(left)
     gradients = dict(zip(phase.trains, torch.autograd.grad(loss, leaves), strict=True))
     if phase.clip is not None:
         gradients = _clipped(program, gradients, phase.clip, draw, len(batch.items))

@@ -81,15 +81,16 @@ def test_own_starts_are_the_first_rounds_alone() -> None:
     seen = []
     for todo in (first, later):
         begun = dict[str, torch.Tensor]()
-        noticed = local.noticed
+        learned = local.learned
 
-        def watched(tensors, batch, begun=begun, noticed=noticed):
-            begun.update({name: tensors[name].clone() for name in ("item", "encoder.position")})
-            return noticed(tensors, batch)
+        def watched(tensors, batch, phase, begun=begun, learned=learned):
+            for name in ("item", "encoder.position"):
+                begun.setdefault(name, tensors[name].detach().clone())
+            return learned(tensors, batch, phase)
 
-        local.noticed = watched  # type: ignore[method-assign]
+        local.learned = watched  # type: ignore[method-assign]
         moved = tables(inline.run(todo, shared, private, EVERYONE), CLIENTS)
-        local.noticed = noticed  # type: ignore[method-assign]
+        local.learned = learned  # type: ignore[method-assign]
         assert moved["encoder.position"].abs().max() < 1e-6, "an update is what was learned, not where it began"
         assert moved["item"].abs().max() < 1e-6
         seen.append(begun)

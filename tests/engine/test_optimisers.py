@@ -27,6 +27,16 @@ def test_steps_are_those_of_torch_optim() -> None:
         assert_same(value, reference(kind, start, gradients))
 
 
+def test_steps_of_gradients_that_lie_otherwise_in_memory_are_the_same() -> None:
+    torch.manual_seed(3)
+    start, wide = torch.randn(4, 3), [torch.randn(3, 4), torch.randn(1, 3)]
+    gradients = [wide[0].T, wide[1].expand(4, 3)]
+    value, ours = start.clone(), Optimiser("adam", {"w": 0.03}, {"w": start.shape})
+    for number, gradient in enumerate(gradients, 1):
+        ours.step("w", value, gradient, np.full(4, number))
+    assert_same(value, reference("adam", start, [gradient.clone() for gradient in gradients]))
+
+
 def test_each_client_counts_its_own_steps() -> None:
     """Clients 0 and 1 take three steps, client 2 takes one: a prefix of the tensor moves."""
     torch.manual_seed(1)

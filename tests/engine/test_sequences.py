@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -247,3 +248,27 @@ def test_a_round_is_the_mean_of_its_clients_weighed_by_targets() -> None:
         shared = {n: (v + torch.tensordot(weight, updates[n].double(), 1)).float() for n, v in shared.items()}
     for name, value in shared.items():
         assert_same(f.shared[name], value, **after_training(local.phases, 6, shared), name=name)
+
+
+def tiny() -> float:
+    """A product below what processors are fast on."""
+    return float(torch.tensor(1e-30) * 1e-10)
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor keeps tiny numbers")
+@pytest.mark.parametrize("goes_wrong", [False, True])
+def test_tiny_numbers_are_zeros_while_a_shard_is_trained_and_no_longer(goes_wrong: bool) -> None:
+    local, seen = program("sasrec"), list[float]()
+    learned = local.learned
+
+    def watched(*given: object) -> tuple[Tensor, dict[str, Tensor]]:
+        seen.append(tiny())
+        if goes_wrong:
+            raise ZeroDivisionError
+        return learned(*given)  # type: ignore[arg-type]
+
+    local.learned = watched  # type: ignore[method-assign,assignment]
+    with suppress(ZeroDivisionError):
+        inline.run(work(local), local.init_shared(3), private_of(local, EVERYONE), EVERYONE)
+    assert set(seen) == {0.0}
+    assert tiny() > 0

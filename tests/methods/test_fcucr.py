@@ -224,7 +224,7 @@ def test_dice_as_released_is_torchs_batch_norm() -> None:
         getattr(layer, name).data.fill_(value)
     gate = torch.sigmoid(layer(X).detach())
     assert bent(mlp, own, X, REAL) == pytest.approx((gate * X + (1 - gate) * 0.25 * X).flatten().tolist(), rel=1e-5)
-    now = mlp.averaged(own, torch.cat([X, torch.zeros_like(X)], -1), REAL)
+    _, now = mlp.learned(own, torch.cat([X, torch.zeros_like(X)], -1), REAL)
     assert [float(now[name]) for name in AVERAGES] == pytest.approx(
         [float(layer.running_mean), float(layer.running_var)]
     )

@@ -82,12 +82,21 @@ class Prediction:
 
     def apply(self, tensors: Tensors, x: Tensor, real: Tensor, *, scoring: bool = False) -> Tensor:
         """Apply the MLP at every position: x [..., L, 2d] -> [..., L, d]; `real` [..., L] is 0 at padding."""
+        if not scoring or not self.running:
+            return self.learned(tensors, x, real)[0]
+        mean, variance = (tensors[name].unsqueeze(-2) for name in AVERAGES)
+        moments = mean, variance.abs()  # which it is; a graph is tried on any numbers
+        return self._out(tensors, dense(tensors, "prediction.0", x), moments)
+
+    def learned(self, tensors: Tensors, x: Tensor, real: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what the MLP makes of x, and its running averages after a step on it."""
         wide = dense(tensors, "prediction.0", x)
-        if scoring and self.running:
-            mean, variance = (tensors[name].unsqueeze(-2) for name in AVERAGES)
-            variance = variance.abs()  # which it is; a graph is tried on any numbers
-        else:
-            mean, variance = self.moments(wide, real)
+        moments = self.moments(wide, real)
+        return self._out(tensors, wide, moments), self._averaged(tensors, moments, real)
+
+    def _out(self, tensors: Tensors, wide: Tensor, moments: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the outputs of hidden values that have these moments."""
+        mean, variance = moments
         even = (wide - mean) * torch.rsqrt(variance + (RELEASED_EPSILON if self.padding else EPSILON))
         if self.scaled:
             even = even * tensors["prediction.scale"].unsqueeze(-2) + tensors["prediction.shift"].unsqueeze(-2)
@@ -100,11 +109,11 @@ class Prediction:
         mean = (wide * weight).sum(-2, keepdim=True)
         return mean, ((wide - mean).square() * weight).sum(-2, keepdim=True)
 
-    def averaged(self, tensors: Tensors, x: Tensor, real: Tensor) -> dict[str, Tensor]:
-        """Return the running averages after a step on x [..., L, 2d]; of variances without bias, as BatchNorm's."""
+    def _averaged(self, tensors: Tensors, moments: tuple[Tensor, Tensor], real: Tensor) -> dict[str, Tensor]:
+        """Return the running averages after a step with these moments; of variances without bias, as BatchNorm's."""
         if not self.running:
             return {}
-        mean, variance = self.moments(dense(tensors, "prediction.0", x), real)
+        mean, variance = (part.detach() for part in moments)
         count = torch.ones_like(real).sum(-1, keepdim=True) if self.padding else real.sum(-1, keepdim=True)
         now = mean.squeeze(-2), variance.squeeze(-2) * (count / (count - 1).clamp_min(1.0))
         return {name: torch.lerp(tensors[name], value, MOMENTUM) for name, value in zip(AVERAGES, now, strict=True)}

@@ -190,14 +190,6 @@ class FCUCR(SessionProgram):
         kept = {name: tensors[name.removeprefix(PREVIOUS)].expand_as(tensors[name]) for name in own}
         return kept | ({KNOWN: torch.ones_like(tensors[KNOWN])} if KNOWN in self.specs else {})
 
-    def noticed(self, tensors: Tensors, batch: Window) -> dict[str, Tensor]:
-        """Return what a step's forward pass leaves: running averages, and the features as they are sent."""
-        features = self.features(tensors, batch)
-        out = {SENT: self.form.pooled(features, batch.label)} if SENT in self.specs else {}
-        if self.mlp is None:
-            return out
-        return out | self.mlp.averaged(tensors, self._beside(tensors, features), batch.label)
-
     def publish(self, tensors: Tensors, batch: Window) -> Tensor | None:
         """Return the client's prototype (FCUCR Eq. 4), [..., P]: the mean of its features, or all of them."""
         now = self.ask(tensors, batch)
@@ -217,6 +209,9 @@ class FCUCR(SessionProgram):
         out = features
         if self.mlp is not None:
             out = self.mlp.apply(tensors, self._beside(tensors, features), real, scoring=scoring)
+        return self._biased(out)
+
+    def _biased(self, out: Tensor) -> Tensor:
         return torch.cat([out, torch.ones_like(out[..., :1])], dim=-1) if self.settings.item_bias else out
 
     def _beside(self, tensors: Tensors, features: Tensor) -> Tensor:
@@ -245,8 +240,20 @@ class FCUCR(SessionProgram):
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         assert isinstance(batch, Window)
+        return self.learned(tensors, batch, phase)[0]
+
+    def learned(self, tensors: Tensors, batch: Window, phase: Phase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss, and what its forward pass leaves: running averages, and the features as they are sent."""
         features = self.features(tensors, batch)
-        out = self.predicted(tensors, features, batch.label)
+        left = {SENT: self.form.pooled(features.detach(), batch.label)} if SENT in self.specs else {}
+        out = features
+        if self.mlp is not None:
+            out, averages = self.mlp.learned(tensors, self._beside(tensors, features), batch.label)
+            left |= averages
+        return self._loss(tensors, batch, features, self._biased(out)), left
+
+    def _loss(self, tensors: Tensors, batch: Window, features: Tensor, out: Tensor) -> Tensor:
+        """Return the loss of predictions `out` [..., L, d] made of these features."""
         rows = tensors["item"]
         positive = (out * torch.nn.functional.embedding(batch.positive, rows)).sum(-1)
         if self.whole_catalogue:

@@ -32,6 +32,8 @@ ROWS: dict[str, Values] = {
     "gpfedrec": {"method": "gpfedrec", **_BASELINE, "local_epochs": 1},
     **{name: {"method": name} for name in (*SESSION_BASED, *BACKBONES)},
     "dmi-gnn": {"method": "dmi-gnn", "model.lr": 0.0855, "model.temperature": 0.919, "model.regular": 0.42},
+    "hearint": {"method": "hearint", "model.lr": 0.0907, "model.temperature": 0.0637, "model.contrast": 0.0987},
+    "miasrec": {"method": "miasrec", "model.lr": 0.0907, "model.temperature": 0.0637, "model.most": 0.432},
     **{f"fcucr-{name}": {"method": "fcucr", "backbone": name} for name in BACKBONES},
     "no-tasd": {**_MAIN, "model.teacher": "none"},
     "no-iupr": {**_MAIN, "model.prototypes": "none"},
@@ -39,7 +41,7 @@ ROWS: dict[str, Values] = {
     "history": {**_MAIN, "sessions.history_bonus": 1000.0, "sessions.popularity_weight": 10.0},
 }
 """What a row asks for, as for `--set`. `no-both` keeps the personal MLP alone; `history` is ours, not the paper's;
-`dmi-gnn` was searched on validation sessions (experiments/fcucr/recipes)."""
+session-based methods were searched on validation sessions (experiments/fcucr/recipes)."""
 
 FIRST_SESSION = (*SESSION_BASED, "gru4rec", "sasrec", "tisasrec", "fcucr-sasrec")
 """Rows whose first sessions are measured again after every round (Figure 2a)."""
