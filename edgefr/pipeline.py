@@ -221,6 +221,7 @@ def finish_run(
     if why is not None:
         summary["no_bundles"] = why
     if figures:
+        give_back()  # what bundles took
         draw(run.path / "figures", training.measured.rows, summary)
         write_page(Facts(run.path, summary))
     run.write_summary(summary)
@@ -234,7 +235,7 @@ def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], st
         check_shippable(run.experiment)
     except InputError as error:
         return [], str(error)
-    give_back()  # what rounds and their evaluation took: graphs are traced with libraries as large
+    give_back()  # what rounds and their evaluation took: encoders are tried beside it
     return export_run(run, progress=progress), None
 
 

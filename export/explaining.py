@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from export.graphs import Scores, score_inputs
+from export.kept import checked
 from export.program import LocalProgram
 from export.trace import gate, trace
 
@@ -30,6 +31,7 @@ class Weights(Scores):
         return self._program.explain(tensors, items, past, vectors)
 
 
+@checked
 def explain_graph(program: LocalProgram, tensors: Collection[str]) -> Any:
     """Return the ONNX graph of what candidates lean on, for a client that has these tensors.
 

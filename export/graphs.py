@@ -32,6 +32,7 @@ from torch import Tensor
 
 from export import purposes
 from export.batches import Batch, Pairs, Window
+from export.kept import checked
 from export.program import LocalProgram
 from export.trace import Shape, constants_of, example_rows, filled, gate, hold, trace
 from privacy import keyed
@@ -170,6 +171,7 @@ class _Vectors(torch.nn.Module):
         return vectors
 
 
+@checked
 def vectors_graph(program: LocalProgram) -> Any:
     """Return the ONNX graph of a reading client's item vectors:
 
@@ -208,6 +210,7 @@ class _Prepared(torch.nn.Module):
         return self._program.prepare(self._name, given, Gathered(tables))
 
 
+@checked
 def prepared_graph(program: LocalProgram, name: str) -> Any:
     """Return the ONNX graph that makes rows of a prepared table: `items.T` of frozen tables in, rows [n, width] out.
 
@@ -270,6 +273,7 @@ class Scores(torch.nn.Module):
         return vectors
 
 
+@checked
 def score_graph(program: LocalProgram, tensors: Collection[str] | None = None) -> Any:
     """Return the ONNX graph of one client's scores: all tensors in by name, `scores` [n] out; n and h are free.
 

@@ -1,7 +1,7 @@
 """Things that are slow to make are kept in the cache folder, each as one file behind its own digest.
 
 Owns: files that are taken only as they were written, and which staged encoders are the same. Does not own: how
-encoders are staged (`export.encoders`), or graphs made (`export.converted`).
+encoders are staged (`export.encoders`) or graphs made, and what tells things apart (`export.identity`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,13 @@ from pydantic import TypeAdapter, ValidationError
 import edge
 import export
 from edge.records import Inside
+from export.identity import PACKAGES, identity
 from export.staging import Staging
 from privacy.errors import InputError
 from privacy.files import cache_dir, sha256_of, write_atomic
 
 LARGEST = 64 * 2**20
 """Bytes of the largest thing that is kept; a teacher's graphs are made when they are needed, which is seldom."""
-
-PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxscript", "tokenizers", "torch", "transformers")
-"""Packages of which another version may stage another encoder."""
 
 _SIZE = struct.Struct("<q")
 _INSIDE: TypeAdapter[str] = TypeAdapter(Inside)
@@ -51,6 +49,30 @@ def keep(path: Path, content: bytes) -> None:
     if len(content) <= LARGEST:
         with suppress(InputError):
             write_atomic(path, hashlib.sha256(content).digest() + content)
+
+
+def checked(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Make graphs, by functions that trace and check them, once: those of the same arguments and code are read again.
+
+    What has no identity (`export.identity`), a plug-in's program for one, is made each time.
+    """
+
+    @wraps(make)
+    def once(*given: Any) -> Any:
+        said = identity(make, given)
+        if said is None:
+            return make(*given)
+        import onnx
+
+        path = cache_dir() / "checked" / f"{said[:32]}.onnx"
+        content = read(path)
+        if content is not None:
+            return onnx.load_model_from_string(content)
+        model = make(*given)
+        keep(path, model.SerializeToString(deterministic=True))
+        return model
+
+    return once
 
 
 def staged_once(stage: Staging, made_of: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from edge.learning import (
     TensorRecord,
 )
 from export.graphs import prepared_graph, score_graph, vectors_graph
+from export.kept import checked
 from export.messages import kept_by, message_graph
 from export.parts import SCORE as WHOLE
 from export.program import LocalProgram, Phase, SessionProgram, TensorSpec, read_by
@@ -77,7 +78,7 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
         kind = partial(SessionStep, negatives=spec.negatives, taught=taught)
     else:
         messages = _messages(stage, program, spec)
-    steps = [step_graph(program, phase, spec.optimisers, kind)[0] for phase in phases]
+    steps = [_step(program, phase, spec.optimisers, kind) for phase in phases]
     graphs = {f"onnx/step.{n}.onnx": graph for n, graph in enumerate(steps)}
     records = [_record(program, phase, path) for phase, path in zip(phases, graphs, strict=True)]
     reads = bool(constants_of(program))
@@ -116,6 +117,11 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
         messages=messages,
         block=spec.block,
     )
+
+
+@checked
+def _step(program: LocalProgram, phase: Phase, optimisers: Optimisers, kind: Callable[..., Step]) -> Any:
+    return step_graph(program, phase, optimisers, kind)[0]
 
 
 ADAM_OF_DIFFERENCES = (

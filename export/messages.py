@@ -17,6 +17,7 @@ from torch import Tensor
 
 from export.batches import told
 from export.graphs import Gathered, table_widths
+from export.kept import checked
 from export.program import LocalProgram
 from export.trace import Shape, example_rows, filled, gate, trace
 from privacy.errors import InputError
@@ -44,6 +45,7 @@ class _OfNewest(torch.nn.Module):
         return message.reshape(-1)
 
 
+@checked
 def message_graph(program: LocalProgram) -> Any:
     """Return the ONNX graph of a client's message, inputs by name.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from privacy.files import cache_dir
 
-SHARED = ("graphs", "compiled")
+SHARED = ("graphs", "checked", "compiled")
 
 
 def new_cache(folder: Path) -> Path:

@@ -18,6 +18,9 @@ from export.batches import One, Window
 from export.model import TrainedModel
 from export.program import LocalProgram, Tensors
 
+HELD = 4
+"""Layers of the size of item vectors that are held at a time, of programs that make some for every pair."""
+
 
 class _OneProduct(TorchFunctionMode):
     """This takes the shared matrix [n, d] times one vector per client [C, d, 1] as one product of matrices.
@@ -92,7 +95,8 @@ class ModelScorer:
         width = len(self.pool) if items is None else items.shape[1]
         # a pointwise program scores the pool from vectors that all clients share; others make some for every client
         shared = items is None and self.program.pointwise and not self.tables
-        block = max(1, self.values_per_block // (width * (1 if shared else self.vectors.shape[1])))
+        each = 1 if shared else HELD * self.vectors.shape[1]
+        block = max(1, self.values_per_block // (width * each))
         with torch.inference_mode(), _OneProduct():
             if 0 < len(users) <= block:
                 return self._scores(users, items).cpu().numpy()
