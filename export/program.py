@@ -87,8 +87,9 @@ class Form:
     """A form says of a program that all of its scores are w_u · q_i + v_u · p_u + b_u, and what they are judged by.
 
     q_i is the row of shared table `rows`; the private tensors `weight` = [v_u, w_u], `beside` = p_u and `bias` = b_u
-    are the client's own (without `beside`, `weight` is w_u alone). `loss` is an objective's name, or "probabilities"
-    for a cross-entropy of rounded sigmoids; `temperature` divides scores that are compared.
+    are the client's own (without `beside`, `weight` is w_u alone). `loss` is an objective's name, "probabilities" for a
+    cross-entropy of rounded sigmoids, or "bce-of-pairs" for the mean over pairs of that of a positive and its
+    negatives; `temperature` divides scores that are compared.
     """
 
     rows: str

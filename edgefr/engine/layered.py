@@ -36,6 +36,7 @@ LOSSES = {
     "probabilities": EVERYTHING,
     "bpr": Selection(pairs=True),
     "softmax": Selection(pairs=True),
+    "bce-of-pairs": Selection(pairs=True),
 }
 """Losses that are compiled, in the kernel's order, and the examples that each is of."""
 

@@ -36,6 +36,7 @@ FORMED = [
     "pfedrec of probabilities",
     "fedrecon",
     "fcf",
+    "fedcar, neither",
     "fedmf by bpr",
     "fedncf by softmax",
     "pfedrec in turns by softmax",

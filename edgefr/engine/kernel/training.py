@@ -12,7 +12,7 @@ import numpy as np
 from cloud.compiled import compiled, dot, float_of
 
 F = np.float32
-CROSS_ENTROPY, OF_PROBABILITIES, BPR, SOFTMAX = range(4)
+CROSS_ENTROPY, OF_PROBABILITIES, BPR, SOFTMAX, OF_PAIRS = range(5)
 
 
 @compiled
@@ -58,6 +58,10 @@ def judge(begin: int, n: int, first: int, pairs: int, group: int, loss: int, tem
                 pull = share / F(group - 1) / (F(1) + _exp(raw[pair[at]] - raw[pair[at + x]]))
                 score[pair[at + x]] += pull
                 score[pair[at]] -= pull
+        elif loss == OF_PAIRS:
+            for x in range(group):
+                score[pair[at + x]] += share / F(group) / (F(1) + _exp(-raw[pair[at + x]]))
+            score[pair[at]] -= share / F(group)
         else:
             top, total = raw[pair[at]], F(0)
             for x in range(1, group):

@@ -16,7 +16,7 @@ from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer
 from export.batches import Batch, Window, rows_at
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 ENCODER, PREVIOUS, KNOWN, MESSAGE = "encoder.", "previous.", "previous.known", "message"
 SCORER = ("scorer.weight", "scorer.bias")
@@ -165,6 +165,11 @@ class FedCAR(LocalProgram):
         if not self.settings.context:
             return own
         return own + (user @ weight[..., : self.settings.dim, :]).squeeze(-1)
+
+    @property
+    def score_form(self) -> Form | None:
+        """Return the form of what is left where candidates are scored in no context."""
+        return None if self.settings.context else Form("item", SCORER[0], bias=SCORER[1], loss="bce-of-pairs")
 
     def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
         if is_compiled(self, tensors, batch):
