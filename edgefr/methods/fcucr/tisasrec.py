@@ -131,10 +131,11 @@ class TiSASRec:
         both = memory(tensors, f"{k}.attention.memory", x) + place
         key, value = (split(part, self.heads) for part in both.split(self.dim, dim=-1))
         spans_key, spans_value = (split(tensors[f"interval.{part}"], self.heads) for part in ("key", "value"))
-        every = torch.matmul(query, spans_key.transpose(-1, -2))  # [..., L, spans + 1]
-        pick = apart if self.heads == 1 else apart.unsqueeze(-3).expand(*every.shape[:-1], self.length)
-        scores = torch.matmul(key, query.transpose(-1, -2)) + every.gather(-1, pick).transpose(-1, -2)
+        every = torch.matmul(spans_key, query.transpose(-1, -2))  # [..., spans + 1, L]
+        across = (*every.shape[:-2], self.length, self.length)
+        pick = apart if self.heads == 1 else apart.unsqueeze(-3).expand(across)  # of each query [..., L, keys]
+        scores = torch.matmul(key, query.transpose(-1, -2)) + every.gather(-2, pick.transpose(-1, -2))
         weights = torch.softmax(scores * query.shape[-1] ** -0.5 + bias, dim=-2)  # [..., keys, queries]
         weights = dropped(drop, f"{k}.attention", weights).transpose(-1, -2)
-        of_spans = torch.zeros_like(every).scatter_add(-1, pick, weights)
+        of_spans = torch.zeros_like(every.transpose(-1, -2)).scatter_add(-1, pick, weights)
         return even + merge(torch.matmul(weights, value) + torch.matmul(of_spans, spans_value), self.heads)
