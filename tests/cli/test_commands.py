@@ -214,7 +214,7 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
         time.sleep(2.5)
         process.send_signal(signal.SIGINT)
         started = time.monotonic()
-        stdout, stderr = process.communicate(timeout=20)
+        stdout, stderr = process.communicate(timeout=120)
     finally:
         process.kill()
     assert time.monotonic() - started < 10

@@ -98,7 +98,7 @@ def stopped(
             assert time.monotonic() < limit
             time.sleep(0.002)
         os.kill(process.pid, how)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     finally:
         process.kill()
     return process.returncode, out, without_progress(err)

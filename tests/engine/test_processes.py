@@ -364,7 +364,7 @@ def test_the_parents_end_is_the_workers_end(number: int, tmp_path: Path) -> None
         os.killpg(parent.pid, number)
     else:
         parent.send_signal(number)
-    _, said = parent.communicate(timeout=30)
+    _, said = parent.communicate(timeout=240)
     assert gone([int(worker)])
     assert unlinked_soon(names)
     if number == signal.SIGINT:

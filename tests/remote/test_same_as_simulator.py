@@ -76,7 +76,7 @@ def processes(twins: Twins, folder: Path, *more: str) -> tuple[str, str]:
             command = [*COMMAND, "device", "join", str(twins.bundle), *arguments]
             started.append(subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL, text=True))
         assert [process.wait(120) for process in started[1:]] == [0] * len(twins.users)
-        rest, _ = server.communicate(timeout=60)
+        rest, _ = server.communicate(timeout=240)
         assert server.returncode == 0
         return line, rest
     finally:
