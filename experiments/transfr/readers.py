@@ -3,9 +3,9 @@
     python experiments/transfr/readers.py RUNS DEVICES OUT
 
 RUNS holds folders `READER,arts-office` and `READER,office-arts` of seeds (`edgefr simulate --seeds`), DEVICES a run
-with bundles for each reader, under the part of its name before a plus. Writes OUT.csv and OUT.svg. HR@10 of the held-out
-item among itself and 99 sampled ones, mean and standard deviation over seeds; ms and mJ of a recommendation and of
-reading one title, from a bundle's own card.
+with bundles for each reader, under the part of its name before a plus. Writes OUT.csv and OUT.svg. HR@10 of the
+held-out item among itself and 99 sampled ones, mean and standard deviation over seeds; ms and mJ of a recommendation
+and of reading one title, from a bundle's own card.
 """
 
 from __future__ import annotations
