@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -169,6 +170,23 @@ def test_a_graph_that_was_damaged_is_made_anew(traced: list[str], tmp_path: Path
     assert graphs.score_graph(local) == first
     assert len(traced) == 2
     assert kept.read(file) is not None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have owners on POSIX alone")
+@pytest.mark.parametrize("others", ["write it", "own it"])
+def test_a_graph_that_others_may_have_written_is_made_anew(
+    traced: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: str
+) -> None:
+    local = programs.program("fedmf")
+    first = graphs.score_graph(local)
+    (file,) = (tmp_path / "checked").iterdir()
+    kept.keep(file, graphs.score_graph(programs.program("fedncf")).SerializeToString())  # planted
+    assert graphs.score_graph(local) != first
+    if others == "write it":
+        file.chmod(0o664)
+    else:
+        monkeypatch.setattr(os, "getuid", partial(int, os.getuid() + 1))
+    assert graphs.score_graph(local) == first
 
 
 def test_a_program_of_others_is_traced_each_time(traced: list[str], tmp_path: Path) -> None:
