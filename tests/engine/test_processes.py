@@ -359,12 +359,15 @@ def test_the_parents_end_is_the_workers_end(number: int, tmp_path: Path) -> None
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert parent.stdout is not None
-    worker, *names = parent.stdout.readline().split()
-    if number == signal.SIGINT:
-        os.killpg(parent.pid, number)
-    else:
-        parent.send_signal(number)
-    _, said = parent.communicate(timeout=240)
+    try:
+        worker, *names = parent.stdout.readline().split()
+        if number == signal.SIGINT:
+            os.killpg(parent.pid, number)
+        else:
+            parent.send_signal(number)
+        _, said = parent.communicate(timeout=240)
+    finally:
+        parent.kill()
     assert gone([int(worker)])
     assert unlinked_soon(names)
     if number == signal.SIGINT:
