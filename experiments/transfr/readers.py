@@ -60,6 +60,9 @@ def drawn(table: pd.DataFrame) -> Figure:
             for reader, x, y in zip(table.index, ms, worth, strict=True):
                 axes.annotate(reader, (x, y), fontsize=6, xytext=(3, 3), textcoords="offset points")
         axes.set(xscale="log", xlabel="ms on a Pi Zero 2 W to recommend and read a title", ylabel="HR@10", title=title)
+        axes.set_xticks((20, 50, 100, 200), ("20", "50", "100", "200"))
+        axes.minorticks_off()
+        axes.margins(x=0.15)
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
     return figure
@@ -71,7 +74,7 @@ def main(runs: Path, devices: Path, out: Path) -> None:
     table = pd.DataFrame({name: cost(devices, name) | quality(runs, name) for name in readers}).T
     table = table.sort_values([f"ms {CLASSES[0]}"], kind="stable")
     table.round(5).to_csv(out.with_suffix(".csv"), index_label="reader", lineterminator="\n")
-    drawn(table).savefig(out.with_suffix(".svg"))
+    drawn(table).savefig(out.with_suffix(".svg"), metadata={"Date": None})
 
 
 if __name__ == "__main__":
