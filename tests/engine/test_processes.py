@@ -357,6 +357,7 @@ def test_the_parents_end_is_the_workers_end(number: int, tmp_path: Path) -> None
         text=True,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs tests in the background ignores it
     )
     assert parent.stdout is not None
     try:
