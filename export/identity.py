@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from privacy.files import sha256_of
+from privacy.table import Table
 
 OURS = ("cloud", "edge", "edgefr", "export", "privacy")
 """Our packages, whose files are all read."""
@@ -54,7 +55,7 @@ def identity(*things: Any) -> str | None:
         for thing in things:
             told.tell(thing)
         _check_nothing_is_replaced()
-    except Unknown:
+    except (Unknown, RecursionError):
         return None
     said = [told.found.hexdigest(), *_code(), *((name, version(name)) for name in PACKAGES)]
     return sha256("\n".join(map(str, said)).encode()).hexdigest()
@@ -80,6 +81,8 @@ class _Told:
 
     def _tell_new(self, thing: Any) -> None:
         if isinstance(thing, torch.Tensor):
+            if thing.layout != torch.strided or thing.is_quantized:
+                raise Unknown(thing.layout)
             value = thing.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
             self._bytes(("tensor", type(thing).__name__, thing.dtype, tuple(thing.shape), thing.requires_grad), value)
         elif isinstance(thing, np.ndarray | np.generic) and thing.dtype != object:
@@ -144,7 +147,7 @@ class _Told:
 
     def _bytes(self, said: tuple[Any, ...], value: Any) -> None:
         self._say(*said)
-        self.found.update(memoryview(value).cast("B") if value.size else b"")
+        self.found.update(value.tobytes())
 
     def _say(self, *words: Any) -> None:
         self.found.update("\x1f".join(map(str, words)).encode() + b"\x1e")
@@ -165,9 +168,18 @@ def _check_nothing_is_replaced() -> None:
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in OURS:
             for value in list(vars(module).values()):
+                for entry in value.registered() if isinstance(value, Table) else ():
+                    _check_entry(entry)
                 replaced = isinstance(value, FunctionType) and _top(value) not in _KNOWN
                 if replaced and not value.__code__.co_filename.startswith(installed):
                     raise Unknown(value)
+
+
+def _check_entry(entry: Any) -> None:
+    """Raise `Unknown` for an entry of a table that a plug-in added: programs look theirs up by name as they run."""
+    for part in (entry, *getattr(entry, "__dict__", {}).values()):
+        part = part.func if isinstance(part, partial) else part
+        _check_known(part if isinstance(part, type | FunctionType) else type(part))
 
 
 @cache

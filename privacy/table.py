@@ -73,6 +73,10 @@ class Table(Mapping[str, Entry], Generic[Entry]):
         self._entries[entry.name] = entry
         return entry
 
+    def registered(self) -> list[Entry]:
+        """Return the entries that are there so far; none is loaded for that."""
+        return list(self._entries.values())
+
     def unregister(self, name: str) -> None:
         """Take an entry out again. Raises `InputError` for a name that is not there."""
         self[name]

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from edgefr.engine.optimisers import adam, sgd
+from edgefr.methods.objectives import OBJECTIVES, Objective
 from export import graphs, identity, kept
 from export.identity import PACKAGES
 from export.identity import identity as identity_of
@@ -40,6 +41,7 @@ KNOWN = {
     "read-only": MappingProxyType({"a": 1, "b": 2}),
     "array": np.zeros(2, np.float32),
     "of another type": np.zeros(2),
+    "days": np.zeros(2, "datetime64[D]"),
     "of another shape": np.zeros((2, 1), np.float32),
     "tensor": torch.zeros(2),
     "other values": torch.tensor([0.0, 1.0]),
@@ -107,7 +109,8 @@ class Own(torch.nn.Linear):
 
 
 def test_what_others_wrote_has_none() -> None:
-    for thing in (Mine(), Mine, [Mine()], {"a": Mine}, Own(1, 1), lambda: 1, partial(KNOWN.get), object()):
+    sparse = torch.eye(2).to_sparse()
+    for thing in (Mine(), Mine, [Mine()], {"a": Mine}, Own(1, 1), lambda: 1, partial(KNOWN.get), object(), sparse):
         assert identity_of(thing) is None, thing
     local = programs.program("fedmf")
     local.score = lambda *given: given  # type: ignore[method-assign]
@@ -122,6 +125,18 @@ def test_a_function_that_was_replaced_leaves_none(monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patch:
         patch.setattr(graphs, "gathered", lambda *given: given)
         assert identity_of(1) is None
+    assert identity_of(local) is not None
+
+
+def test_an_entry_that_others_added_to_a_table_leaves_none() -> None:
+    """A program looks its loss up by name as it runs, so the name does not say what is computed."""
+    local = programs.program("fedmf")
+    assert identity_of(local) is not None
+    mine = Objective("mine", "nobody", compared=lambda positive, negative: positive)
+    with OBJECTIVES.having(mine):
+        assert identity_of(local) is None
+    with OBJECTIVES.having(Objective("mine", "nobody", compared=partial(mine.compared))):  # type: ignore[arg-type]
+        assert identity_of(local) is None
     assert identity_of(local) is not None
 
 
