@@ -22,6 +22,7 @@ SMALL = {
     "lora": None,
     "on_ray": None,
     "own_data": None,
+    "peers": None,
     "parallel": ["--clients", "300", "--rounds", "1", "--workers", "1"],
     "runtime": None,
     "scale": ["--alone", '{"users": 500, "items": 500, "cohort": 50, "dim": 8}'],
@@ -33,8 +34,8 @@ SMALL = {
     "closed_form_fedcar": None,
 }
 """The smallest run of each script; None: it needs data, another checkout or minutes, and is asked what it does."""
-UNASKED = ("closed_form", "closed_form_fedcar", "own_data")
-"""What is no script, or takes no options."""
+UNASKED = ("closed_form", "closed_form_fedcar", "own_data", "peers")
+"""What is no script, takes no options, or needs a package that tests do without."""
 
 
 def test_every_benchmark_is_known() -> None:

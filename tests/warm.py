@@ -65,7 +65,7 @@ def become(request: dict[str, Any]) -> None:
     sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
     sys.path[:0] = [request["cwd"], *request["env"].get("PYTHONPATH", "").split(os.pathsep)]
     sys.argv = ["edgefr", *request["arguments"]]
-    os._exit(ended(lambda: runpy.run_module("edgefr.cli.app", run_name="__main__", alter_sys=True)))
+    os._exit(ended(lambda: runpy.run_module("edgefr", run_name="__main__", alter_sys=True)))
 
 
 def ended(command: Callable[[], object]) -> int:

@@ -107,7 +107,3 @@ def _with_help(error: typer.BadParameter) -> str:
 
 def _tell(line: str) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False).print(line)
-
-
-if __name__ == "__main__":
-    main()

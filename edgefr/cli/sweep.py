@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from edgefr.cli.simulate import DEVICES, RayAddress, check_data, data_names
+
+if TYPE_CHECKING:
+    from edgefr.report.pages import Report
 
 
 def sweep(
@@ -122,6 +125,13 @@ def sweep(
     except KeyboardInterrupt:
         problems.print(f"go on with the same command and --resume {folder}", markup=False, highlight=False)
         raise
+    _show(found, console, problems)
+    if found.failures:
+        raise typer.Exit(1)
+
+
+def _show(found: Report, console: Console, problems: Console) -> None:
+    """Print a sweep's tables and what was written; what failed goes to `problems`."""
     for page in found.pages:
         for sheet in page.sheets:
             console.print(sheet)
@@ -131,5 +141,3 @@ def sweep(
         console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     for name, problem in found.failures.items():
         problems.print(f"failed: {name}: {problem}", style="red", markup=False, highlight=False)
-    if found.failures:
-        raise typer.Exit(1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from privacy.files import write_atomic
 
-COMMAND = (sys.executable, "-m", "edgefr.cli.app", "device")
+COMMAND = (sys.executable, "-m", "edgefr", "device")
 POLICY = "unprotected: true\nsigned: false\ntrust: central\nepsilon: 1.0e+6\nleast_noise: 1.0e-6\nleast_cohort: 1\n"
 """What rehearsing devices let leave: their data are the run's own, and it is the rounds that are looked at."""
 

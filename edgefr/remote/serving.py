@@ -106,13 +106,40 @@ def serve(
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
     origins = origins_of(run, classes, clients)
-    cohort = run.experiment.cohort_size(len(origins.users))
-    buffering = (
-        None if waits else Buffering.of(load_fleet(run.path / "devices.yaml").rounds, cohort, len(origins.users))
-    )
+    devices = _devices(run, origins, collecting, timeout_s, min_answers, waits)
+    with Journal.locked(run.path) as journal:
+        devices.ledger = ledger = ledger_of(run, journal, origins, rounds, collecting, devices.buffering is not None)
+        devices.resume()
+        first, training = ledger.round + 1, training_of(run, devices, rounds)
+        try:
+            journal.heard = Log(run.path / LOG).round
+            carried = transport or by_http(access or Access(), run, origins, rounds)
+            with carried(devices.broker, Keys(run.path)) as where:
+                ready(where)
+                training.train([devices.closed], progress)
+        finally:
+            devices.close()
+        if len(devices.withheld) == rounds:
+            raise InputError(
+                f"in none of {rounds} rounds did {devices.min_answers} devices send a release within {timeout_s:g} s: "
+                "nothing was published; join more with `edgefr device join`, or give a longer --timeout"
+            )
+        summary = _summary(devices, training)
+    whole = {"classes": origins.facts(), "rounds": rounds, "first_round": first, **summary}
+    whole["seconds"] = round(time.perf_counter() - began, 3)
+    _write(target, training.federation.shared, whole)
+    return Served(target, training.federation.shared, whole)
+
+
+def _devices(
+    run: Run, origins: Origins, collecting: Collecting, timeout_s: float, min_answers: int | None, waits: bool
+) -> Devices:
+    """Return the devices as the rounds' backend; their answers are kept on the disk until a round is over."""
+    privacy, known = run.experiment.privacy, len(origins.users)
+    cohort = run.experiment.cohort_size(known)
+    buffering = None if waits else Buffering.of(load_fleet(run.path / "devices.yaml").rounds, cohort, known)
     broker, answers = _broker(origins, buffering), Answers(run.path)
     broker.keep = answers.keep
-    privacy = run.experiment.privacy
     fewest = fewest_answers(min_answers, cohort, max(FEWEST, privacy.at_least) if collecting.sealed else 1)
     collecting.check(TRUSTS[privacy.trust])
     if collecting.sealed and buffering is not None:
@@ -121,29 +148,7 @@ def serve(
             "serve without --secure-sum, or run the experiment with another fleet.rounds.policy than async"
         )
     sums = SumTerms.of(origins.learning, cohort) if collecting.sealed else None
-    devices = Devices(broker, origins, timeout_s, min_answers=fewest, answers=answers, sums=sums, buffering=buffering)
-    with Journal.locked(run.path) as journal:
-        devices.ledger = ledger = ledger_of(run, journal, origins, rounds, collecting, buffering is not None)
-        devices.resume()
-        first, training = ledger.round + 1, training_of(run, devices, rounds)
-        try:
-            journal.heard = Log(run.path / LOG).round
-            carried = transport or by_http(access or Access(), run, origins, rounds)
-            with carried(broker, Keys(run.path)) as where:
-                ready(where)
-                training.train([devices.closed], progress)
-        finally:
-            devices.close()
-        if len(devices.withheld) == rounds:
-            raise InputError(
-                f"in none of {rounds} rounds did {fewest} devices send a release within {timeout_s:g} s: "
-                "nothing was published; join more with `edgefr device join`, or give a longer --timeout"
-            )
-        summary = _summary(devices, training)
-    whole = {"classes": origins.facts(), "rounds": rounds, "first_round": first, **summary}
-    whole["seconds"] = round(time.perf_counter() - began, 3)
-    _write(target, training.federation.shared, whole)
-    return Served(target, training.federation.shared, whole)
+    return Devices(broker, origins, timeout_s, min_answers=fewest, answers=answers, sums=sums, buffering=buffering)
 
 
 def _broker(origins: Origins, buffering: Buffering | None) -> RoundBroker:

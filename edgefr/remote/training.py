@@ -23,6 +23,7 @@ from edgefr.engine.cohort import Cohort
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
+from edgefr.experiment import Experiment
 from edgefr.measure import Measurements
 from edgefr.methods.f3crec.keeping import keeping
 from edgefr.metrics.beyond import About
@@ -97,24 +98,9 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     It starts from the end of `devices.ledger`'s lineage, without one from the run's own. Raises `InputError` for runs
     that real devices cannot go on with, and where the bundle's terms are not the run's.
     """
+    check_goes_on(run.experiment, devices)
     experiment, saved, origins = run.experiment, open_model(run), devices.origins
     model, learning = saved.model, origins.learning
-    why = experiment.protocol.entry.unserved(experiment)
-    if why is not None:
-        raise InputError(why)
-    if not experiment.aggregation.is_sum and devices.sums is not None:
-        what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"
-        raise InputError(f"{what}; use aggregation.rule=mean, or serve without --secure-sum")
-    if not experiment.aggregation.is_sum and learning.release.noise is not None:
-        what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
-        raise InputError(f"{what}; use aggregation.rule=mean")
-    if devices.buffering is not None and experiment.aggregation.entry.personal:
-        what = f"rule {experiment.aggregation.rule} compares tables of one broadcast"
-        raise InputError(f"{what}, and rounds of this run's fleet wait for nobody: use another fleet.rounds.policy")
-    if learning.exchange is not None and learning.exchange.publish is not None:
-        raise InputError(
-            "the server relays no messages between real devices: use a method that sends none beside updates"
-        )
     shared, clients = dict(model.shared), np.array(sorted(origins.users), np.int64)
     if learning.round == experiment.total_rounds:
         origins.check(shared)
@@ -153,6 +139,27 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
         (stage,),
         keeping(experiment),
     )
+
+
+def check_goes_on(experiment: Experiment, devices: Devices) -> None:
+    """Raise `InputError` for an experiment whose rounds these devices cannot go on with."""
+    learning = devices.origins.learning
+    why = experiment.protocol.entry.unserved(experiment)
+    if why is not None:
+        raise InputError(why)
+    if not experiment.aggregation.is_sum and devices.sums is not None:
+        what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"
+        raise InputError(f"{what}; use aggregation.rule=mean, or serve without --secure-sum")
+    if not experiment.aggregation.is_sum and learning.release.noise is not None:
+        what = f"{experiment.aggregation.rule} would take the devices' noise for their updates"
+        raise InputError(f"{what}; use aggregation.rule=mean")
+    if devices.buffering is not None and experiment.aggregation.entry.personal:
+        what = f"rule {experiment.aggregation.rule} compares tables of one broadcast"
+        raise InputError(f"{what}, and rounds of this run's fleet wait for nobody: use another fleet.rounds.policy")
+    if learning.exchange is not None and learning.exchange.publish is not None:
+        raise InputError(
+            "the server relays no messages between real devices: use a method that sends none beside updates"
+        )
 
 
 def plan_of(run: Run, clients: int, rounds: int) -> Plan:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.caches import new_cache
 from tests.warm import ROOT, WARM
 
-COMMAND = [sys.executable, "-m", "edgefr.cli.app"]
+COMMAND = [sys.executable, "-m", "edgefr"]
 TINY = """\
 name: tiny
 data_options: {users: 60, items: 160, interactions: 12}

@@ -39,7 +39,7 @@ def refused(*arguments):
 
 
 def shell(*arguments):
-    command = [sys.executable, "-m", "edgefr.cli.app", "privacy", *arguments]
+    command = [sys.executable, "-m", "edgefr", "privacy", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
