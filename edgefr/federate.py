@@ -82,7 +82,7 @@ def federate(
     `noise_key`: of simulated noise (None: one that nobody keeps).
 
     That holds for asynchronous rounds too: a client uploads once per round at most, an old update weighs no more than
-    a new one, and the broadcast it started from was public before.
+    a new one and is whole steps of the grid like it, and the broadcast it started from was public before.
     """
     assert experiment.engine.shard_size is not None
     cohort = min(devices.rounds.buffer or experiment.cohort_size(population), population)

@@ -8,6 +8,7 @@
     clients   does every client, or the sum of them, have what it is promised?
     tensors   do tensors, their rows and neighbouring values have noise of their own?
     steps     do the steps of DP-SGD?
+    whole     is what leaves whole steps of the grid, of an old update too?
     clip      is all that leaves clipped together: dense tensors alone, tables alone, both?
     diverged  does an update that is not finite leave as noise and nothing else?
     bytes     is an upload as long, with the same header, whatever the data?
@@ -40,6 +41,8 @@ from privacy.table import Table
 FALSE_ALARM = 1e-6
 """Chance that an audit accuses a right mechanism of anything, over all its checks."""
 COHORT = 4
+OLD = 2.0**-0.5
+"""What an update counts for that is a round old, by default."""
 HUGE = 5e5
 """Joint norm of an update far beyond any clip, which is not yet one that has diverged."""
 DELTA = 1e-5
@@ -183,6 +186,25 @@ def steps(played: Played) -> list[Seen]:
     return [Seen("first and second step", *likeness_chance(one, two - one))]
 
 
+def whole(played: Played) -> list[Seen]:
+    """Count values off the grid: noise of whole steps hides whole steps alone, and says everything of what is between.
+
+    An old update weighs less. What a device has noised itself it may be weighed by afterwards.
+    """
+    way = played.way
+    assert isinstance(way, Sum)
+    noise = way.plan.noise
+    if noise is None or noise.step is None:
+        return []
+    out = []
+    for what, weight in (("a new update", 1.0), ("an old update", OLD)):
+        if weight == 1.0 or way.plan.where != "each upload":
+            left = _flat(next(way.over([played.small], [1], weight=weight))) / noise.step
+            off = float(np.mean(left != np.rint(left)))
+            out.append(Seen(what, off, float(off == 0.0)))
+    return out
+
+
 def clip(played: Played) -> list[Seen]:
     """Measure the norm of what leaves without noise; with noise, how far it goes along what was sent."""
     way = played.way
@@ -314,6 +336,7 @@ for _check in (
     Check("clients", "has every client noise of its own?", (Way,), f"{STD}, or {ALIKE}", True, clients),
     Check("tensors", "have tensors, rows and values noise of their own?", (Way,), ALIKE, True, tensors),
     Check("steps", "have steps of DP-SGD noise of their own?", (Steps,), ALIKE, True, steps),
+    Check("whole", "is what leaves whole steps of the grid, of an old update too?", (Sum,), "off it", True, whole),
     Check("clip", "is all that leaves clipped together?", (Way,), "of the clip", False, clip),
     Check("diverged", "does a diverged update leave as noise alone?", (Way,), STD, False, diverged),
     Check("bytes", "has an upload the same length and header whatever the data?", (Upload,), "kinds", False, bytes_),

@@ -19,6 +19,7 @@ from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.backend import InProcess
+from edgefr.engine.cohort import Group
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import NoiseSource, RealNoise, SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
@@ -190,15 +191,17 @@ class Sum(Way):
     def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         return next(self.over(clients, [number], noise))
 
-    def over(self, clients: Sequence[Known], numbers: Iterable[int], noise: bool = True) -> Iterator[dict[str, Floats]]:
-        """Yield what is seen of these clients in each of several rounds."""
+    def over(
+        self, clients: Sequence[Known], numbers: Iterable[int], noise: bool = True, weight: float = 1.0
+    ) -> Iterator[dict[str, Floats]]:
+        """Yield what is seen of these clients in each of several rounds; a `weight` below 1 is of old updates."""
         server, count = self._federation(clients, noise), len(clients)
         start, everyone = server.shared, np.arange(count)
         rows = Ragged(np.zeros(count, np.int32), np.arange(count + 1))
         sampler = Sampler(rows, np.arange(2), 2, 0, 1, self.seed)
         for number in numbers:
             server.shared = start
-            server.round(number, everyone, sampler, rows)
+            server.round(number, [Group(everyone, number, start, weight)], sampler, rows)
             yield self._sent({name: server.shared[name].double().numpy() * count for name in self.specs}, number)
 
     def _sent(self, whole: dict[str, Floats], number: int) -> dict[str, Floats]:

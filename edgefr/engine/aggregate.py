@@ -88,10 +88,11 @@ class Terms:
     """These terms say how updates are released.
 
     `joint`: projected (None: as they are); `clip` in `norm`; `step`: of the grid that the clipped update is rounded to
-    (None: none); `largest`: joint norm above which an update has diverged; `by_size`: weighted by the client's number
-    of interactions; `count_everyone`: the weight may not depend on who was dropped; `each`: the server's rule needs
-    every update; `keeps`: clients keep the tables that they trained. `weighed`: the server weighs every shard's sum
-    anew, so that sums of several cannot be made before.
+    (None: none); `share` of the clipped update that is released, taken before it is rounded: a sum whose noise is whole
+    steps may hold nothing but whole steps, which the noise hides. `largest`: joint norm above which an update has
+    diverged; `by_size`: weighted by the client's number of interactions; `count_everyone`: the weight may not depend
+    on who was dropped; `each`: the server's rule needs every update; `keeps`: clients keep the tables that they
+    trained. `weighed`: the server weighs every shard's sum anew, so that sums of several cannot be made before.
     """
 
     clip: float | None
@@ -102,6 +103,7 @@ class Terms:
     keeps: bool = False
     joint: Joint | None = None
     step: float | None = None
+    share: float = 1.0
     largest: float = LARGEST
     weighed: bool = False
 
@@ -243,6 +245,7 @@ def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Lea
         updates = replace(updates, dense={SHORT: terms.joint.short(updates, len(sizes))}, rows={})
         norms = torch.where(kept, updates.norms(len(sizes), order), norms)
     factors = kept.double() if terms.clip is None else factors_by(torch, norms, terms.clip)
+    factors = factors if terms.share == 1.0 else factors * terms.share
     weights = torch.where(kept, there(sizes.astype(np.float64), device) if terms.by_size else 1.0, 0.0).double()
     if terms.step is not None:
         updates, factors = _rounded(updates, factors, terms.step), torch.ones_like(factors)

@@ -183,7 +183,8 @@ class Federation:
             work = LocalWork(
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
-            each += self._gathered(work, replace(terms, weighed=group.weight != 1.0), group, total)
+            share, times = self._weights(group)
+            each += self._gathered(work, replace(terms, share=share, weighed=times != 1.0), group, total, times)
         if self.transfer is not None:
             self.transfer.ended(number, self.private)
         opened = total.open(self._noise(number, sent, groups))
@@ -201,13 +202,25 @@ class Federation:
                 table.forget()
         self.counters.seconds += time.perf_counter() - started
 
-    def _gathered(self, work: LocalWork, terms: Terms, group: Group, total: SealedSum) -> list[tuple[Clients, Uploads]]:
-        """Let a group train, and add its releases to the total; who sent what, where the rule needs every upload."""
+    def _weights(self, group: Group) -> tuple[float, float]:
+        """Return what a group's updates are multiplied by before they are released, and what their sum is after it.
+
+        Noise on a sum of whole steps hides whole steps alone: there an update is weighed before it is rounded. Noise
+        that an upload brings along has hidden it already.
+        """
+        noise = self.plan.noise
+        rounded = noise is not None and noise.step is not None and self.plan.where == "the sum"
+        return (group.weight, 1.0) if rounded else (1.0, group.weight)
+
+    def _gathered(
+        self, work: LocalWork, terms: Terms, group: Group, total: SealedSum, times: float
+    ) -> list[tuple[Clients, Uploads]]:
+        """Let a group train, and add `times` its releases to the total; who sent what, where the rule needs that."""
         each: list[tuple[Clients, Uploads]] = []
         if self.transfer is not None:
             some = group.clients, work.sampler
             self.transfer.before(self.program, group.number, group.shared, self.private, *some, self.device)
-        for shard, part in self._released(work, terms, group, total):
+        for shard, part in self._released(work, terms, group, total, times):
             total.count(part.weight, part.clients + part.dropped)
             self._take(shard, part, group)
             if self.transfer is not None and part.message is not None:
@@ -250,9 +263,9 @@ class Federation:
         return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
 
     def _released(
-        self, work: LocalWork, terms: Terms, group: Group, total: SealedSum
+        self, work: LocalWork, terms: Terms, group: Group, total: SealedSum, times: float
     ) -> Iterator[tuple[Clients, ShardAggregate]]:
-        """Add the sums of a group's shards, times its weight, to the total; yield who was in each, and what is known.
+        """Add `times` the sums of a group's shards to the total; yield who was in each, and what is known.
 
         On the host that is shard after shard. A device is waited for once, when it has all of them.
         """
@@ -261,7 +274,7 @@ class Federation:
         coming: list[tuple[Clients, Callable[[], ShardAggregate]]] = []
         for part in self.backend.releases(work, terms, group.shared, self.private, shards):
             first, done = done, done + part.shards
-            total.add(part.dense, part.rows, 0.0, 0, group.weight, whole=first in ends and done in ends)
+            total.add(part.dense, part.rows, 0.0, 0, times, whole=first in ends and done in ends)
             coming.append((np.concatenate(shards[first:done]), part.facts))
             if self.device.type == "cpu":
                 yield from ((shard, facts()) for shard, facts in coming)

@@ -107,9 +107,7 @@ def _compiled(
     for phases in [*before, last]:
         lists, draws = _lists(work, clients, phases[0].which, replay), _draws(form, work, clients, phases)
         room, leaves = _room(lists, draws, items, width), phases is last
-        release = arrays.Release(
-            leaves, terms.clip or 0.0, terms.norm == "l1", terms.step or 0.0, terms.largest, weights
-        )
+        release = arrays.Release.of(terms, weights, leaves)
         touched = min(items, len(lists.had) * (1 + draws.each * len(draws.orders)) + len(lists.replays))
         found, sums = np.empty(touched * leaves, np.int64), np.empty((touched * leaves, width))
         norms = np.empty(len(clients))

@@ -37,7 +37,7 @@ def released(
     items, width = rows.shape
     tensors = arrays.SystemTensors(rows, gram, np.float32(form.alpha), np.float32(form.ridge))
     weights = (work.sampler.train.counts[clients] if terms.by_size else np.ones(len(clients))).astype(np.float64)
-    release = arrays.Release(True, terms.clip or 0.0, terms.norm == "l1", terms.step or 0.0, terms.largest, weights)
+    release = arrays.Release.of(terms, weights)
     most = int(had.counts.max(initial=0)) + width
     room = arrays.SystemRoom(
         matrix=np.empty((width, width + 1), np.float32),

@@ -79,7 +79,17 @@ def violated(*some: Way) -> dict[str, Outcome]:
 def test_right_mechanisms_pass(trust: str, settings: dict[str, Any]) -> None:
     resolved = planned(trust, **settings)
     found = check([Sum(resolved, SPECS), RealSum(resolved, SPECS), upload(resolved)])
-    assert {one.check for one in found} >= {"claim", "noise", "law", "rounds", "clients", "clip", "diverged", "counted"}
+    assert {one.check for one in found} >= {
+        "claim",
+        "noise",
+        "law",
+        "rounds",
+        "clients",
+        "clip",
+        "diverged",
+        "counted",
+        "whole",
+    }
     assert all(one.ok for one in found), [one for one in found if not one.ok]
 
 
@@ -225,6 +235,11 @@ def sensitivity_halved(patch: Patch) -> None:
     patch.setattr(PrivacySettings, "sensitivity", property(lambda self: self.clip))
 
 
+def weighed_after_rounding(patch: Patch) -> None:
+    """An old update is made smaller after it was put on the grid."""
+    patch.setattr(Federation, "_weights", lambda self, group: (1.0, group.weight))
+
+
 SUMS: list[tuple[str, dict[str, Any], Callable[[Patch], None], str]] = [
     ("central", GAUSSIAN, scaled(0.5), "noise"),
     ("central", GAUSSIAN, scaled(0.7), "noise"),
@@ -249,6 +264,8 @@ SUMS: list[tuple[str, dict[str, Any], Callable[[Patch], None], str]] = [
     ("central", GAUSSIAN, second_release_free, "counted"),
     ("local", LAPLACE, second_release_free, "counted"),
     ("central", GAUSSIAN, composition_forgotten, "counted"),
+    ("central", GAUSSIAN, weighed_after_rounding, "whole"),
+    ("central", LAPLACE, weighed_after_rounding, "whole"),
 ]
 
 

@@ -120,10 +120,12 @@ def test_it_leaves_as_every_release_does(terms: Terms) -> None:
     assert found.clipped or found.dropped
 
 
-def test_a_release_on_a_grid_is_whole_steps_of_what_was_clipped() -> None:
+@pytest.mark.parametrize("share", [1.0, 0.7])
+@pytest.mark.parametrize("variant", ["fedmf", "fcf"])
+def test_a_release_on_a_grid_is_whole_steps_of_what_was_clipped(variant: str, share: float) -> None:
     """A value that rounding left beside a step of the grid may fall to the other: hence so many steps apart at most."""
-    todo, step = work(program("fedmf")), 2.0**-10
-    terms = replace(TERMS, clip=6.0, step=step)
+    todo, step = work(program(variant)), 2.0**-10
+    terms = replace(TERMS, clip=6.0, step=step, share=share)
     found = formed.released(todo, terms, *first(todo, EVERYONE), EVERYONE)
     expected = release(inline.run(todo, *first(todo, EVERYONE), EVERYONE), todo.sampler.train.counts[EVERYONE], terms)
     whole, other = (one.rows["item"][1] / step for one in (found, expected))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +20,12 @@ from edgefr.engine import inline
 from edgefr.engine.backend import blocks
 from edgefr.engine.cohort import Group
 from edgefr.engine.federation import Federation
-from edgefr.engine.noise import SimulatedNoise
+from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from export.program import Phase, Tensors, TensorSpec
+from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
 from privacy.report import report
@@ -403,6 +405,47 @@ def test_no_weighted_client_moves_the_sum_by_more_than_the_clip() -> None:
         change = moved(made, 2, [Group(np.array([4]), 1, made.shared, weight)])  # type: ignore[arg-type]
         size = float(torch.cat([value.flatten() for value in change.values()]).norm())
         assert size == pytest.approx(0.7 * weight, rel=1e-4)
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0**-0.5, 3.0**-0.5])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("executor", [UPLOADS, inline.run], ids=["sent", "trained"])
+def test_a_sum_that_is_noised_in_whole_steps_holds_no_part_of_one(
+    executor: object, mechanism: str, weight: float
+) -> None:
+    """What is between two steps has no noise on it: weighed after it was rounded, an old update was there to read."""
+    made = federation(executor, mechanism=mechanism, clip=1.0, sigma=2.0)
+    noise = made.plan.noise
+    assert noise is not None
+    assert noise.step is not None
+    opened = []
+    made._move = lambda changed, total, each: opened.append(total.sums)  # type: ignore[method-assign,assignment]
+    made.round(2, [Group(EVERYONE, 1, made.shared, weight)], sampler(), interactions())
+    steps = torch.cat([value.flatten() for value in opened[0].values()]) / noise.step
+    assert torch.equal(steps, steps.round())
+
+
+def test_an_update_is_weighed_before_it_is_rounded_where_the_sum_is_noised() -> None:
+    """Toward zero, so that an old one is no longer than its share of the clip; who is dropped counts as before."""
+    made = federation(UPLOADS, clip=0.7, mechanism="gaussian", sigma=1.0)
+    noise = made.plan.noise
+    assert noise is not None
+    step = float(noise.step or 0.0)
+    made.noise = Silent()
+    change = moved(made, 2, [Group(np.array([4]), 1, made.shared, 0.6)])  # type: ignore[arg-type]
+    dense, row = float(UPLOADS.dense[4]), float(UPLOADS.row[4])
+    factor = 0.6 * 0.7 / np.sqrt(6 * dense**2 + DIM * row**2)
+    assert_same(change["w"], np.full((2, 3), np.trunc(dense * factor / step) * step), size=1.0, inputs=torch.float32)
+    assert_same(change["item"][4], np.full(DIM, np.trunc(row * factor / step) * step), size=1.0, inputs=torch.float32)
+
+
+class Silent(NoiseSource):
+    """Noise that is zero."""
+
+    def sums(
+        self, noise: Noise, tensor: str, number: int, shape: tuple[int, ...], counts: Sequence[int]
+    ) -> Iterator[np.ndarray]:
+        yield from (np.zeros(shape) for _ in counts)
 
 
 def test_a_robust_rule_sees_weighted_updates() -> None:

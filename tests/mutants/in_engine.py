@@ -27,9 +27,9 @@ FAULTS = (
     ),
     Fault(
         "what was compiled leaves without a clip",
-        "edgefr/engine/formed.py",
-        "leaves, terms.clip or 0.0,",
-        "leaves, 0.0,",
+        "edgefr/engine/kernel/arrays.py",
+        "clip, step = terms.clip or 0.0,",
+        "clip, step = 0.0,",
         CLIPPED,
     ),
     Fault(
@@ -52,6 +52,13 @@ FAULTS = (
         "work.sampler.train.counts[clients] if terms.by_size",
         "np.ones(len(clients)) if terms.by_size",
         TWICE,
+    ),
+    Fault(
+        "a compiled old update is weighed as a new one",
+        "edgefr/engine/kernel/run.py",
+        "factor_of(norm, terms.clip) * terms.share",
+        "factor_of(norm, terms.clip)",
+        f"{FORMS}::test_a_release_on_a_grid_is_whole_steps_of_what_was_clipped[fedmf-0.7]",
     ),
     # --- what it computes
     Fault(

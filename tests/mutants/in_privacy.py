@@ -21,6 +21,14 @@ FAULTS = (
         'info=b"edgefr.secure-sum/1"',
         "tests/privacy/test_masks.py::test_each_use_and_each_session_has_a_secret_of_its_own",
     ),
+    # --- the grid
+    Fault(
+        "an old update is weighed after it was rounded, where noise is of whole steps",
+        "edgefr/engine/federation.py",
+        "return (group.weight, 1.0) if rounded else (1.0, group.weight)",
+        "return 1.0, group.weight",
+        "tests/audit/test_checks.py::test_right_mechanisms_pass",
+    ),
     # --- simulated noise
     Fault(
         "simulated noise follows from the seed and not from the secret",

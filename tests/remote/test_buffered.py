@@ -231,7 +231,9 @@ def table_of(twins: Twins, sent: dict[tuple[int, int], bytes]) -> tuple[np.ndarr
             update = read_update(sent[client, began], bundle.config.learning, bundle.manifest.bundle_id)
             step = bundle.config.learning.release.step
             assert step is not None
-            whole += how.weight(opened.round - began) * step * update.update.reshape(table.shape)
+            weighed = how.weight(opened.round - began) * update.update.reshape(table.shape)
+            by_server = bundle.config.learning.release.noised == "server"
+            whole += step * (np.trunc(weighed) if by_server else weighed)
             stale = stale or began < opened.round
         if closed.summed:
             table = table + whole / len(closed.summed)

@@ -232,6 +232,18 @@ def test_an_update_under_its_devices_noise_counts_however_long_it_is() -> None:
     assert float(part.dense["item"].min()) == 2.0 * 2**30 * 2**-9
 
 
+def test_an_old_upload_is_weighed_and_then_rounded_where_its_server_adds_the_noise() -> None:
+    """A server's noise is of whole steps, and hides nothing of what lies between two of them."""
+    whole = {"clip": 100.0, "noise": "discrete-gaussian", "scale": 2.0**14, "step": 2.0**-9, "noised": "server"}
+    learning = Origin.of(open_bundle(bundles.bundle("fedmf", **whole)), bundles.USERS).learning
+    steps = np.arange(learning.uploaded, dtype=np.int32) - 40
+    old = ClientUpdate("0" * 64, 2, steps, {})
+    terms = Terms(None, "l2", False, True, step=2.0**-9, share=3**-0.5)
+    part = released([old, old], learning, terms)
+    found = part.dense["item"].flatten().numpy() / 2.0**-9
+    np.testing.assert_array_equal(found, 2 * np.trunc(steps * 3**-0.5))
+
+
 def test_the_crew_takes_no_work_that_belongs_on_devices() -> None:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     backend = Devices(RoundBroker({}, origin.learning, origin.items), Origins({"phone": origin}), 0.1)

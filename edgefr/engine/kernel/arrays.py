@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from edgefr.engine.aggregate import Terms
 
 
 @functools.lru_cache(maxsize=2)
@@ -77,7 +80,7 @@ class Tensors(NamedTuple):
 
 
 class Release(NamedTuple):
-    """These are the terms of a release: `clip` (0: none), the grid's `step` (0: none); weights `sizes` [C].
+    """These are the terms of a release: `clip` and the grid's `step` (0: none), `share` before it; weights `sizes` [C].
 
     `leaves`: rows are learned, and added up; else clients learn what is their own alone, and nothing leaves them.
     """
@@ -86,8 +89,15 @@ class Release(NamedTuple):
     clip: float
     l1: bool
     step: float
+    share: float
     largest: float
     sizes: Any
+
+    @classmethod
+    def of(cls, terms: Terms, weights: npt.NDArray[np.float64], leaves: bool = True) -> Release:
+        """Return the engine's terms for clients of these weights."""
+        clip, step = terms.clip or 0.0, terms.step or 0.0
+        return cls(leaves, clip, terms.norm == "l1", step, terms.share, terms.largest, weights)
 
 
 class Room(NamedTuple):

@@ -113,7 +113,8 @@ def run(
         norms[c] = norm
         if not norm <= terms.largest:  # so of what is no number
             continue
-        slots = add(rows, factor_of(norm, terms.clip), terms.sizes[c], terms.step, slot, slots, found, sums, room)
+        factor = factor_of(norm, terms.clip) * terms.share
+        slots = add(rows, factor, terms.sizes[c], terms.step, slot, slots, found, sums, room)
     for s in range(slots):
         slot[found[s]] = 0
     return slots

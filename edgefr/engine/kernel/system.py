@@ -123,7 +123,7 @@ def run(
         norms[c] = norm_of(len(mine) + d, terms.l1, by_width, room)
         if not norms[c] <= terms.largest:  # so of what is no number
             continue
-        factor = factor_of(norms[c], terms.clip)
+        factor = factor_of(norms[c], terms.clip) * terms.share
         slots = add(len(mine) + d, factor, terms.sizes[c], terms.step, slot, slots, found, sums, room)
     for s in range(slots):
         slot[found[s]] = 0
