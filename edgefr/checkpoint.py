@@ -3,7 +3,8 @@
 A state is a tree of dicts and lists with numbers, strings, arrays and tensors at its ends. A checkpoint is a folder
 `round-<n>` with `arrays.safetensors` and `state.json`; the latter holds the checksum of the former and its own. In the
 tree an array is `{"$array": "<its number>"}`: names are never made of keys, so no two arrays can share one.
-Owns: files. Does not own: what belongs to a state (each part of a run says so itself).
+Clients' private tensors are among them, so their owner alone may read them. Owns: files. Does not own: what belongs to
+a state (each part of a run says so itself).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +73,9 @@ def write(folder: Path, rounds: int, state: dict[str, Any], belongs_to: str) -> 
 def _place(beside: Path, final: Path, files: dict[str, bytes]) -> None:
     """Write the files into `beside`, flush them, and rename it to `final`."""
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    beside.mkdir(mode=0o700, parents=True)
     for name, data in files.items():
-        with open(beside / name, "wb") as file:
+        with open(beside / name, "wb", opener=partial(os.open, mode=0o600)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -21,7 +21,7 @@ from edgefr.fleet import FleetFile, load_fleet
 from edgefr.machine import torch_device
 from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
-from edgefr.run import Run
+from edgefr.run import CHECKPOINT, Run
 from edgefr.sections import WHO_WORKS, EngineSection
 from edgefr.shippable import check_federated, check_shippable
 from edgefr.tracking.tracker import tracked, trackers_of
@@ -172,9 +172,11 @@ def _go(
             run.write_experiment(experiment)
         key = run.noise_key(experiment.draws_noise)
         training = Training.start(experiment, prepared, fleet, device, run.log.append, key)
-    keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
-    if warn is not None:
-        keeper.restore(training, warn)
+        keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
+        if warn is not None:
+            keeper.restore(training, warn)
+        if key is not None:
+            run.bind(key, keeper.belongs_to)
     with tracked(options.track, run, experiment) as told:
         finish_run(run, training, [keeper, *told], options.bundles, options.figures, began, progress)
     return run
@@ -277,6 +279,11 @@ def owner(experiment: Experiment, fleet: FleetFile, prepared: Prepared) -> str:
     )
 
 
+def asked(experiment: Experiment, fleet: FleetFile) -> str:
+    """Return a digest of an experiment on a fleet, whoever does the work and whatever the data turn out to be."""
+    return checkpoint.digest(repr(experiment.model_dump(exclude={"engine"})), fleet.model_dump_json(by_alias=True))
+
+
 @dataclass
 class Keeper:
     """Takes checkpoints of a run at round boundaries, and brings it back to the newest one."""
@@ -290,14 +297,14 @@ class Keeper:
         if self.every and training.rounds % self.every == 0:
             keep_ledger(self.run, training)  # first, so that the file lacks no release that the checkpoint knows
             state = {"training": training.state(), "events": self.run.log.flush(), "every": self.every}
-            checkpoint.write(self.run.path / "checkpoint", training.rounds, state, self.belongs_to)
+            checkpoint.write(self.run.closed(CHECKPOINT), training.rounds, state, self.belongs_to)
 
     def restore(self, training: Training, warn: Warn) -> None:
         """Go on from the newest whole checkpoint, and take further ones as often as before unless told otherwise.
 
         The log of events is cut back to it.
         """
-        found = checkpoint.newest(self.run.path / "checkpoint", self.belongs_to, warn)
+        found = checkpoint.newest(self.run.path / CHECKPOINT, self.belongs_to, warn)
         self.run.log.cut(0 if found is None else found.state["events"])
         if found is not None:
             training.restore(found.state["training"])
@@ -323,7 +330,7 @@ def simulate_seeds(
     fleet = fleet if isinstance(fleet, FleetFile) else load_fleet(Path(fleet), fleet_overrides(experiment))
     given = _key_of(options.pop("noise_key", None))
     with Run.started(out) as parent:
-        options["noise_key"] = parent.noise_key(experiment.draws_noise, given)
+        options["noise_key"] = _key_of_seeds(parent, experiment, fleet, given)
         write_json(parent.path / SEEDS, {"first": experiment.seed, "number": seeds})
         parent.write_devices(fleet)
         parent.write_experiment(experiment)  # last: a folder with an experiment can be gone on with
@@ -339,7 +346,7 @@ def resume_seeds(path: str | Path, *, progress: Progress | None = None, **option
     warn = options.pop("warn", print)
     number = _number_of_seeds(parent)
     kept = {k: v for k, v in options.items() if k not in WHO_WORKS}
-    kept["noise_key"] = parent.noise_key(parent.experiment.draws_noise)
+    kept["noise_key"] = _key_of_seeds(parent, parent.experiment, fleet)
 
     def go(experiment: Experiment, *, out: Path, progress: Progress | None) -> Run:
         if (out / "summary.json").is_file():
@@ -350,6 +357,18 @@ def resume_seeds(path: str | Path, *, progress: Progress | None = None, **option
         return simulate(experiment, fleet, out=out, progress=progress, **kept)
 
     return _each_seed(parent, parent.experiment, number, progress, go, {})
+
+
+def _key_of_seeds(
+    parent: Run, experiment: Experiment, fleet: FleetFile, given: NoiseKey | None = None
+) -> NoiseKey | None:
+    """Return the key of all seeds' simulated noise, which each of them makes its own; None where none is drawn."""
+    to = asked(experiment, fleet)
+    key = parent.noise_key(experiment.draws_noise, None if given is None else given.bound(to))
+    if key is None:
+        return None
+    parent.bind(key, to)
+    return NoiseKey(key.secret)
 
 
 def _number_of_seeds(parent: Run) -> int:

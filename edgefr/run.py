@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 LEDGER = "ledger.parquet"
 PRIVATE = "private"
 """The part of a run's folder that never leaves it."""
+CHECKPOINT = "checkpoint"
+"""The folder of a run with its tensors and users' own items, which its owner alone may open."""
 
 
 class EventLog:
@@ -137,7 +139,7 @@ class Run(Brief):
                 f"the run in {path} did not finish (no summary.json); go on with edgefr simulate --resume {path}"
             )
         seeds = sorted(run.path.glob("seed-*/summary.json"))
-        if seeds and not (run.path / "checkpoint").exists():
+        if seeds and not (run.path / CHECKPOINT).exists():
             raise InputError(f"{path} holds a run per seed; name one of them, for example {seeds[0].parent}")
         return run
 
@@ -302,15 +304,26 @@ class Run(Brief):
         path = self.path / PRIVATE / NOISE_KEY
         if path.exists():
             return NoiseKey.read(path)
-        if (self.path / "checkpoint").exists():
+        if (self.path / CHECKPOINT).exists():
             raise InputError(f"{path} is gone, and without it the run's noise cannot go on; put it back")
         key = NoiseKey.new() if given is None else given
-        self._make_private()
-        key.write(path)
+        key.write(self.closed(PRIVATE) / NOISE_KEY)
         return key
 
-    def _make_private(self) -> None:
-        (self.path / PRIVATE).mkdir(mode=0o700, exist_ok=True)
+    def bind(self, key: NoiseKey, to: str) -> None:
+        """Note beside the run's key that it makes the noise of what has this digest.
+
+        Raises `InputError` for a key that has made another's: who knows both results could subtract one from the other.
+        """
+        if key.of != to:
+            key.bound(to).write(self.closed(PRIVATE) / NOISE_KEY)
+
+    def closed(self, name: str) -> Path:
+        """Return a folder of the run that its owner alone may open: made, or closed to others, where it has to be."""
+        folder = self.path / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)
+        return folder
 
     def write_users(self, columns: Mapping[str, npt.NDArray[Any]], names: npt.NDArray[np.str_]) -> None:
         """Save metrics of single users in `private/`, which nothing exports, readable by its owner alone.
@@ -320,14 +333,12 @@ class Run(Brief):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._make_private()
         table = pa.table({**columns, "user": names[columns["user"]]} if columns else {"user": names[:0]})
-        write_atomic(self.path / PRIVATE / "users.parquet", lambda file: pq.write_table(table, file), mode=0o600)
+        write_atomic(self.closed(PRIVATE) / "users.parquet", lambda file: pq.write_table(table, file), mode=0o600)
 
     def write_norms(self, norms: Mapping[str, float]) -> None:
         """Save what a run that guarantees something may not tell: exact statistics of its clients' own updates."""
-        self._make_private()
-        write_json(self.path / PRIVATE / "norms.json", dict(norms), mode=0o600)
+        write_json(self.closed(PRIVATE) / "norms.json", dict(norms), mode=0o600)
 
     def write_ledger(self, ledger: Ledger, path: Path | None = None) -> None:
         """Save what every client has released (default: `ledger.parquet`), under the digest of the run's experiment."""
@@ -376,20 +387,18 @@ class Run(Brief):
         return ledger
 
     def write_tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
-        """Save tensors as `checkpoint/<name>.safetensors`."""
+        """Save tensors as `checkpoint/<name>.safetensors`, readable by their owner alone: users' own are among them."""
         from safetensors.torch import save
 
-        write_atomic(
-            self.path / "checkpoint" / f"{name}.safetensors",
-            save({n: t.contiguous() for n, t in tensors.items()}),
-        )
+        content = save({n: t.contiguous() for n, t in tensors.items()})
+        write_atomic(self.closed(CHECKPOINT) / f"{name}.safetensors", content, mode=0o600)
 
     def read_tensors(self, name: str) -> dict[str, Tensor]:
         """Return tensors of `write_tensors`. Raises `InputError` for a missing or damaged file."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        path = self.path / "checkpoint" / f"{name}.safetensors"
+        path = self.path / CHECKPOINT / f"{name}.safetensors"
         try:
             return load_file(path)
         except (OSError, SafetensorError) as error:

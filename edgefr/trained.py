@@ -28,7 +28,7 @@ from edgefr.methods.given import Given
 from edgefr.methods.transfr.parts import CLIENTS
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.model import Model
-from edgefr.run import Run
+from edgefr.run import CHECKPOINT, Run
 from export.model import HeldOut, Names, TrainedModel
 from export.program import LocalProgram
 from privacy.errors import InputError
@@ -101,7 +101,7 @@ def save_model(run: Run, sim: Training) -> None:
         tensors["source"] = torch.from_numpy(sim.prepared.source_items)
     run.write_tensors("model", tensors)
     names = {**asdict(sim.names), "created": datetime.now(UTC).isoformat(timespec="seconds")}
-    write_json(run.path / "checkpoint" / "names.json", names)
+    write_json(run.closed(CHECKPOINT) / "names.json", names, mode=0o600)
     if sim.prepared.text is not None and sim.prepared.text.folder is not None:
         _link(sim.prepared.text.folder, run.path / "encoder")
     if isinstance(sim.experiment.settings, TransFRSettings) and CLIENTS[sim.experiment.settings.client].reads:
@@ -203,7 +203,7 @@ def _judged(tensors: Mapping[str, torch.Tensor]) -> HeldOut | None:
 def _names(run: Run) -> dict[str, Any]:
     """`users`, `items`, `titles` and when the run was `created`. Raises `InputError` for a run that is not whole."""
     try:
-        names: dict[str, Any] = json.loads((run.path / "checkpoint" / "names.json").read_text(encoding="utf-8"))
+        names: dict[str, Any] = json.loads((run.path / CHECKPOINT / "names.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the names of run {run.path}: {error}; run the experiment again") from None
     return names

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from privacy.errors import InputError
 from privacy.files import write_atomic
 
 BYTES = 16
+LARGEST = 256
 FILE = "noise.key"
 """The name of a run's key in its private part."""
 
@@ -42,12 +43,15 @@ class NoiseBase:
 class NoiseKey:
     """This is a run's secret of 128 random bits; it is not derived from the seed, and it is never exported.
 
+    `of`: the digest of what it makes the noise of (empty: of nothing yet).
+
     >>> key = NoiseKey.new()
     >>> key == NoiseKey.new(), key.child("seed-1") == key.child("seed-1")
     (False, True)
     """
 
     secret: bytes
+    of: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if len(self.secret) != BYTES:
@@ -60,22 +64,38 @@ class NoiseKey:
 
     @classmethod
     def read(cls, path: str | Path) -> NoiseKey:
-        """Return the key in a file of 32 hexadecimal digits. Raises `InputError` for any other file."""
+        """Return the key in a file of 32 hexadecimal digits, and below them what it belongs to, if it says so.
+
+        Raises `InputError` for any other file.
+        """
         try:
             with open(path, "rb") as file:
-                text = file.read(4 * BYTES).decode("ascii").strip()
+                text = file.read(LARGEST).decode("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise InputError(f"cannot read noise key {path}: {reason}; give the private/{FILE} of a run") from error
-        if not re.fullmatch(r"[0-9a-f]{32}", text):
+        found = re.fullmatch(r"([0-9a-f]{32})(?:\nof ([0-9a-f]{64}))?", text)
+        if found is None:
             raise InputError(
                 f"{path} is not a noise key, which has 32 hexadecimal digits; give the private/{FILE} of a run"
             )
-        return cls(bytes.fromhex(text))
+        return cls(bytes.fromhex(found[1]), found[2] or "")
 
     def write(self, path: Path) -> None:
         """Write the key, readable by its owner alone."""
-        write_atomic(path, f"{self.secret.hex()}\n", mode=0o600)
+        write_atomic(path, f"{self.secret.hex()}\n" + (f"of {self.of}\n" if self.of else ""), mode=0o600)
+
+    def bound(self, to: str) -> NoiseKey:
+        """Return this key as that of what has the digest `to`. Raises `InputError` for one that is another's.
+
+        Two results with the same noise differ by what they were made of alone: who has both takes the noise away.
+        """
+        if self.of not in ("", to):
+            raise InputError(
+                "this noise key has made the noise of another experiment, fleet or data set, from which this one's "
+                "could be subtracted; leave the noise key out, or repeat exactly what it was made for"
+            )
+        return replace(self, of=to)
 
     def child(self, name: str) -> NoiseKey:
         """Return the key of a part, such as one run of many: another key for every name."""

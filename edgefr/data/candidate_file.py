@@ -30,8 +30,8 @@ _MOST_VALUES = 1 << 31  # of a file that is read
 def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
     """Save the candidates of both parts as parquet.
 
-    They are written in row groups, so that a table which draws its rows when asked is never whole in memory. Raises
-    `InputError` when the disk is full or not writable.
+    They are written in row groups, so that a table which draws its rows when asked is never whole in memory. They say
+    what users had, so the file's owner alone may read it. Raises `InputError` when the disk is full or not writable.
     """
     from pyarrow import parquet
 
@@ -40,7 +40,7 @@ def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
             for block in _blocks(dataset, split):
                 out.write_table(block)
 
-    return write_atomic(path, write)
+    return write_atomic(path, write, mode=0o600)
 
 
 def read_candidates(path: Path, dataset: Dataset, split: Split) -> Split:

@@ -18,7 +18,7 @@ from edgefr.remote.answers import Answers
 from edgefr.remote.keys import Keys
 from edgefr.remote.log import FILE as LOG
 from edgefr.remote.log import without
-from edgefr.run import PRIVATE, Run
+from edgefr.run import CHECKPOINT, PRIVATE, Run
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
 
@@ -49,7 +49,7 @@ def forget(run: Run, user: str) -> Left:
     A server that is at work refuses the key from the next request on. Raises `InputError` for a user who is unknown,
     or forgotten already.
     """
-    names = json.loads((run.path / "checkpoint" / "names.json").read_text(encoding="utf-8"))
+    names = json.loads((run.path / CHECKPOINT / "names.json").read_text(encoding="utf-8"))
     users: list[str] = names["users"]
     if user not in users:
         raise unknown("user", user, users)
@@ -63,7 +63,7 @@ def forget(run: Run, user: str) -> Left:
     _without_rows(run, user)
     without(run.path / LOG, user)
     users[client] = pseudonym
-    write_json(run.path / "checkpoint" / "names.json", names)
+    write_json(run.closed(CHECKPOINT) / "names.json", names, mode=0o600)
     rounds = [(closed or opened).clients for opened, closed in Lineage.of(run.path).rounds]
     return Left(pseudonym, sum(client in asked for asked in rounds))
 

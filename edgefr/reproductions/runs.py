@@ -170,6 +170,8 @@ def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Sett
     """Return the experiment before its first round."""
     device = torch_device(experiment.engine.device)
     key = run.noise_key(experiment.draws_noise)
+    if key is not None:
+        run.bind(key, owner(experiment, setting.fleet, prepared))
     return Training.start(experiment, prepared, setting.fleet, device, run.log.append, key)
 
 

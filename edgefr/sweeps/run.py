@@ -19,8 +19,8 @@ from typing import Any
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.jobs import HERE, Failed, Where, run_jobs
-from edgefr.pipeline import resume, simulate
-from edgefr.run import Run
+from edgefr.pipeline import asked, resume, simulate
+from edgefr.run import CHECKPOINT, Run
 from edgefr.sweeps.grid import Point, canonical
 from edgefr.sweeps.plan import RECORD, Plan
 from edgefr.sweeps.results import Entry, validation
@@ -28,8 +28,6 @@ from edgefr.sweeps.search import Study, Told, Trial, available, opened
 from privacy.errors import InputError
 from privacy.machine import hold
 from privacy.noise_key import NoiseKey
-
-CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -74,9 +72,14 @@ def make(job: Job, options: Options) -> float:
             pass
     shutil.rmtree(job.out, ignore_errors=True)
     named = options.noise_key is not None and job.experiment.draws_noise
-    key = options.noise_key.child("/".join(job.out.parts[-3:])) if named and options.noise_key is not None else None
+    key = options.noise_key.child(_named(job)) if named and options.noise_key is not None else None
     simulate(job.experiment, job.fleet, out=job.out, noise_key=key, **common)
     return time.monotonic() - began
+
+
+def _named(job: Job) -> str:
+    """Return what keys a job's noise: its folder in the sweep, and all that was asked of it."""
+    return "/".join((*job.out.parts[-3:], asked(job.experiment, job.fleet)))
 
 
 @dataclass

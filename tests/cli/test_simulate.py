@@ -12,7 +12,8 @@ import pytest
 
 import edgefr
 from edgefr.run import Run
-from tests.cli.conftest import Made
+from tests.cli.commands import refused
+from tests.cli.conftest import Cli, Made
 
 PROMISED = {
     *("experiment", "method", "data", "protocol", "seed", "metrics", "blocks"),
@@ -75,6 +76,15 @@ def test_the_run_folder_holds_what_is_promised(transfr: Made) -> None:
     events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
     assert {event["round"] for event in events} == {1, 2}
     assert not [p for p in path.rglob("*") if p.suffix in (".pkl", ".pt", ".part")]
+
+
+def test_what_is_of_single_users_is_for_the_owner_of_the_folder_alone(transfr: Made) -> None:
+    """Tensors and users' own items lie in `checkpoint/`, candidates say what users had."""
+    run = transfr.run.path
+    closed = [path for name in ("private", "checkpoint") for path in (run / name, *(run / name).rglob("*"))]
+    closed += run.glob("candidates.parquet")
+    assert {"model.safetensors", "names.json", "signing.pem"} <= {path.name for path in closed}
+    assert {path.name: path.stat().st_mode & 0o077 for path in closed if path.stat().st_mode & 0o077} == {}
 
 
 def test_the_encoder_is_an_ordinary_transformers_folder(transfr: Made) -> None:
@@ -246,6 +256,27 @@ def test_noise_with_a_clip_guarantees_something_and_without_nothing(place: Path,
 
 
 @pytest.mark.usefixtures("inside")
+def test_a_noise_key_is_one_experiments(place: Path, tmp_path: Path, cli: Cli) -> None:
+    """With the same noise on two results, their difference would be what the noise was to hide."""
+    base = (
+        "simulate",
+        "--experiment",
+        place / "tiny-fedmf.yaml",
+        "--no-bundles",
+        "--set",
+        "privacy.mechanism=gaussian",
+    )
+    asked = (*base, "--set", "privacy.clip=1", "--set", "privacy.sigma=2")
+    assert cli(*asked, "--out", tmp_path / "first")[0] == 0
+    same = ("--noise-key", tmp_path / "first" / "private" / "noise.key")
+    assert cli(*asked, *same, "--out", tmp_path / "again")[0] == 0
+    first, again = (Run(tmp_path / name).read_tensors("model")["shared.item"] for name in ("first", "again"))
+    assert bool((first == again).all())
+    line = refused(*cli(*asked, *same, "--set", "model.lr=0.5", "--out", tmp_path / "other"))
+    assert "this noise key has made the noise of another experiment" in line
+    assert not (tmp_path / "other").exists()
+
+
 def test_divergence_is_said_and_no_rounds_is_a_run(place: Path, tmp_path: Path, cli: Any) -> None:
     base = ("simulate", "--experiment", place / "tiny-fedmf.yaml", "--no-bundles", "--full")
     hot = ("--set", "model.lr=1e30", "--set", "local_epochs=4", "--set", "model.item_lr=1e30")

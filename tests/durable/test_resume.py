@@ -14,6 +14,7 @@ import pytest
 import edgefr
 from edgefr.pipeline import resume
 from privacy.errors import InputError
+from privacy.noise_key import NoiseKey
 from tests.cli.commands import ROOT, environment, refused, without_progress
 from tests.cli.conftest import Cli
 from tests.durable import runs
@@ -237,11 +238,14 @@ def test_what_was_stopped_before_anything_was_drawn_keeps_the_noise_it_was_given
     with monkeypatch.context() as patch:
         patch.setattr("edgefr.pipeline.prepare", interrupted)
         assert cli("simulate", *command(place, "fedmf"), "--seeds", str(seeds), "--out", out)[0] == 130
-    assert (out / "private" / "noise.key").read_bytes() == (place / "noise.key").read_bytes()
+    given = NoiseKey.read(place / "noise.key")
+    assert NoiseKey.read(out / "private" / "noise.key") == given
     code, _, err = cli("simulate", "--no-bundles", "--checkpoint-every", "1", "--resume", out)
     assert (code, err) == (0, "")
-    keys = {path.read_bytes() for path in out.rglob("noise.key")}
-    assert keys == {(place / "noise.key").read_bytes()}
+    keys = [NoiseKey.read(path) for path in out.rglob("noise.key")]
+    assert set(keys) == {given}
+    assert len({key.of for key in keys}) == len(keys)
+    assert all(key.of for key in keys)
     assert len(list(out.rglob("noise.key"))) == (1 if seeds == 1 else 1 + seeds)
     assert runs.differences(out if seeds == 1 else out / "seed-0", runs.result(whole)) == []
 

@@ -36,6 +36,22 @@ def test_a_key_is_a_file_of_its_owners(tmp_path: Path) -> None:
             NoiseKey.read(path)
 
 
+def test_a_key_makes_the_noise_of_one_thing(tmp_path: Path) -> None:
+    """With the noise of two experiments alike, the difference of their results has none."""
+    one, other = "ab" * 32, "cd" * 32
+    bound = KEY.bound(one)
+    assert bound == KEY == bound.bound(one)
+    with pytest.raises(InputError, match="has made the noise of another experiment"):
+        bound.bound(other)
+    bound.write(tmp_path / "noise.key")
+    assert NoiseKey.read(tmp_path / "noise.key").of == one
+    assert bound.child("a").of == ""
+    for content in (f"{'00' * BYTES}\nof {one[1:]}", f"{'00' * BYTES}\n{one}", f"{'00' * BYTES}\nof {one}\nof {one}"):
+        (tmp_path / "noise.key").write_text(content)
+        with pytest.raises(InputError, match="is not a noise key"):
+            NoiseKey.read(tmp_path / "noise.key")
+
+
 def test_every_part_of_a_stream_matters_and_the_secret_most() -> None:
     first = drawn(KEY, 3, "noise item", 5)
     assert first == drawn(KEY, 3, "noise item", 5)
