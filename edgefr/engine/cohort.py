@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ import numpy.typing as npt
 from cloud.uploads import Uploads
 from edgefr.engine.work import Clients, Updates
 from export.program import Tensors
+
+MOST_NORMS = 1 << 18
+"""Norms of releases that a run keeps: 2 MB, however long it goes on."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,36 @@ Cohort = Clients | Sequence[Group]
 
 
 @dataclass
+class Norms:
+    """These are joint norms of releases before the clip: of all, or of every `stride`-th where they are many."""
+
+    parts: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    count: int = 0
+    stride: int = 1
+
+    @property
+    def values(self) -> npt.NDArray[np.float64]:
+        """Return the norms that are kept, in the order of the releases."""
+        return np.concatenate([np.zeros(0), *self.parts])
+
+    def add(self, norms: npt.NDArray[np.float64]) -> None:
+        """Count some more, and keep what there is room for."""
+        self.parts.append(norms[-self.count % self.stride :: self.stride])
+        self.count += len(norms)
+        while sum(map(len, self.parts)) > MOST_NORMS:
+            self.parts, self.stride = [self.values[::2]], 2 * self.stride
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        return {"values": self.values, "count": self.count, "stride": self.stride}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Norms:
+        """Go on from `state()`."""
+        return cls([state["values"]], state["count"], state["stride"])
+
+
+@dataclass
 class Counters:
     """The engine counts what it did, for the summary.
 
@@ -49,7 +83,7 @@ class Counters:
     clipped: int = 0
     closed: int = 0
     smallest: int = 0
-    norms: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    norms: Norms = field(default_factory=Norms)
     participation: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 

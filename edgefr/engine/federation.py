@@ -37,7 +37,7 @@ from edge.sessions import SessionSampler
 from edgefr import purposes
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
 from edgefr.engine.backend import Backend, Inline, InProcess, blocks
-from edgefr.engine.cohort import Cohort, Counters, Group, uploads_of
+from edgefr.engine.cohort import Cohort, Counters, Group, Norms, uploads_of
 from edgefr.engine.laid import LaidRows, check_laid, laid_out, pulls_of
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
@@ -221,7 +221,7 @@ class Federation:
             some = group.clients, work.sampler
             self.transfer.before(self.program, group.number, group.shared, self.private, *some, self.device)
         for shard, part in self._released(work, terms, group, total, times):
-            total.count(part.weight, part.clients + part.dropped)
+            total.count(part.weight, part.clients + (part.dropped if terms.count_everyone else 0))
             self._take(shard, part, group)
             if self.transfer is not None and part.message is not None:
                 self.transfer.take(shard, part.message)
@@ -293,7 +293,7 @@ class Federation:
         """
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
-        self.counters.norms.append(part.norms)
+        self.counters.norms.add(part.norms)
         index, kept = torch.from_numpy(shard[part.kept]), torch.from_numpy(part.kept)
         for name, value in part.private.items():
             self.private[name].index_copy_(0, index, value.index_select(0, kept))
@@ -373,7 +373,7 @@ class Federation:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs: server and clients' tensors, the previous block's tables, counters."""
-        counters = {**vars(self.counters), "norms": np.concatenate([np.zeros(0), *self.counters.norms])}
+        counters = {**vars(self.counters), "norms": self.counters.norms.state()}
         previous = {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()}
         tables = tensors_of(self.tables)
         out = {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
@@ -395,7 +395,7 @@ class Federation:
             self.optimiser.restore(state["optimiser"], self.device)
         if self.transfer is not None:
             self.transfer.restore(state["transfer"])
-        self.counters = Counters(**{**state["counters"], "norms": [state["counters"]["norms"]]})
+        self.counters = Counters(**{**state["counters"], "norms": Norms.restored(state["counters"]["norms"])})
 
     def _noise(
         self, number: int, sent: Mapping[str, tuple[int, ...]], groups: Sequence[Group]

@@ -163,11 +163,11 @@ def _privacy(sim: Training) -> dict[str, Any]:
 def norms_of(sim: Training) -> dict[str, float]:
     """Return what the updates were before the clip: the 90th percentile of their norms, and how many it cut."""
     counters = sim.federation.counters
-    norms = np.concatenate([np.zeros(0), *counters.norms])
-    if not len(norms):
+    norms = counters.norms
+    if not norms.count:
         return {}
-    clipped = {} if sim.experiment.privacy.clip is None else {"clipped_share": counters.clipped / len(norms)}
-    return {"p90_norm": float(np.quantile(norms, 0.9)), **clipped}
+    clipped = {} if sim.experiment.privacy.clip is None else {"clipped_share": counters.clipped / norms.count}
+    return {"p90_norm": float(np.quantile(norms.values, 0.9)), **clipped}
 
 
 def _examples(sim: Training) -> dict[str, Any] | None:

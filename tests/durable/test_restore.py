@@ -22,7 +22,7 @@ from cloud.optimisers.momentum import RunningSum
 from cloud.prototypes import KnowledgeBase
 from cloud.settings import AggregationSettings, KnowledgeSettings
 from edgefr import checkpoint
-from edgefr.engine.cohort import Counters
+from edgefr.engine.cohort import Counters, Norms
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Transfer
 from edgefr.experiment import load_experiment
@@ -283,7 +283,9 @@ def worn(it: Federation) -> None:
         it.previous = {name: (value.clone(), torch.arange(len(value)) % 3 > 0) for name, value in it.shared.items()}
     trained(it, 2)
     trained(it, 3)
-    it.counters = Counters(7, 1.5, 2, 3, 4, 5, [np.array([0.5, 2.0])], np.arange(1, len(it.counters.participation) + 1))
+    it.counters = Counters(
+        7, 1.5, 2, 3, 4, 5, Norms([np.array([0.5, 2.0])], 5, 2), np.arange(1, len(it.counters.participation) + 1)
+    )
 
 
 EXPERIMENT = load_experiment(

@@ -18,7 +18,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine import inline
 from edgefr.engine.backend import blocks
-from edgefr.engine.cohort import Group
+from edgefr.engine.cohort import Group, Norms
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
@@ -171,7 +171,7 @@ def test_small_updates_are_left_alone() -> None:
         assert_same(moved(federation(UPLOADS, clip=1e6))[name], mean, size=1.0, inputs=torch.float32, name=name)
     moved(made)
     assert made.counters.clipped == 0
-    assert len(np.concatenate(made.counters.norms)) == CLIENTS
+    assert made.counters.norms.count == len(made.counters.norms.values) == CLIENTS
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -186,7 +186,7 @@ def test_a_diverged_client_is_dropped_and_counted(bad: float, place: str, clip: 
     for name, mean in literal_mean(UPLOADS, rest, np.ones(CLIENTS), clip).items():
         assert_same(found[name], mean, size=1.0, inputs=torch.float32, name=name)
     assert made.counters.dropped == 1
-    assert all(np.isfinite(norms).all() for norms in made.counters.norms)
+    assert np.isfinite(made.counters.norms.values).all()
 
 
 def test_under_a_guarantee_a_dropped_client_still_counts() -> None:
@@ -200,13 +200,34 @@ def test_under_a_guarantee_a_dropped_client_still_counts() -> None:
         assert_same(found[name], mean * (CLIENTS - 1) / CLIENTS, size=1.0, inputs=torch.float32, name=name)
 
 
-def test_a_dropped_client_still_counts_towards_the_least_number() -> None:
-    """Whether a round opens must not show that somebody's update was no number."""
+def test_under_a_guarantee_a_dropped_client_still_counts_towards_the_least_number() -> None:
+    """Whether a round opens must not show that somebody's update was no number; noise hides how few are in it."""
     dense, row = UPLOADS.dense.numpy().copy(), UPLOADS.row.numpy().copy()
     dense[4] = np.nan
-    made = federation(Sent(dense, row), clip=2.0, at_least=CLIENTS)
+    made = federation(Sent(dense, row), clip=2.0, at_least=CLIENTS, mechanism="gaussian", sigma=1.0)
     assert any(value.any() for value in moved(made).values())
     assert (made.counters.dropped, made.counters.closed) == (1, 0)
+
+
+@pytest.mark.parametrize(("diverged", "closed"), [(0, 0), (1, 1), (CLIENTS - 1, 1)])
+def test_without_noise_a_sum_holds_as_many_updates_as_was_promised(diverged: int, closed: int) -> None:
+    """Who is dropped hides nobody: of twelve clients of whom eleven diverged, the sum was the twelfth's update."""
+    dense, row = UPLOADS.dense.numpy().copy(), UPLOADS.row.numpy().copy()
+    dense[:diverged] = np.nan
+    made = federation(Sent(dense, row), clip=2.0, at_least=CLIENTS)
+    assert any(value.any() for value in moved(made).values()) is not bool(closed)
+    assert (made.counters.dropped, made.counters.closed) == (diverged, closed)
+
+
+def test_a_long_run_keeps_a_share_of_its_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgefr.engine.cohort.MOST_NORMS", 10)
+    norms, rng = Norms(), np.random.default_rng(0)
+    every = rng.random(137)
+    for part in np.split(every, np.sort(rng.integers(0, 137, 20))):
+        norms.add(part)
+        norms = Norms.restored(norms.state())
+    assert (norms.count, norms.stride) == (137, 16)
+    np.testing.assert_array_equal(norms.values, every[::16])
 
 
 def test_the_servers_adam_moves_by_the_mean_and_not_by_the_sum() -> None:
