@@ -32,9 +32,17 @@ FAULTS = (
     Fault(
         "what was made for a sum leaves in the clear when a device comes back",
         "edge/remote.py",
-        'may = state.facts.get("clear") and device',
+        "may = may_be_clear(state) and device",
         "may = device",
         "tests/edge/test_sealing.py::test_what_was_made_for_a_sum_is_not_sent_in_the_clear_by_a_device_that_comes_back",
+    ),
+    Fault(
+        "what was made for a sum leaves in the clear where the server asks for it again",
+        "edge/device.py",
+        "if not (masked or may_be_clear(state)):",
+        "if False:",
+        f"{SEALING}::test_what_was_made_for_a_sum_is_not_handed_out_in_the_clear_when_it_is_asked_for_again",
+        NO_REASON,
     ),
     # --- bundles from a server
     Fault(
