@@ -15,6 +15,7 @@ from edge.identity import Identity
 from edge.policy import OPEN
 from edge.remote import join, unanswered
 from edge.sealing import Sealing
+from edge.secure_sum import SumRefused
 from edge.state import STATE
 from edge.sum_messages import Neighbours, Seat
 from edge.update import ClientUpdate, whole_steps
@@ -177,8 +178,28 @@ def test_a_device_opens_no_sum_of_fewer_than_its_policy_asks_for(trust: str, oth
     if not refused:
         joined._enough(others)
         return
-    with pytest.raises(Withheld, match="policy least_cohort: a sum of 3 devices would be opened, and 4 are asked for"):
+    with pytest.raises(SumRefused, match=r"policy least_cohort: this device sees 2 others .* and 3 are asked for"):
         joined._enough(others)
+
+
+def test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round with too few in it says nothing of the next: a device that took it for the end would not come back."""
+    policy = OPEN.model_copy(update={"least_cohort": 4})
+    device = open_device(bundles.promising("fedmf", 5.0, 3, trust="central"), tmp_path, user=USER, policy=policy)
+    server, asked, number = Asked(2), list[int](), device.learning.round + 1
+    tasks = [Task(number, b"", done=False, seat=SEAT), Task(number - 1, b"", done=True)]
+    monkeypatch.setattr(Server, "task", lambda self, after, limit: asked.append(after) or tasks.pop(0))
+    monkeypatch.setattr(Server, "tell", lambda self, *said: server.tell(*said))
+    monkeypatch.setattr(Server, "told", lambda self, *said: server.told(*said))
+    Identity.made(tmp_path).enrolled(USER, None)
+    counts = join(device, "http://127.0.0.1:9", interactions()[7])
+    assert (counts.stopped, counts.unsafe, counts.taken, asked) == (None, 1, 0, [0, number])
+    assert counts.refused is not None
+    assert "this device sees 2 others in the sum of round 2, and 3 are asked for" in counts.refused
+    assert server.steps == ["keys"]
+    assert not device.has_left_masked(number)
 
 
 def sealing_of(device: Any) -> Sealing:

@@ -119,6 +119,14 @@ FAULTS = (
         NO_REASON,
     ),
     Fault(
+        "one round with too few in its sum ends a device",
+        "edge/sealing.py",
+        "from edge.secure_sum import Participant, SumRefused",
+        "from edge.device import Withheld as SumRefused\nfrom edge.secure_sum import Participant",
+        f"{SEALING}::test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_stays",
+        NO_REASON,
+    ),
+    Fault(
         "a device that demands masks lets its update leave without",
         "edge/device.py",
         "            if not masked:\n",
