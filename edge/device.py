@@ -101,7 +101,7 @@ class Device(Adviser):
         self._start(user, renew)
         seen.note(self.store.folder, seconds=seen.unix(now))
         if self.store.settled:
-            self._settle()
+            self._take()
 
     @property
     def learning(self) -> Learning:
@@ -394,10 +394,14 @@ class Device(Adviser):
         state.tensors["items.own"] = np.empty(0, np.int64)
         state.facts["block"] = number
 
-    def _settle(self) -> None:
-        """Take no older bundle from now on, and drop the state under the one before."""
+    def _take(self) -> None:
+        """Take no older bundle from now on."""
         manifest = self.bundle.manifest
         seen.note(self.store.folder, manifest.serial, reached=(manifest.bundle_id, 0))
+
+    def _settle(self) -> None:
+        """Take no older bundle from now on, and drop the state under the one before; the caller holds the lock."""
+        self._take()
         self.store.settle()
 
     def _start(self, user: str | None, renew: bool) -> None:

@@ -483,6 +483,13 @@ FAULTS = (
         "tests/edge/test_seen.py::test_what_has_expired_stays_so_when_the_clock_is_set_back",
     ),
     Fault(
+        "two processes of a device put back what one of them has seen",
+        "edge/seen.py",
+        "handle = hold(folder / LOCK)",
+        "handle = os.open(os.devnull, os.O_RDONLY)",
+        "tests/edge/test_seen.py::test_what_two_processes_note_at_once_is_all_there",
+    ),
+    Fault(
         "a device does not ask what serial it has seen",
         "edge/seen.py",
         "Terms(trusted, now, before.serial, before.moment)",
