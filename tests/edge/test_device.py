@@ -158,6 +158,23 @@ def test_a_diverged_update_is_noise_and_nothing_but_noise(tmp_path: Path, monkey
         np.testing.assert_array_equal(device.state.part("private")[name], value)
 
 
+def test_personal_training_that_diverges_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_device(bundles.bundle("fedrecon"), tmp_path)
+    device.personalise(np.arange(6))
+    shown, before = device.recommend(3), (tmp_path / STATE).read_bytes()
+    trained = local_work.train
+
+    def diverged(*given: Any) -> Any:
+        found = trained(*given)
+        return replace(found, dense={name: value * np.nan for name, value in found.dense.items()})
+
+    monkeypatch.setattr(local_work, "train", diverged)
+    with pytest.raises(InputError, match="training has diverged: values are not finite; nothing was changed"):
+        device.personalise([7])
+    assert (tmp_path / STATE).read_bytes() == before
+    assert device.recommend(3) == shown
+
+
 def test_a_device_stops_by_itself_whatever_a_server_asks(tmp_path: Path) -> None:
     """Two hundred rounds of a hostile server: what left never cost more than the policy lets it."""
     path = bundles.promising("fedmf", epsilon=1.0, rounds=4)
