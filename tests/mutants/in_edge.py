@@ -60,6 +60,14 @@ FAULTS = (
         f"{FETCHED}::test_other_bytes_than_the_manifest_says_are_thrown_away",
     ),
     Fault(
+        "titles of a bundle may tell a terminal what to do",
+        "edge/clients.py",
+        "    if odd is not None:\n",
+        "    if odd is not None and False:\n",
+        "tests/edge/test_recommender.py::test_parts_that_do_not_fit_together_are_named",
+        NO_REASON,
+    ),
+    Fault(
         "an older bundle than was seen is fetched",
         "edge/fetching.py",
         "terms = seen.terms(store, trusted, now)",
