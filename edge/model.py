@@ -114,7 +114,7 @@ class Model:
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
         """Return item vectors by the tensors as the server last sent them; they are read anew after an update."""
-        shared, kept = state.part("shared"), Kept(self.folder)
+        shared, kept = state.part("shared"), Kept(self.folder, self.bundle.manifest.bundle_id)
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:
             graph = self.graph(path, learning.vectors_data)
