@@ -86,9 +86,9 @@ class Seen(Record):
 
         A bundle with a serial below the highest is one before it, whose rounds no longer count.
         """
-        if reached is None or 0 < serial < self.serial:
-            reached = self.bundle, 0
-        bundle, number = reached
+        bundle, number = self.bundle, 0
+        if reached is not None and not 0 < serial < self.serial:
+            bundle, number = reached
         highest = max(number, self.round if bundle == self.bundle else 0)
         newest = {"serial": max(self.serial, serial), "seconds": min(max(self.seconds, seconds), LATEST)}
         if keys is None or (self.keys is not None and keys.version < self.keys.version):
