@@ -79,7 +79,8 @@ class Adviser(ABC):
     def nearest(self, item: str | int, k: int = 3) -> list[tuple[str, str, float]]:
         """Return the user's own items that are nearest to an item: (id, title, cosine of their rows), nearest first.
 
-        It compares rows of the model's item table: how alike the model takes the items to be, not a proof of cause.
+        It compares the model's rows of items: how alike the model takes the items to be, not a proof of cause. Raises
+        `InputError` where the user has had nothing else, and for a model without such rows.
         """
         state = self.state
         number = self.catalogue.numbers([item])[0]
@@ -87,9 +88,8 @@ class Adviser(ABC):
         had = had[had != number]
         if not len(had):
             raise InputError("nothing to explain from: the device has no other items of its user")
-        tables = self._model.rows(state)
-        name = next(iter(tables))
-        one, own = np.asarray(tables[name](np.array([number]))[0], float), np.asarray(tables[name](had), float)
+        rows = self._model.compared(state)
+        one, own = np.asarray(rows(np.array([number]))[0], float), np.asarray(rows(had), float)
         norms = np.linalg.norm(own, axis=1) * np.linalg.norm(one)
         alike = ((own @ one) / np.where(norms > 0, norms, 1)).astype(np.float32)
         return [self.catalogue.named(int(had[place]), float(alike[place])) for place in top(alike, k)]

@@ -28,6 +28,8 @@ class Catalogue:
         self.ids = read_strings(bundle, path, "ids", count)
         self.titles = read_strings(bundle, path, "titles", count)
         self._number = {item: number for number, item in enumerate(self.ids)}
+        if len(self._number) != count:
+            raise InputError(f"bundle {bundle.root}: {path}: ids repeat, so nobody knows which is meant; export again")
         self.offered = np.ones(count, bool)
         if "offered" in json.loads(Path(bundle.file(path)).read_bytes()):
             self.offered[:] = False

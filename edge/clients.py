@@ -160,13 +160,17 @@ def _tensors(bundle: Bundle, path: str) -> TensorFile:
 
 
 def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
-    """Read a list of strings under `key` in a JSON file, of `count` entries."""
+    """Read a list of strings under `key` in a JSON file, of `count` entries, each of which can be shown on one line."""
     try:
         value = json.loads(Path(bundle.file(path)).read_bytes())[key]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"bundle {bundle.root}: {path} is not a JSON object with '{key}'; export again") from error
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of strings; export again")
+    odd = next((number for number, entry in enumerate(value) if not entry.isprintable()), None)
+    if odd is not None:
+        shown = f"entry {odd} of '{key}' has signs that cannot be shown"
+        raise InputError(f"bundle {bundle.root}: {path}: {shown}; export again")
     if count is not None and len(value) != count:
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' has {len(value)} entries instead of {count}")
     return value

@@ -54,6 +54,11 @@ class Withheld(InputError):
     """A device lets nothing leave: its own policy or ledger says so."""
 
 
+def may_be_clear(state: State) -> bool:
+    """Say whether the release that a state keeps may leave without masks: it was made to, and was in no secure sum."""
+    return bool(state.facts.get("clear")) and state.facts.get("masked") != state.facts["learned"]
+
+
 class Device(Adviser):
     """This is one device.
 
@@ -96,7 +101,7 @@ class Device(Adviser):
         self._start(user, renew)
         seen.note(self.store.folder, seconds=seen.unix(now))
         if self.store.settled:
-            self._settle()
+            self._take()
 
     @property
     def learning(self) -> Learning:
@@ -164,8 +169,9 @@ class Device(Adviser):
 
         Asked again before the server's next update, it hands out the same release: nothing is released twice. It is in
         the device's own ledger before it is handed out. Raises `InputError` for unknown items, for a release that the
-        device's policy or ledger refuses, and for a round that was released before an update was undone; where nothing
-        is promised also when there is nothing to learn from, and for training that diverges.
+        device's policy or ledger refuses, for one in the clear that was made for a secure sum, and for a round that was
+        released before an update was undone; where nothing is promised also when there is nothing to learn from, and
+        for training that diverges.
         """
         learning = self.learning
         with self.store.locked():
@@ -175,6 +181,11 @@ class Device(Adviser):
             if not masked:
                 self._stays_sealed()
             if state.facts["learned"] == number:
+                if not (masked or may_be_clear(state)):
+                    raise Withheld(
+                        f"the update of round {number} was made for a secure sum, and leaves under masks alone; "
+                        "take the server's next update first"
+                    )
                 self.store.write(state)
                 return ClientUpdate.of(state.facts["release"], state.part("outbox"))
             if number in state.tensors["ledger.round"][state.facts.get("renewed", 0) :]:
@@ -383,10 +394,14 @@ class Device(Adviser):
         state.tensors["items.own"] = np.empty(0, np.int64)
         state.facts["block"] = number
 
-    def _settle(self) -> None:
-        """Take no older bundle from now on, and drop the state under the one before."""
+    def _take(self) -> None:
+        """Take no older bundle from now on."""
         manifest = self.bundle.manifest
         seen.note(self.store.folder, manifest.serial, reached=(manifest.bundle_id, 0))
+
+    def _settle(self) -> None:
+        """Take no older bundle from now on, and drop the state under the one before; the caller holds the lock."""
+        self._take()
         self.store.settle()
 
     def _start(self, user: str | None, renew: bool) -> None:

@@ -7,7 +7,7 @@ may (`edge.policy`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from edge.update import Change, ClientUpdate, WorkRecord
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
+DIVERGED = "training has diverged: values are not finite; nothing was changed"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Learned:
     @property
     def sound(self) -> bool:
         """Say whether all that would be kept is finite."""
-        return all(bool(np.isfinite(value).all()) for value in self.private.values())
+        return _finite(self.private)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class LocalWork:
         """
         learned = self._learned(learning, state, number)
         if not learned.sound and not learning.release.promises:
-            raise InputError("training has diverged: values are not finite; nothing was changed")
+            raise InputError(DIVERGED)
         if learned.sound:
             state.put("private", learned.private)
             state.drop("personal")
@@ -95,7 +96,7 @@ class LocalWork:
     def personal(self, learning: Learning, state: State) -> None:
         """Train the program's final phases; what they make of the private tensors is put beside them in `state`.
 
-        Raises `InputError` for a program that has none.
+        Raises `InputError` for a program that has none, and for training that diverges.
         """
         phases = [phase for phase in learning.phases if phase.when == "final" and phase.epochs]
         if not phases:
@@ -104,6 +105,8 @@ class LocalWork:
         material = self._material(learning, state, number, phases, replays=False)
         dense = state.part("shared") | begun(learning, state, number)
         trained = train(phases, self.model.steps(learning, "final"), learning, dense, material, self.limits.start())
+        if not _finite(trained.dense):
+            raise InputError(DIVERGED)
         state.drop("personal")
         state.put("personal", state.part("private") | trained.dense)
 
@@ -171,6 +174,10 @@ class LocalWork:
     def scores(self, learning: Learning, state: State) -> Floats:
         """Scores by the tensors that rounds train."""
         return self.model.scores(learning.score, state, state.part("private"))
+
+
+def _finite(tensors: Mapping[str, Floats]) -> bool:
+    return all(bool(np.isfinite(value).all()) for value in tensors.values())
 
 
 def begun(learning: Learning, state: State, number: int) -> dict[str, Floats]:

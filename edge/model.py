@@ -81,6 +81,19 @@ class Model:
             own["vectors"] = self._vectors(learning, learning.vectors, state).__getitem__
         return {**self._static, **own}
 
+    def compared(self, state: State) -> Rows:
+        """Return the rows by which items are alike: their vectors, or else the first table of values.
+
+        Neither numbers of tokens are such, nor rows that a graph makes for training. Raises `InputError` where there
+        are no others.
+        """
+        learning, tables = self.bundle.config.learning, self.rows(state)
+        made = set() if learning is None else set(learning.prepared)
+        for name in sorted((name for name in tables if name not in made), key=lambda name: name != "vectors"):
+            if tables[name](np.zeros(1, np.int64)).dtype.kind == "f":
+                return tables[name]
+        raise InputError(f"bundle {self.bundle.root} has no rows of items to compare; nothing says which are near")
+
     def tables(self, learning: Learning) -> dict[str, Floats]:
         """The trained tables as the bundle brought them; `InputError` for one that it does not bring."""
         trained = [tensor.name for tensor in learning.tensors if tensor.kind == "rows" and tensor.place == "shared"]
@@ -101,7 +114,7 @@ class Model:
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
         """Return item vectors by the tensors as the server last sent them; they are read anew after an update."""
-        shared, kept = state.part("shared"), Kept(self.folder)
+        shared, kept = state.part("shared"), Kept(self.folder, self.bundle.manifest.bundle_id)
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:
             graph = self.graph(path, learning.vectors_data)

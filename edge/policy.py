@@ -64,7 +64,11 @@ class Policy(BaseModel):
     largest_clip: float = Field(100.0, gt=0, description="longest update that may leave, in the bundle's norm")
     releases_per_day: int = Field(100, ge=0, lt=1 << 31, description="releases in any 24 hours, at most")
     least_cohort: int = Field(
-        10, ge=1, lt=1 << 63, description="clients whose sum is opened, at least, under central trust"
+        10,
+        ge=1,
+        lt=1 << 63,
+        description="clients whose sum is opened, at least, under central trust; in a secure sum so many, itself "
+        "among them, must be seen by the device, whose neighbours are a part of a cohort of more than 100",
     )
     sealed: bool = Field(
         False,

@@ -17,7 +17,7 @@ from edge.bundle import Bundle
 from edge.delta import Delta
 from edge.keys import KeyChain, KeySet
 from edge.policy import NAME, Policy
-from edge.seen import Seen
+from edge.seen import Seen, note
 from edge.signature import KeyId, Trusted, keys_in
 from edge.state import PREVIOUS, STATE, Damaged, Store
 from privacy.errors import InputError
@@ -79,13 +79,13 @@ def follow(state: str | Path, path: str | Path, trusted: Trusted = None) -> KeyS
     """
     store = Store(state)
     with store.locked():
-        seen, remembered = Seen.of(store.folder), _remembered(store)
+        shown, remembered = Seen.of(store.folder).keys, _remembered(store)
         asked = None if trusted is None else keys_in(trusted)
         keys = asked if remembered is None else {KeyId(remembered)}
-        newest = KeyChain.read(path).newest(seen.keys, keys)
+        newest = KeyChain.read(path).newest(shown, keys)
         if asked is not None and not asked & set(newest.ids):
             raise InputError(f"{path} does not have the key that was asked for; get the publisher's own")
-        seen.model_copy(update={"keys": newest}).keep(store.folder)
+        note(store.folder, keys=newest)
     return newest
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from edge import streams
 from edge.connection import Patience, Server, Task
 from edge.delta import read_delta
-from edge.device import Device, Withheld
+from edge.device import Device, Withheld, may_be_clear
 from edge.identity import Identity
 from edge.learning import Learning
 from edge.sealing import Sealing
@@ -163,7 +163,7 @@ def unanswered(device: Device) -> ClientUpdate | None:
     in particular takes it, though it would not hand out that round again.
     """
     state = device.state
-    may = state.facts.get("clear") and device.policy.refuses_in_the_clear() is None
+    may = may_be_clear(state) and device.policy.refuses_in_the_clear() is None
     if state.facts["learned"] is None or not may:
         return None
     return ClientUpdate.of(state.facts["release"], state.part("outbox"))

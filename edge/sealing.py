@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge.connection import Server, Task
-from edge.device import Device, Withheld
-from edge.secure_sum import Participant
+from edge.device import Device
+from edge.secure_sum import Participant, SumRefused
 from edge.sum_messages import (
     LIMIT,
     Asked,
@@ -50,7 +50,7 @@ class Sealing:
         """Send an update under masks, and what opens the sum; whether all of it was taken.
 
         False: the sum went on without this device, or is given up. Raises `SumRefused` where the device refuses what
-        it is told, and `Withheld` for a sum of fewer than its policy lets be opened.
+        it is told, and for a round in which it sees fewer others than its policy asks for.
         """
         device, seat = self.device, self.task.seat
         assert seat is not None
@@ -87,11 +87,17 @@ class Sealing:
         return taken
 
     def _enough(self, others: int) -> None:
-        """Raise `Withheld` where this device and so many others are fewer than its policy asks for."""
+        """Raise `SumRefused` where this device sees fewer others in the sum than its policy asks for.
+
+        It sees its neighbours alone, which in a large cohort are a part of it, and takes nobody's word for the rest.
+        The round is left out, and the next may have enough.
+        """
         promise, least = self.device.bundle.manifest.privacy, self.device.policy.least_cohort
         if promise is not None and promise.trust == "central" and others + 1 < least:
-            raise Withheld(
-                f"policy least_cohort: a sum of {others + 1} devices would be opened, and {least} are asked for"
+            raise SumRefused(
+                f"policy least_cohort: this device sees {others} others in the sum of round {self.task.round}, and "
+                f"{least - 1} are asked for; more devices may be there next time, or allow it with "
+                f"least_cohort: {others + 1}"
             )
 
 

@@ -4,13 +4,18 @@
 
 It lies beside the state and not in it, so going back to an earlier state (`Device.undo`) takes nothing out of it. What
 is older than it is refused, and what has expired by its time has expired, whatever the clock says now. Whoever had the
-clock wrong for a while removes the file.
+clock wrong for a while removes the file. It has a lock of its own, which is held for a moment and waited for: whoever
+only looks at a device notes the time too, also while another process is at work in its state.
 
 Owns: the file, and what an update's round may be. Does not own: what a bundle must be (`edge.admission`).
 """
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -22,13 +27,16 @@ from edge.keys import KeySet
 from edge.records import Record, Round, Whole
 from edge.signature import Trusted
 from edge.spending import LATEST
-from edge.state import Store
+from edge.state import SEEN, Store
 from privacy.errors import InputError
 from privacy.files import write_atomic
+from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.seen/1"] = "edgefr.seen/1"
-NAME = "seen.json"
+NAME, LOCK = SEEN, "seen.lock"
 LIMIT = 1 << 16  # bytes
+WAIT_S = 10.0
+"""How long the lock is waited for: who has it writes one small file."""
 MOST_AHEAD = 10_000
 """Rounds that one update may be ahead of a device: one that said a billion would keep it waiting for ever."""
 
@@ -71,23 +79,64 @@ class Seen(Record):
         """Return the highest round that was seen under a bundle."""
         return self.round if bundle == self.bundle else 0
 
-    def after(self, serial: int = 0, seconds: int = 0, reached: tuple[str, int] | None = None) -> Self:
-        """Return what has been seen after this too. `reached`: a bundle's id and a round under it."""
-        bundle, number = reached or (self.bundle, 0)
+    def after(
+        self, serial: int = 0, seconds: int = 0, reached: tuple[str, int] | None = None, keys: KeySet | None = None
+    ) -> Self:
+        """Return what has been seen after this too. `reached`: a bundle's id and a round under it.
+
+        A bundle with a serial below the highest is one before it, whose rounds no longer count.
+        """
+        bundle, number = self.bundle, 0
+        if reached is not None and not 0 < serial < self.serial:
+            bundle, number = reached
         highest = max(number, self.round if bundle == self.bundle else 0)
         newest = {"serial": max(self.serial, serial), "seconds": min(max(self.seconds, seconds), LATEST)}
-        return self.model_copy(update={**newest, "bundle": bundle, "round": highest})
-
-    def keep(self, folder: Path) -> Self:
-        """Write it beside a device's state, unless that is there already; itself."""
-        if self != Seen.of(folder):
-            write_atomic(folder / NAME, (self.model_dump_json(by_alias=True) + "\n").encode(), mode=0o600)
-        return self
+        if keys is None or (self.keys is not None and keys.version < self.keys.version):
+            keys = self.keys
+        return self.model_copy(update={**newest, "bundle": bundle, "round": highest, "keys": keys})
 
 
-def note(folder: Path, serial: int = 0, seconds: int = 0, reached: tuple[str, int] | None = None) -> Seen:
-    """Add to what a device has seen, on its disk; arguments as `Seen.after`."""
-    return Seen.of(folder).after(serial, seconds, reached).keep(folder)
+def note(
+    folder: Path,
+    serial: int = 0,
+    seconds: int = 0,
+    reached: tuple[str, int] | None = None,
+    keys: KeySet | None = None,
+) -> Seen:
+    """Add to what a device has seen, on its disk; arguments as `Seen.after`.
+
+    It is read and written under a lock, so that nothing is put back that another process notes meanwhile.
+    """
+    with _held(folder):
+        before = Seen.of(folder)
+        found = before.after(serial, seconds, reached, keys)
+        if found != before:
+            write_atomic(folder / NAME, (found.model_dump_json(by_alias=True) + "\n").encode(), mode=0o600)
+    return found
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Keep other processes from changing the file while inside; `InputError` where one does not end."""
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = hold(folder / LOCK)
+            break
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise InputError(f"{folder / LOCK} is held by another process; end it, and try again") from error
+            time.sleep(0.01)
+        except OSError as error:
+            raise InputError(f"cannot use {folder} for state: {error.strerror or error}") from error
+    try:
+        for left in folder.glob(f".{NAME}.*.part"):  # of a process that was killed while it wrote
+            left.unlink(missing_ok=True)
+        yield
+    finally:
+        with suppress(OSError):
+            os.close(handle)
 
 
 def terms(store: Store, trusted: Trusted, now: datetime | None) -> Terms:

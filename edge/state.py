@@ -5,6 +5,7 @@
     earlier.safetensors    the same under the bundle before, until the device has learned under this one
     ledger.safetensors     its ledger once more, written ahead: what was released is known where the state is damaged
     lock                   held by the one process that may change the state
+    seen.json              beside it, with a lock of its own (`edge.seen`)
 
 Owns: reading, writing, checking and locking these files. Does not own: what is in them (`edge.device`).
 """
@@ -31,7 +32,7 @@ from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.state/2"] = "edgefr.state/2"
 STATE, PREVIOUS, EARLIER = "state.safetensors", "previous.safetensors", "earlier.safetensors"
-LEDGER, LOCK = "ledger.safetensors", "lock"
+LEDGER, LOCK, SEEN = "ledger.safetensors", "lock", "seen.json"
 Array = npt.NDArray[Any]
 
 
@@ -153,7 +154,8 @@ class Store:
             raise InputError(f"cannot use {self.folder} for state: {error.strerror or error}") from error
         try:
             for left in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
-                left.unlink(missing_ok=True)
+                if not left.name.startswith(f".{SEEN}."):  # which others may be writing now
+                    left.unlink(missing_ok=True)
             yield
         finally:
             with suppress(OSError):

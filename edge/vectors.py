@@ -38,34 +38,40 @@ def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str
 
 
 class Kept:
-    """These are vectors on disk under the digest of the tensors they come from.
+    """These are vectors on disk under the digest of what they come from: a bundle, and its tensors as they are now.
 
-    It is a cache: what is damaged is made again.
+    It is a cache: what is damaged, or is not what was written, is made again.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, bundle_id: str) -> None:
+        self._folder, self._bundle_id = folder, bundle_id
 
     def of(self, shared: Mapping[str, Floats]) -> Floats | None:
         """Return the vectors of these tensors; None when they are not there."""
-        try:
-            found: Floats = npy.mapped(self._path(shared))
-        except (OSError, ValueError):
-            return None
-        return found if found.dtype == np.float32 and found.ndim == 2 else None
+        for path in self._folder.glob(f"{self._start(shared)}*.npy"):
+            with suppress(OSError, ValueError):
+                found: Floats = npy.mapped(path)
+                if found.dtype == np.float32 and found.ndim == 2 and path.stem.endswith(_digest(found)):
+                    return found
+        return None
 
     def keep(self, shared: Mapping[str, Floats], vectors: Floats) -> None:
         """Keep them in place of all others. Where they cannot be written they are made again the next time."""
-        path = self._path(shared)
+        path = self._folder / f"{self._start(shared)}{_digest(vectors)}.npy"
         with suppress(InputError, OSError):
             write_atomic(path, lambda file: np.save(file, vectors, allow_pickle=False), mode=0o600)
             for other in self._folder.glob("vectors-*.npy"):
                 if other != path:
                     other.unlink(missing_ok=True)
 
-    def _path(self, shared: Mapping[str, Floats]) -> Path:
-        whole = hashlib.sha256()
+    def _start(self, shared: Mapping[str, Floats]) -> str:
+        """Return how names of files with these tensors' vectors start; they end with a digest of the vectors."""
+        whole = hashlib.sha256(self._bundle_id.encode())
         for name in sorted(shared):
             whole.update(name.encode())
             whole.update(np.asarray(shared[name], order="C").tobytes())
-        return self._folder / f"vectors-{whole.hexdigest()[:16]}.npy"
+        return f"vectors-{whole.hexdigest()[:16]}-"
+
+
+def _digest(vectors: Floats) -> str:
+    return hashlib.sha256(np.asarray(vectors, order="C").data).hexdigest()[:16]

@@ -19,6 +19,7 @@ from export.staging import Staging
 from export.trace import constants_of
 from privacy.errors import InputError
 from privacy.files import packed
+from privacy.plain import plain
 
 SCORE, IDS = "onnx/score.onnx", "index/ids.json"
 SHARED, INIT = "adapters/shared.safetensors", "private/init.safetensors"
@@ -74,13 +75,16 @@ def stage_catalogue(
 ) -> None:
     """Stage the items' ids and titles, and which are `offered` if not all are.
 
-    Raises `InputError` when ids repeat or do not match the titles.
+    Of titles what a device would not show is left out. Raises `InputError` when ids repeat, cannot be shown or do not
+    match the titles.
     """
     if not ids or len(ids) != len(titles):
         raise InputError(f"a catalogue needs one title per item: {len(ids)} ids, {len(titles)} titles")
     if len(set(ids)) != len(ids):
         raise InputError("item ids repeat; give every item its own id")
-    content = {"ids": list(ids), "titles": list(titles)}
+    if (odd := next((item for item in ids if not item.isprintable()), None)) is not None:
+        raise InputError(f"item id {odd!r} has signs that cannot be shown; give it another")
+    content = {"ids": list(ids), "titles": [plain(title) for title in titles]}
     if offered is not None:
         content["offered"] = [ids[item] for item in offered]
     stage.add(IDS, "ids", json.dumps(content, ensure_ascii=False))

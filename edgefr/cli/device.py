@@ -101,6 +101,8 @@ def learn(
     from edge.device import Device
     from privacy.files import write_atomic
 
+    if personalise and out is not None:
+        raise InputError("--personalise releases nothing, so there is nothing for --out; leave one of them away")
     adopt(policy, state)
     one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key, renew=renew)
     found = [*(item or []), *(read_interactions(interactions) if interactions else [])]

@@ -31,6 +31,7 @@ from edgefr.data.amazon_ratings import Columns, Layout, Order
 from edgefr.data.archive import Archive, Numbering, Public, open_archive
 from edgefr.data.interactions import Catalogue, Dataset, Progress, assemble, item_text, k_core
 from privacy.errors import InputError
+from privacy.plain import plain
 
 AMAZON = Public(
     "https://cseweb.ucsd.edu/~jmcauley/datasets.html#amazon_reviews",
@@ -273,7 +274,7 @@ def _parse(archive: Archive, member: str, line: int, text: bytes) -> dict[str, A
             item = json.loads(text)
         except ValueError:
             item = ast.literal_eval(text.decode("utf8"))
-    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
         raise archive.fault(member, line, "neither JSON nor a Python dict of plain values") from error
     if not isinstance(item, dict):
         raise archive.fault(member, line, "not an item with named fields")
@@ -295,9 +296,9 @@ def _words(value: Any, depth: int = 0) -> list[str]:
 
 
 def _clean(words: list[str] | str) -> str:
-    """Return one line of plain text: entities resolved, tags and extra spaces dropped."""
+    """Return one line of plain text: entities resolved, tags, extra spaces and what cannot be shown dropped."""
     text = words if isinstance(words, str) else " ".join(words)
-    return " ".join(re.sub(r"<[^<>]*>", " ", html.unescape(text)).split())
+    return plain(" ".join(re.sub(r"<[^<>]*>", " ", html.unescape(text)).split()))
 
 
 def _join(catalogues: list[Catalogue]) -> Catalogue:

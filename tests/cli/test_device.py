@@ -78,6 +78,7 @@ def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None
         (["learn", "--update", "missing.safetensors"], "missing.safetensors"),
         (["learn", "--item", "i1", "--max-seconds", "0"], "max_seconds must be above 0"),
         (["learn", "--item", "i1", "--new-block"], "has no blocks"),
+        (["learn", "--item", "i1", "--personalise", "--out", "release"], "--personalise releases nothing"),
         (["recommend", "-k", "0"], "--k"),
         (["recommend", "--exclude", "nosuch"], "unknown item 'nosuch'"),
         (["recommend", "--user", "u3"], "is the state of user 'u7', not 'u3'"),

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from edge.learning import ReleaseRecord, ReplayRecord
 from edge.manifest import Promise
+from edge.policy import NOISED
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods import METHODS
 from edgefr.shipping import promise_of
@@ -58,13 +60,18 @@ def fresh() -> Path:
     return path
 
 
-def promising(variant: str, epsilon: float, rounds: int) -> Path:
-    """The same bundle of a run whose devices add Gaussian noise of this epsilon over so many rounds, as it says."""
-    settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=epsilon)
+def promising(variant: str, epsilon: float, rounds: int, trust: Literal["local", "central"] = "local") -> Path:
+    """The same bundle of a run with Gaussian noise of this epsilon over so many rounds, as it says.
+
+    The devices add it, or under central trust the server, which opens sums of everybody.
+    """
+    settings = PrivacySettings(mechanism="gaussian", trust=trust, clip=1.0, epsilon=epsilon)
+    if trust == "central":
+        settings = settings.model_copy(update={"at_least": CLIENTS})
     resolved = plan(settings, rounds, CLIENTS, CLIENTS)
     noise, promise = resolved.noise, promise_of(resolved, settings)
     assert noise is not None
-    terms = {"clip": 1.0, "noise": noise.kind, "scale": noise.scale, "step": noise.step, "noised": "here"}
+    terms = {"clip": 1.0, "noise": noise.kind, "scale": noise.scale, "step": noise.step, "noised": NOISED[trust]}
     return bundle(variant, promise=promise, **terms)
 
 

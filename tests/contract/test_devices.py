@@ -12,6 +12,7 @@ import torch
 from edge.delta import Delta
 from edge.ragged import Ragged
 from edge.update import ClientUpdate, read_update
+from edge.vectors import Kept
 from edgefr.engine import inline
 from edgefr.engine.aggregate import SHORT, Joint, Terms
 from edgefr.engine.scoring import ModelScorer
@@ -190,5 +191,19 @@ def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) ->
     path = device.learning.vectors
     device._model.graphs[path] = None  # type: ignore[index,assignment]  # reading again would fail
     np.testing.assert_array_equal(device.scores(), after)
-    kept.write_bytes(kept.read_bytes()[:50])
-    np.testing.assert_array_equal(open_device(bundles.bundle(variant), tmp_path).scores(), after)
+    whole = kept.read_bytes()
+    for damaged in (whole[:50], whole[:-4] + np.float32(0.5).tobytes(), b""):
+        kept.write_bytes(damaged)
+        np.testing.assert_array_equal(open_device(bundles.bundle(variant), tmp_path).scores(), after)
+        assert kept.read_bytes() == whole
+
+
+def test_vectors_that_another_bundle_made_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
+    """Two bundles may have one set of tensors, and other titles or another graph that reads them."""
+    shared, vectors = {"a": np.ones(3, np.float32)}, np.ones((4, 2), np.float32)
+    one, other = (Kept(tmp_path, name * 64) for name in "ab")
+    one.keep(shared, vectors)
+    assert other.of(shared) is None
+    np.testing.assert_array_equal(one.of(shared), vectors)
+    other.keep(shared, 2 * vectors)
+    assert one.of(shared) is None

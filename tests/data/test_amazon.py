@@ -131,6 +131,8 @@ def test_damaged_reviews_name_file_and_line(folder, line, message):
         (b"{'asin': 'B1', 'title': open('x')}\n", "line 1: neither JSON nor a Python dict of plain values"),
         (b"{'asin': 'B1', 'title': " + b"(" * 5000 + b"}\n", "line 1: neither JSON nor a Python dict"),
         (b"['asin': 'B1']\n", "line 1: neither JSON nor a Python dict"),
+        (b"{'asin': 'B1', 'title': {[]: 1}}\n", "line 1: neither JSON nor a Python dict of plain values"),
+        (b"{'asin': 'B1', 'title': {{}}}\n", "line 1: neither JSON nor a Python dict of plain values"),
         *(
             (b'{"asin": "B1", "%s": %s}\n' % (field, b"[" * 900 + b"]" * 900), "line 1: lists in lists, more than 16")
             for field in (b"title", b"description", b"category")
@@ -343,3 +345,11 @@ def test_a_table_that_unpacks_without_end_is_refused(folder, monkeypatch):
     (folder / "meta_Books.json.gz").write_bytes(gzip.compress(b"\n" * (4 << 20)))
     with pytest.raises(InputError, match=r"meta_Books\.json\.gz.* unpacks to more than 1,048,576 bytes"):
         load("amazon", folder, options={"categories": ["Books"], **CORE})
+
+
+def test_titles_and_texts_have_nothing_that_no_file_takes_or_a_terminal_acts_on(folder):
+    title = b'{"asin": "B1", "title": "\\u001b]0;a\\u0007 b\\ud800\\u0000\\tc", "description": "d\\udfff\\ne"}\n'
+    (folder / "meta_Books.json.gz").write_bytes(gzip.compress(title))
+    catalogue = load("amazon", folder, options={"categories": ["Books"], **CORE}).catalogue
+    place = catalogue.ids.tolist().index("B1")
+    assert (catalogue.title[place], catalogue.text[place]) == ("]0;a b c", "]0;a b c. d e")

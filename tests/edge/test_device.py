@@ -158,6 +158,23 @@ def test_a_diverged_update_is_noise_and_nothing_but_noise(tmp_path: Path, monkey
         np.testing.assert_array_equal(device.state.part("private")[name], value)
 
 
+def test_personal_training_that_diverges_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_device(bundles.bundle("fedrecon"), tmp_path)
+    device.personalise(np.arange(6))
+    shown, before = device.recommend(3), (tmp_path / STATE).read_bytes()
+    trained = local_work.train
+
+    def diverged(*given: Any) -> Any:
+        found = trained(*given)
+        return replace(found, dense={name: value * np.nan for name, value in found.dense.items()})
+
+    monkeypatch.setattr(local_work, "train", diverged)
+    with pytest.raises(InputError, match="training has diverged: values are not finite; nothing was changed"):
+        device.personalise([7])
+    assert (tmp_path / STATE).read_bytes() == before
+    assert device.recommend(3) == shown
+
+
 def test_a_device_stops_by_itself_whatever_a_server_asks(tmp_path: Path) -> None:
     """Two hundred rounds of a hostile server: what left never cost more than the policy lets it."""
     path = bundles.promising("fedmf", epsilon=1.0, rounds=4)
@@ -474,3 +491,19 @@ def test_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: py
     assert kills >= 20, "the children lived too long to be killed: nothing was tested"
     assert Store(tmp_path / "killed").read().digest() == Store(tmp_path / "whole").read().digest()
     shutil.rmtree(tmp_path)
+
+
+def test_what_is_near_is_told_by_vectors_and_never_by_numbers_of_tokens(tmp_path: Path) -> None:
+    """A device that reads texts itself has its catalogue's tokens for a first table, and vectors beside them."""
+    device = open_device(bundles.bundle("transfr lora"), tmp_path)
+    device.note([3, 5, 7])
+    rows = device._model.rows(device.state)
+    assert next(iter(rows)) == "tokens"
+    one, own = (np.asarray(rows["vectors"](np.array(items)), float) for items in ([9], [3, 5, 7]))
+    cosines = own @ one[0] / (np.linalg.norm(own, axis=1) * np.linalg.norm(one))
+    found = device.nearest(9, 3)
+    assert [item for item, *_ in found] == [f"i{(3, 5, 7)[place]}" for place in np.argsort(-cosines)]
+    np.testing.assert_allclose([value for *_, value in found], np.sort(cosines)[::-1], rtol=1e-6)
+    device._model.rows = lambda state: {"tokens": rows["tokens"]}  # type: ignore[method-assign]
+    with pytest.raises(InputError, match="has no rows of items to compare"):
+        device.nearest(9, 3)

@@ -181,6 +181,19 @@ USERS = Path("private", "users.safetensors")
             lambda b: edit_json(b / "index" / "ids.json", lambda c: c.pop("titles")),
             "JSON object with 'titles'",
         ),
+        *(
+            (
+                lambda b, key=key, sign=sign: edit_json(
+                    b / "index" / "ids.json", lambda c: c[key].append(c[key].pop(0) + sign)
+                ),
+                f"entry 59 of '{key}' has signs that cannot be shown",
+            )
+            for key, sign in (("titles", "\x1b]0;a\x07"), ("titles", "\ud800"), ("titles", "\u202e"), ("ids", "\n"))
+        ),
+        (
+            lambda b: edit_json(b / "index" / "ids.json", lambda c: c["ids"].append(c["ids"].pop(0) and c["ids"][3])),
+            "ids repeat",
+        ),
         (
             lambda b: edit_json(b / "private" / "users.json", lambda c: c["users"].append(4)),
             "not a list of strings",

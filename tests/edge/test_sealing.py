@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge.connection import Task
+from edge.connection import Server, Task
 from edge.device import Device, Withheld
+from edge.identity import Identity
 from edge.policy import OPEN
-from edge.remote import unanswered
+from edge.remote import join, unanswered
 from edge.sealing import Sealing
+from edge.secure_sum import SumRefused
+from edge.state import STATE
 from edge.sum_messages import Neighbours, Seat
 from edge.update import ClientUpdate, whole_steps
 from privacy.errors import InputError
@@ -77,6 +80,47 @@ def test_what_was_made_for_a_sum_is_not_sent_in_the_clear_by_a_device_that_comes
     assert unanswered(strict) is None
 
 
+def test_what_was_made_for_a_sum_is_not_handed_out_in_the_clear_when_it_is_asked_for_again(tmp_path: Path) -> None:
+    """A server that offers the same round again, without a seat, would get the very update that it may not see."""
+    device = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER)
+    made = device.learn(interactions()[7], masked=True)
+    for left in (False, True):
+        if left:
+            device.leave_masked(made.round)
+        before = (tmp_path / STATE).read_bytes()
+        with pytest.raises(Withheld, match=f"round {made.round} was made for a secure sum, and leaves under masks"):
+            open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER).learn(interactions()[3])
+        assert (tmp_path / STATE).read_bytes() == before
+        assert device.learn(masked=True).to_bytes() == made.to_bytes()
+
+
+def test_what_was_in_a_sum_is_not_sent_in_the_clear_though_it_was_made_to_be(tmp_path: Path) -> None:
+    device = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER)
+    made = device.learn(interactions()[7])
+    assert device.learn(masked=True).to_bytes() == made.to_bytes()
+    assert unanswered(device) is not None
+    device.leave_masked(made.round)
+    assert unanswered(device) is None
+    with pytest.raises(Withheld, match="was made for a secure sum"):
+        device.learn()
+
+
+def test_a_server_that_offers_a_summed_round_again_without_a_seat_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER)
+    device.leave_masked(device.learn(interactions()[7], masked=True).round)
+    number, sent = device.learning.round + 1, list[bytes]()
+    tasks = [Task(number, b"", done=False), Task(number, b"", done=True)]
+    monkeypatch.setattr(Server, "task", lambda self, after, limit: tasks.pop(0))
+    monkeypatch.setattr(Server, "send", lambda self, number, content: sent.append(content) or True)
+    Identity.made(tmp_path).enrolled(USER, None)
+    counts = join(device, "http://127.0.0.1:9")
+    assert counts.stopped is not None
+    assert "made for a secure sum" in counts.stopped
+    assert (sent, counts.taken) == ([], 0)
+
+
 def test_whole_steps_are_those_of_the_release_or_of_the_clips_grid(tmp_path: Path) -> None:
     learning = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path / "a", user=USER).learning
     rows = np.zeros((2, learning.tensor("item").shape[1]), np.float32)
@@ -134,8 +178,28 @@ def test_a_device_opens_no_sum_of_fewer_than_its_policy_asks_for(trust: str, oth
     if not refused:
         joined._enough(others)
         return
-    with pytest.raises(Withheld, match="policy least_cohort: a sum of 3 devices would be opened, and 4 are asked for"):
+    with pytest.raises(SumRefused, match=r"policy least_cohort: this device sees 2 others .* and 3 are asked for"):
         joined._enough(others)
+
+
+def test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round with too few in it says nothing of the next: a device that took it for the end would not come back."""
+    policy = OPEN.model_copy(update={"least_cohort": 4})
+    device = open_device(bundles.promising("fedmf", 5.0, 3, trust="central"), tmp_path, user=USER, policy=policy)
+    server, asked, number = Asked(2), list[int](), device.learning.round + 1
+    tasks = [Task(number, b"", done=False, seat=SEAT), Task(number - 1, b"", done=True)]
+    monkeypatch.setattr(Server, "task", lambda self, after, limit: asked.append(after) or tasks.pop(0))
+    monkeypatch.setattr(Server, "tell", lambda self, *said: server.tell(*said))
+    monkeypatch.setattr(Server, "told", lambda self, *said: server.told(*said))
+    Identity.made(tmp_path).enrolled(USER, None)
+    counts = join(device, "http://127.0.0.1:9", interactions()[7])
+    assert (counts.stopped, counts.unsafe, counts.taken, asked) == (None, 1, 0, [0, number])
+    assert counts.refused is not None
+    assert "this device sees 2 others in the sum of round 2, and 3 are asked for" in counts.refused
+    assert server.steps == ["keys"]
+    assert not device.has_left_masked(number)
 
 
 def sealing_of(device: Any) -> Sealing:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
+from edge import seen
 from edge.admission import Terms
 from edge.bundle import open_on
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
-from edge.seen import MOST_AHEAD, NAME, Seen, note
-from edge.state import STATE
+from edge.keys import KeySet
+from edge.seen import LOCK, MOST_AHEAD, NAME, Seen, note
+from edge.state import EARLIER, STATE, Store
 from export.sign import generate, sign_delta
 from privacy.errors import InputError
+from privacy.files import write_atomic
+from privacy.machine import hold
 from tests.contract import bundles
 from tests.contract.programs import ITEMS
 from tests.devices import open_device
@@ -149,3 +155,70 @@ def test_what_was_seen_only_grows(tmp_path: Path) -> None:
     found = note(tmp_path)
     assert (found.serial, found.seconds, found.round_of("a" * 64), found.round_of("b" * 64)) == (7, 100, 5, 0)
     assert note(tmp_path, reached=("b" * 64, 2)).round_of("b" * 64) == 2
+
+
+@pytest.mark.parametrize("first", ["time", "keys"])
+def test_what_two_processes_note_at_once_is_all_there(
+    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has read the file and is about to write it when the other notes a newer bundle: nothing is put back."""
+    keys = KeySet(version=2, threshold=1, keys=["0" * 64], before="0" * 64)
+    said = {"time": {"serial": 3, "seconds": 60}, "keys": {"keys": keys}}[first]
+    other = Thread(target=note, args=(tmp_path,), kwargs={"serial": 9, "reached": ("b" * 64, 5)})
+
+    def late(path: Path, content: bytes, mode: int) -> Path:
+        if not other.ident:
+            other.start()
+            other.join(0.3)
+        return write_atomic(path, content, mode=mode)
+
+    monkeypatch.setattr(seen, "write_atomic", late)
+    note(tmp_path, **said)  # type: ignore[arg-type]
+    other.join(30)
+    found = Seen.of(tmp_path)
+    assert (found.serial, found.bundle, found.round) == (9, "b" * 64, 5)
+    assert (found.seconds, found.keys) == ((60, None) if first == "time" else (0, keys))
+
+
+def test_a_process_that_holds_the_file_is_waited_for_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "WAIT_S", 0.05)
+    handle = hold(tmp_path / LOCK)
+    with pytest.raises(InputError, match=r"seen\.lock is held by another process"):
+        note(tmp_path, serial=1)
+    os.close(handle)
+    assert note(tmp_path, serial=1).serial == 1
+
+
+def test_rounds_under_an_older_bundle_do_not_take_the_place_of_the_newest_ones(tmp_path: Path) -> None:
+    note(tmp_path, 7, reached=("b" * 64, 5))
+    note(tmp_path, 6, reached=("a" * 64, 0))
+    assert Seen.of(tmp_path).round_of("b" * 64) == 5
+
+
+def test_who_takes_the_states_lock_leaves_alone_what_is_being_noted(bundle: Path, tmp_path: Path) -> None:
+    store = open_device(bundle, tmp_path / "s").store
+    noted, other = (store.folder / f".{name}.1234.part" for name in (NAME, STATE))
+    for left in (noted, other):
+        left.write_bytes(b"")
+    with store.locked():
+        assert (noted.exists(), other.exists()) == (True, False)
+    note(store.folder, serial=SERIAL)
+    assert not noted.exists()
+
+
+def test_opening_a_device_drops_nothing_that_another_process_sets_aside_meanwhile(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = open_device(bundle, tmp_path / "s")
+    settled = Store.settled.fget  # type: ignore[attr-defined]
+
+    def then_updated(store: Store) -> bool:
+        found: bool = settled(store)
+        device.store.set_aside()
+        return found
+
+    monkeypatch.setattr(Store, "settled", property(then_updated))
+    open_device(bundle, tmp_path / "s")
+    assert (tmp_path / "s" / EARLIER).exists()

@@ -12,6 +12,7 @@ import torch
 
 import edgefr
 from edge import Recommender, open_bundle
+from edge.catalogue import Catalogue
 from edgefr.cli.export import export as command
 from edgefr.shipping import export_run
 from export.batches import One
@@ -191,6 +192,10 @@ def diverged(arguments: dict) -> dict:
         (lambda a: {"users_of": {"lapto": [0]}}, "unknown device class 'lapto'; did you mean 'laptop'"),
         (lambda a: {"users_of": {"laptop": [12]}}, "user number 12, but there are 12 users"),
         (lambda a: {"item_ids": ["i0"] * worlds.ITEMS}, "item ids repeat"),
+        (
+            lambda a: {"item_ids": ["i\x1b[2J", *a["item_ids"][1:]]},
+            r"item id 'i\\x1b\[2J' has signs that cannot be shown",
+        ),
         (lambda a: {"titles": ["x"]}, "60 ids, 1 titles"),
         (lambda a: {"users": ["u0"] * worlds.USERS}, "user ids repeat"),
         (lambda a: {"expires_days": 0}, "expires_days must be from 1 to 36,500, got 0"),
@@ -330,3 +335,11 @@ def test_bundles_expire_a_year_after_their_run_unless_somebody_says_otherwise() 
     assert Provenance("2100-01-01T00:00:00+00:00", expires_days=None).expires is None
     for made in (edgefr.export, export_run, command):
         assert inspect.signature(made).parameters["expires_days"].default == 365
+
+
+def test_titles_of_a_bundle_have_nothing_that_a_terminal_acts_on(tmp_path: Path) -> None:
+    arguments = worlds.arguments("fedmf", tmp_path / "out")
+    titles = ["Heat\t(1995)\n", "\x1b]0;here\x07Heat", "\ud800Heat\x00", "\u202etaeH", *arguments["titles"][4:]]
+    made = worlds.export(**arguments | {"titles": titles})
+    bundle = open_bundle(tmp_path / "out" / made[0]["class"])
+    assert Catalogue(bundle).titles[:5] == ["Heat (1995)", "]0;hereHeat", "Heat", "taeH", titles[4]]

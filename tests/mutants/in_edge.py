@@ -32,9 +32,17 @@ FAULTS = (
     Fault(
         "what was made for a sum leaves in the clear when a device comes back",
         "edge/remote.py",
-        'may = state.facts.get("clear") and device',
+        "may = may_be_clear(state) and device",
         "may = device",
         "tests/edge/test_sealing.py::test_what_was_made_for_a_sum_is_not_sent_in_the_clear_by_a_device_that_comes_back",
+    ),
+    Fault(
+        "what was made for a sum leaves in the clear where the server asks for it again",
+        "edge/device.py",
+        "if not (masked or may_be_clear(state)):",
+        "if False:",
+        f"{SEALING}::test_what_was_made_for_a_sum_is_not_handed_out_in_the_clear_when_it_is_asked_for_again",
+        NO_REASON,
     ),
     # --- bundles from a server
     Fault(
@@ -50,6 +58,14 @@ FAULTS = (
         "    if sha256_of(part) != entry.sha256:\n",
         "    if not part.exists():\n",
         f"{FETCHED}::test_other_bytes_than_the_manifest_says_are_thrown_away",
+    ),
+    Fault(
+        "titles of a bundle may tell a terminal what to do",
+        "edge/clients.py",
+        "    if odd is not None:\n",
+        "    if odd is not None and False:\n",
+        "tests/edge/test_recommender.py::test_parts_that_do_not_fit_together_are_named",
+        NO_REASON,
     ),
     Fault(
         "an older bundle than was seen is fetched",
@@ -108,6 +124,14 @@ FAULTS = (
         "if device.has_left_masked(self.task.round):",
         "if device.has_left_masked(self.task.round + 1):",
         f"{SEALING}::test_an_update_that_was_in_a_sum_is_in_no_other",
+        NO_REASON,
+    ),
+    Fault(
+        "one round with too few in its sum ends a device",
+        "edge/sealing.py",
+        "from edge.secure_sum import Participant, SumRefused",
+        "from edge.device import Withheld as SumRefused\nfrom edge.secure_sum import Participant",
+        f"{SEALING}::test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_stays",
         NO_REASON,
     ),
     Fault(
@@ -465,6 +489,13 @@ FAULTS = (
         "        note(store.folder, seconds=unix(now))\n",
         "        pass\n",
         "tests/edge/test_seen.py::test_what_has_expired_stays_so_when_the_clock_is_set_back",
+    ),
+    Fault(
+        "two processes of a device put back what one of them has seen",
+        "edge/seen.py",
+        "handle = hold(folder / LOCK)",
+        "handle = os.open(os.devnull, os.O_RDONLY)",
+        "tests/edge/test_seen.py::test_what_two_processes_note_at_once_is_all_there",
     ),
     Fault(
         "a device does not ask what serial it has seen",

@@ -18,6 +18,7 @@ from edgefr.data.files.rows import by_appearance
 from edgefr.data.files.values import ids
 from edgefr.data.interactions import Catalogue, Dataset
 from privacy.errors import InputError
+from privacy.plain import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +125,7 @@ def words_of(value: Any) -> str:
     if value is None or isinstance(value, dict | bytes):
         return ""
     text = str(value)[: 4 * _LONGEST].replace("|", ", ")
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:_LONGEST]
+    return plain(" ".join(text.split()))[:_LONGEST]
 
 
 def _short(table: str, name: str, values: pa.Array) -> pa.Array:
