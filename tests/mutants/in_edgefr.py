@@ -39,6 +39,20 @@ FAULTS = (
         "tests/remote/test_blocks.py::test_no_round_is_in_a_block_that_is_over",
     ),
     Fault(
+        "the last lines of an open round can be cut off",
+        "edgefr/lineage.py",
+        "        self.lineage.add(line)\n        self._remember()",
+        "        self.lineage.add(line)\n        if isinstance(record, Closed):\n            self._remember()",
+        f"{LINEAGE}::test_no_line_of_a_round_that_is_open_can_be_cut_off",
+    ),
+    Fault(
+        "a server goes on with a line that only the file knows of",
+        "edgefr/lineage.py",
+        "if journal.lineage.lines:",
+        "if not journal.lineage.lines:",
+        f"{LINEAGE}::test_a_kill_between_a_line_and_what_remembers_it_locks_nobody_out",
+    ),
+    Fault(
         "who sends what it had learned, and asks for nothing, is not charged",
         "edgefr/remote/broker.py",
         "self._started.add(device)  # also one",
