@@ -83,6 +83,13 @@ FAULTS = (
         ("Failed", "AssertionError", "InputError"),
     ),
     Fault(
+        "a server writes its log while lines on a user are taken out",
+        "edgefr/remote/log.py",
+        "with _held(self.path):",
+        "if self.path.parent.exists():",
+        f"{FORGOTTEN}::test_a_server_that_writes_meanwhile_loses_no_line_of_its_log",
+    ),
+    Fault(
         "a server at work goes on with a key that was forgotten",
         "edgefr/remote/keys.py",
         "if there and self._is_another():",
