@@ -41,6 +41,7 @@ from privacy.trust import Adjacency
 
 FOLDER, ROUNDS, SHARED, WITNESS = "lineage", "rounds.jsonl", "shared.safetensors", "private/lineage.json"
 LOCK = "private/serving.lock"
+LOOKED_AT_S = 1.0  # for which a server waits for those that look whether one is at work
 CHAIN = len(f',"chain":"{"0" * 64}"}}')
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -368,7 +369,7 @@ def _alone(run: Path) -> Iterator[None]:
     """Hold a run against other processes while the block does."""
     try:
         (run / LOCK).parent.mkdir(mode=0o700, exist_ok=True)
-        handle = hold(run / LOCK)
+        handle = hold(run / LOCK, LOOKED_AT_S)
     except BlockingIOError as error:
         raise InputError(f"{run} is being served by another process; wait for it (nothing was changed)") from error
     except OSError as error:

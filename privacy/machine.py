@@ -114,6 +114,24 @@ def hold(path: Path, wait_s: float = 0.0) -> int:
     return handle
 
 
+def is_held(path: Path) -> bool:
+    """Say whether another process holds a file. Any number may look at once, which takes a moment's lock of its own.
+
+    So who holds what others look at gives `hold` a `wait_s`. On Windows two that look may take each other for one.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        _lock(handle, shared=True)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def _locked(handle: int, patient: bool) -> bool:
     """Lock an open file; False where another process has, and `BlockingIOError` there for who is not patient."""
     try:
@@ -125,12 +143,12 @@ def _locked(handle: int, patient: bool) -> bool:
     return True
 
 
-def _lock(handle: int) -> None:
-    """Lock an open file without waiting. Raises `BlockingIOError` where another process has."""
+def _lock(handle: int, shared: bool = False) -> None:
+    """Lock an open file without waiting; `shared` with others. Raises `BlockingIOError` where another process has."""
     with suppress(ImportError):
         import fcntl
 
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         return
     with suppress(ImportError):
         import msvcrt

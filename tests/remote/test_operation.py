@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import ssl
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,27 @@ def test_a_server_is_looked_at_while_it_works_and_after_it(tmp_path: Path) -> No
     assert not (run.path / SERVING).exists()
     done = edgefr("serve", run.path, cache=tmp_path)
     assert "give --rounds" in refused(done.returncode, done.stdout, done.stderr)
+
+
+def test_looking_at_a_server_keeps_none_from_starting(tmp_path: Path) -> None:
+    run, over = fedmf().own(tmp_path).begun, threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            status(run)
+
+    with Journal.locked(run.path):
+        pass
+    with ThreadPoolExecutor(2) as pool:
+        looking = [pool.submit(look) for _ in range(2)]
+        try:
+            for _ in range(200):
+                with Journal.locked(run.path):
+                    assert status(run)["state"] == "at work"
+        finally:
+            over.set()
+        for one in looking:
+            one.result()
 
 
 def test_a_server_that_asks_for_certificates_tells_its_counts_to_who_shows_one(tmp_path: Path) -> None:
