@@ -81,6 +81,7 @@ class BufferedBroker(RoundBroker):
         self._asking: dict[str, float] = {}
         self._at_work: dict[str, tuple[int, float]] = {}  # the round it started in, and since when
         self._waiting: list[Waiting] = []
+        self._old: list[Waiting] = []
 
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
@@ -157,11 +158,18 @@ class BufferedBroker(RoundBroker):
     def _take(self, fewest: int) -> list[Waiting]:
         oldest = self._number - self.terms.max_staleness
         fresh = [one for one in self._waiting if one.round >= oldest]
+        self._old += [one for one in self._waiting if one.round < oldest]
         self.stale += len(self._waiting) - len(fresh)
         taken = fresh[: self.terms.buffer] if len(fresh) >= min(fewest, self.terms.buffer) else []
         self._waiting = fresh[len(taken) :]
         self._cohort = frozenset()
         return taken
+
+    def old(self) -> list[Waiting]:
+        """Return the uploads that waited until they were too old for any sum, since this was asked last."""
+        with self._changed:
+            found, self._old = self._old, []
+            return found
 
     # --- the devices' side ----------------------------------------------------------------------------------------
 

@@ -83,6 +83,13 @@ FAULTS = (
         ("Failed", "AssertionError", "InputError"),
     ),
     Fault(
+        "an upload that is too old for any sum stays on the server's disk",
+        "edgefr/remote/devices.py",
+        "(*self.taken.values(), *self.broker.old())",
+        "self.taken.values()",
+        f"{BUFFERED}::test_an_upload_that_is_too_old_leaves_the_disk_when_its_round_is_over",
+    ),
+    Fault(
         "a server writes its log while lines on a user are taken out",
         "edgefr/remote/log.py",
         "with _held(self.path):",
