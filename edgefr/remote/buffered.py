@@ -13,7 +13,6 @@ what is on the disk (`ledger`, `answers`), weights in the sum (`devices`).
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -52,9 +51,7 @@ class Buffering:
         """
         if rules.waits:
             return None
-        buffer = min(rules.buffer or cohort, clients)
-        hands = rules.concurrency or math.ceil(rules.over_select * buffer - 1e-9)
-        return cls(buffer, min(hands, clients), rules.staleness_power, rules.max_staleness)
+        return cls(*rules.buffered(cohort, clients), rules.staleness_power, rules.max_staleness)
 
     def weight(self, staleness: int) -> float:
         """Return what an upload counts that is so many rounds old (FedBuff §5.1)."""
