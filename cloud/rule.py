@@ -80,7 +80,7 @@ class Rule(ABC):
     def bound(self, settings: AggregationSettings) -> float | None:
         """Return a fixed bound on the L2 norm of an update; None: there is none.
 
-        A device can keep it as one more clip, so that a sum is enough.
+        Whoever sums updates clips each of them to it, a server those of devices too, so that a sum is enough.
         """
         return None
 

@@ -4,7 +4,8 @@ RUN/lineage/rounds.jsonl only grows: a line before a round is offered to any dev
 nobody in particular a line before it is offered to each, `Started`), and one when it is over (`Closed`). Every line
 carries a digest of all before it, so a file that was changed, or cut in the middle, is refused; a last line without its
 end was never acted on and is dropped. RUN/lineage/shared.safetensors are the server's tensors after the last round that
-was closed. `private/` remembers how long the lineage was, so that it cannot be lost.
+was closed. `private/` remembers how long the lineage was, written after each line and before anybody acts on it, so
+that neither all of it can be lost nor its last lines: a file that is shorter is refused.
 
 What no disk can tell by itself is that all of a run's folder was put back to an earlier day: devices, which remember
 the rounds they have seen, refuse a server that is behind them.
@@ -40,6 +41,7 @@ from privacy.trust import Adjacency
 
 FOLDER, ROUNDS, SHARED, WITNESS = "lineage", "rounds.jsonl", "shared.safetensors", "private/lineage.json"
 LOCK = "private/serving.lock"
+LOOKED_AT_S = 1.0  # for which a server waits for those that look whether one is at work
 CHAIN = len(f',"chain":"{"0" * 64}"}}')
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -139,6 +141,7 @@ class Lineage:
         Raises `InputError` for one that was changed, cut, lost, or is of another run.
         """
         path, found = run / FOLDER / ROUNDS, cls()
+        witnesses = _witnesses(run)  # before the lines: a server that is at work adds to these first
         try:
             content = path.read_bytes() if path.exists() else b""
         except OSError as error:
@@ -150,7 +153,7 @@ class Lineage:
             except ValueError as error:
                 reason = " ".join(str(error).split())[:120]
                 raise InputError(f"{path} was changed or damaged at line {number} ({reason}); put it back") from error
-        for told in _witnesses(run):
+        for told in witnesses:
             if told not in found.heads:
                 raise InputError(
                     f"{path} is not the one of this run's served rounds, or not all of it; put it back (more was "
@@ -297,7 +300,10 @@ class Journal:
     def locked(cls, run: Path) -> Iterator[Journal]:
         """Keep other processes from serving a run while inside. Raises `InputError` where one does, and as `of`."""
         with _alone(run):
-            yield cls(run, Lineage.of(run))
+            journal = cls(run, Lineage.of(run))
+            if journal.lineage.lines:  # a kill may have come after the last of them, and before it was remembered
+                journal._remember()
+            yield journal
 
     @property
     def path(self) -> Path:
@@ -322,11 +328,14 @@ class Journal:
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
         self.lineage.add(line)
-        if not isinstance(record, Opened | Started):
-            (self.run / WITNESS).parent.mkdir(mode=0o700, exist_ok=True)
-            told = {"head": self.lineage.head, "round": self.lineage.round}
-            write_json(self.run / WITNESS, told, mode=0o600)
+        self._remember()
         self.heard(record)
+
+    def _remember(self) -> None:
+        """Have `private/` know how long the lineage is. Raises `InputError` if it cannot."""
+        (self.run / WITNESS).parent.mkdir(mode=0o700, exist_ok=True)
+        told = {"head": self.lineage.head, "round": self.lineage.round}
+        write_json(self.run / WITNESS, told, mode=0o600)
 
 
 def digest_of(path: Path) -> str | None:
@@ -360,7 +369,7 @@ def _alone(run: Path) -> Iterator[None]:
     """Hold a run against other processes while the block does."""
     try:
         (run / LOCK).parent.mkdir(mode=0o700, exist_ok=True)
-        handle = hold(run / LOCK)
+        handle = hold(run / LOCK, LOOKED_AT_S)
     except BlockingIOError as error:
         raise InputError(f"{run} is being served by another process; wait for it (nothing was changed)") from error
     except OSError as error:

@@ -31,6 +31,8 @@ from privacy.files import cache_dir, sha256_of, write_atomic
 
 LARGEST = 64 * 2**20
 """Bytes of the largest thing that is kept; a teacher's graphs are made when they are needed, which is seldom."""
+MOST = 2**30
+"""Bytes of all that is kept in a folder: each version of our code makes things of its own, and asks for no other's."""
 
 _SIZE = struct.Struct("<q")
 _INSIDE: TypeAdapter[str] = TypeAdapter(Inside)
@@ -42,6 +44,8 @@ def read(path: Path) -> bytes | None:
         whole = file.read() if _is_ours(os.fstat(file.fileno())) else b""
         own, content = whole[:32], whole[32:]
         if hashlib.sha256(content).digest() == own:
+            with suppress(OSError):
+                os.utime(path)  # so that it is among the last to go
             return content
     return None
 
@@ -54,10 +58,29 @@ def _is_ours(found: os.stat_result) -> bool:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Write content behind its digest, unless it is too large or nothing can be written: it is then made each time."""
+    """Write content behind its digest, unless it is too large or nothing can be written: it is then made each time.
+
+    What was used least recently beside it goes, beyond `MOST` bytes; who was about to read that makes it again.
+    """
     if len(content) <= LARGEST:
-        with suppress(InputError):
+        with suppress(InputError, OSError):
             write_atomic(path, hashlib.sha256(content).digest() + content)
+            _make_room(path.parent)
+
+
+def _make_room(folder: Path) -> None:
+    """Delete the files of a folder that were used least recently, beyond `MOST` bytes of all."""
+    found: list[tuple[int, int, Path]] = []
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process has deleted it
+            said = path.stat()
+            found.append((said.st_mtime_ns, said.st_size, path))
+    room = MOST
+    for _, size, path in sorted(found, reverse=True):
+        room -= size
+        if room < 0:
+            with suppress(OSError):
+                path.unlink()
 
 
 def checked(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,9 +21,9 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Parity:
-    """This compares two scorers: users, largest score difference, share of users with the same top-10 (None: no users).
+    """This compares two scorers over `users`: how many, the largest score difference, the share with the same top-10.
 
-    how many, largest score difference, share of users with the same top-10 (None: no users).
+    The last two are None where there are no users.
     """
 
     users: int

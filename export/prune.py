@@ -17,7 +17,6 @@ import numpy.typing as npt
 from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]
-COREML_LARGEST = 16_384  # rows of a table that onnxruntime's CoreML provider takes (onnxruntime issue 25421)
 
 
 def prune(tokenizer: bytes, texts: Sequence[str], size: int) -> tuple[bytes, Ints]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,8 @@ PROCESS = Path("/proc/self")
 """Where Linux tells of this process."""
 BEYOND = 1 << 30
 """The byte that is locked on Windows, where nobody may read a locked one: files that are held are shorter."""
+AGAIN_S = 0.005
+"""Between two tries to hold a file that another process holds."""
 
 
 def resident_mb() -> float | None:
@@ -94,27 +97,58 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def hold(path: Path) -> int:
+def hold(path: Path, wait_s: float = 0.0) -> int:
     """Open a file, made where there is none, and hold it until it is closed, by `os.close`, or this process ends.
 
-    Raises `BlockingIOError` where another process holds it, `OSError` where it cannot be opened. Where the system has
-    no locks, nothing is locked.
+    Raises `BlockingIOError` where another process still holds it after `wait_s`, `OSError` where it cannot be opened.
+    Where the system has no locks, nothing is locked.
     """
+    until = time.monotonic() + wait_s
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _lock(handle)
+        while not _locked(handle, patient=time.monotonic() < until):
+            time.sleep(AGAIN_S)
     except BaseException:
         os.close(handle)
         raise
     return handle
 
 
-def _lock(handle: int) -> None:
-    """Lock an open file without waiting. Raises `BlockingIOError` where another process has."""
+def is_held(path: Path) -> bool:
+    """Say whether another process holds a file. Any number may look at once, which takes a moment's lock of its own.
+
+    So who holds what others look at gives `hold` a `wait_s`. On Windows two that look may take each other for one.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        _lock(handle, shared=True)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _locked(handle: int, patient: bool) -> bool:
+    """Lock an open file; False where another process has, and `BlockingIOError` there for who is not patient."""
+    try:
+        _lock(handle)
+    except BlockingIOError:
+        if not patient:
+            raise
+        return False
+    return True
+
+
+def _lock(handle: int, shared: bool = False) -> None:
+    """Lock an open file without waiting; `shared` with others. Raises `BlockingIOError` where another process has."""
     with suppress(ImportError):
         import fcntl
 
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         return
     with suppress(ImportError):
         import msvcrt

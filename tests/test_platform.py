@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -139,6 +140,19 @@ def test_a_file_is_held_until_it_is_closed(tmp_path: Path) -> None:
         machine.hold(tmp_path / "lock")
     os.close(handle)
     os.close(machine.hold(tmp_path / "lock"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no lock that several look at once by")
+def test_who_looks_whether_a_file_is_held_is_taken_for_nobody_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not machine.is_held(path), "there is no such file"
+    assert not path.exists()
+    handle = machine.hold(path)
+    assert machine.is_held(path)
+    os.close(handle)
+    with ThreadPoolExecutor(3) as pool:
+        looks = [pool.submit(lambda: [machine.is_held(path) for _ in range(1000)]) for _ in range(3)]
+        assert not any(any(look.result()) for look in looks)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is glibc on Linux alone")

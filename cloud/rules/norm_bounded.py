@@ -37,7 +37,7 @@ class NormBounded(Robust):
         return settings.norm_bound
 
     def answer(self, settings: AggregationSettings, received: Received) -> Answer:
-        """Answer by the mean, where devices have kept a fixed bound themselves."""
+        """Answer by the mean where the bound is fixed: each update was clipped to it before it went into the sum."""
         if received.uploads is None and self.bound(settings) is not None:
             return Answer(received.by_mean(settings))
         return super().answer(settings, received)

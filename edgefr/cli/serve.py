@@ -112,6 +112,19 @@ def serve(
 
     opened = Run.open(run)
     if status:
+        _only_look(
+            rounds=rounds,
+            bundle_class=bundle_class,
+            host=host != Access().host,
+            port=port,
+            client_ca=client_ca,
+            timeout=timeout,
+            min_answers=min_answers,
+            secure_sum=secure_sum,
+            trusted_server=trusted_server,
+            out=out,
+            rehearse=rehearse,
+        )
         _status(opened, pair(tls_cert, tls_key))
         return
     access = Access(host, port, tls_cert, tls_key, client_ca=client_ca)
@@ -146,6 +159,13 @@ def serve(
     console = Console()
     console.print(Sheet("served", rows, words=["what"]))
     print_path("result", served.path, console)
+
+
+def _only_look(**given: object) -> None:
+    """Raise `InputError` where one of these options was given: whoever looks would take it for heeded."""
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name.replace('_', '-')} says how to serve, and --status only looks; drop one of them")
 
 
 def _status(run: Run, shown_to: tuple[Path, Path] | None) -> None:

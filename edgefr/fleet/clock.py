@@ -71,7 +71,7 @@ class Fleet:
 
     def over_selected(self, wanted: int) -> int:
         """Return how many clients to invite so that about `wanted` contribute."""
-        return math.ceil(wanted * self.spec.rounds.over_select - 1e-9)
+        return self.spec.rounds.over_selected(wanted)
 
     def online(self, clients: npt.ArrayLike) -> Flags:
         """Say which of `clients` can be reached now.
@@ -118,9 +118,8 @@ class Fleet:
         the work of some. Whoever is still at work stays so in the next round. The buffer holds `wanted` updates unless
         the file says otherwise; neither it nor the number at work exceeds that of the clients.
         """
-        ids, rules = self._checked(order), self.spec.rounds
-        buffer = min(rules.buffer or wanted, len(ids))
-        hands = min(rules.concurrency or self.over_selected(buffer), len(ids))
+        ids = self._checked(order)
+        buffer, hands = self.spec.rounds.buffered(wanted, len(ids))
         out = self._buffered.step(number, self.now, ids, ask, buffer, hands, hands <= LOGGED_COHORT)
         self.now = out.ended
         self._rounds += 1

@@ -81,14 +81,6 @@ def overhead_seconds(host_ms: Value, gflops: Value) -> Array:
     return np.asarray(np.asarray(host_ms) * 1e-3 * HOST_GFLOPS / np.asarray(gflops))
 
 
-def step_seconds(compute: Value, optimiser: Value, overhead: Value = 0.0) -> Array:
-    """Return the seconds of one training step.
-
-    The optimiser runs after the backward pass, so its time is added, not overlapped.
-    """
-    return np.asarray(np.asarray(compute) + np.asarray(optimiser) + np.asarray(overhead))
-
-
 def inference_parts(flops: Value, weight_bytes: Value, gops: Value, copy_gbs: Value) -> tuple[Array, Array]:
     """Return seconds of arithmetic and of reading the weights in a forward pass, each as if the other took no time."""
     arithmetic = np.asarray(flops) / (_INFERENCE_EFFICIENCY * np.asarray(gops) * 1e9)

@@ -1,5 +1,6 @@
 """This is the schema of devices.yaml: device classes, networks, runtimes, the fleet of them, and the round policy."""
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -250,6 +251,21 @@ class Rounds(_Section):
     def waits(self) -> bool:
         """Say whether a round is about one cohort that is waited for, as `Policy.waits`."""
         return POLICIES[self.policy].waits
+
+    def over_selected(self, wanted: int) -> int:
+        """Return how many clients to invite, or to have at work, so that about `wanted` contribute."""
+        return math.ceil(self.over_select * wanted - 1e-9)
+
+    def buffered(self, wanted: int, clients: int) -> tuple[int, int]:
+        """Return how many updates make an aggregate of policy async, and how many of `clients` are at work at a time.
+
+        An aggregate has `wanted` updates unless the file says otherwise.
+
+        >>> Rounds(policy="async", buffer=4).buffered(10, 5)
+        (4, 5)
+        """
+        buffer = min(self.buffer or wanted, clients)
+        return buffer, min(self.concurrency or self.over_selected(buffer), clients)
 
 
 SHIPPED = Path("devices.yaml")

@@ -13,7 +13,6 @@ what is on the disk (`ledger`, `answers`), weights in the sum (`devices`).
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -52,9 +51,7 @@ class Buffering:
         """
         if rules.waits:
             return None
-        buffer = min(rules.buffer or cohort, clients)
-        hands = rules.concurrency or math.ceil(rules.over_select * buffer - 1e-9)
-        return cls(buffer, min(hands, clients), rules.staleness_power, rules.max_staleness)
+        return cls(*rules.buffered(cohort, clients), rules.staleness_power, rules.max_staleness)
 
     def weight(self, staleness: int) -> float:
         """Return what an upload counts that is so many rounds old (FedBuff §5.1)."""
@@ -81,6 +78,7 @@ class BufferedBroker(RoundBroker):
         self._asking: dict[str, float] = {}
         self._at_work: dict[str, tuple[int, float]] = {}  # the round it started in, and since when
         self._waiting: list[Waiting] = []
+        self._old: list[Waiting] = []
 
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
@@ -157,11 +155,18 @@ class BufferedBroker(RoundBroker):
     def _take(self, fewest: int) -> list[Waiting]:
         oldest = self._number - self.terms.max_staleness
         fresh = [one for one in self._waiting if one.round >= oldest]
+        self._old += [one for one in self._waiting if one.round < oldest]
         self.stale += len(self._waiting) - len(fresh)
         taken = fresh[: self.terms.buffer] if len(fresh) >= min(fewest, self.terms.buffer) else []
         self._waiting = fresh[len(taken) :]
         self._cohort = frozenset()
         return taken
+
+    def old(self) -> list[Waiting]:
+        """Return the uploads that waited until they were too old for any sum, since this was asked last."""
+        with self._changed:
+            found, self._old = self._old, []
+            return found
 
     # --- the devices' side ----------------------------------------------------------------------------------------
 

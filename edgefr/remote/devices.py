@@ -110,6 +110,7 @@ class Devices(Backend):
         contents: dict[str, bytes] = {}
         for user, number in found.items():
             contents |= self.answers.of(number, [user])
+        self.answers.leave((found[user], user) for user in contents)
         self.broker.resume(found, contents)
 
     def close(self) -> None:
@@ -119,11 +120,11 @@ class Devices(Backend):
             clients = {user: client for client, user in self.origins.users.items()}
             self.ledger.close((clients[user] for user in started), self.summed)
             self.open = False
-            if self.answers is not None and self.buffering is None:
-                self.answers.clear()
-            elif self.answers is not None:
-                for one in self.taken.values():
+            if self.answers is not None and isinstance(self.broker, BufferedBroker):
+                for one in (*self.taken.values(), *self.broker.old()):
                     self.answers.drop(one.round, one.device)
+            elif self.answers is not None:
+                self.answers.clear()
             self.taken = {}
 
     @property

@@ -236,11 +236,7 @@ def _digest(code: str) -> str:
 
 def _held(path: Path) -> int:
     """Hold a lock file, waiting a little for whoever has it."""
-    until = time.monotonic() + WAIT_S
-    while True:
-        try:
-            return hold(path)
-        except BlockingIOError as error:
-            if time.monotonic() > until:
-                raise InputError(f"{path} is held by another process; try again") from error
-            time.sleep(0.01)
+    try:
+        return hold(path, WAIT_S)
+    except BlockingIOError as error:
+        raise InputError(f"{path} is held by another process; try again") from error

@@ -68,6 +68,7 @@ class Links:
     asked: set[str] = field(default_factory=set)
     gone: set[tuple[int, str]] = field(default_factory=set)  # lost in a round
     opened: dict[int, float] = field(default_factory=dict)  # when a round was first seen
+    servers: list[asyncio.Server] = field(default_factory=list)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def start(self, devices: Sequence[str]) -> dict[str, str]:
@@ -77,15 +78,27 @@ class Links:
         return asyncio.run_coroutine_threadsafe(self._open(devices), self.loop).result()
 
     def stop(self) -> None:
-        """Close all links."""
+        """Close all links, and let go of the requests that they hold."""
+        asyncio.run_coroutine_threadsafe(self._close(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
+        self.loop.close()
+
+    async def _close(self) -> None:
+        for server in self.servers:
+            server.close()
+        held = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in held:
+            one.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        await asyncio.sleep(0)  # connections that were closed just now are gone in the loop's next turn
 
     async def _open(self, devices: Sequence[str]) -> dict[str, str]:
         found = {}
         for device in devices:
             self.traffic[device] = Traffic()
             server = await asyncio.start_server(self._served(device), HOST, 0)
+            self.servers.append(server)
             found[device] = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
         return found
 

@@ -186,7 +186,7 @@ class _Stage:
             }
             for client in clients.tolist()
         ]
-        missing, cohorts = served.summary["missing"], _cohorts(said, len(clients))
+        missing, cohorts = served.summary["missing"], _cohorts(said)
         return {
             "time_scale": self.scale,
             "default_policy": _default_policy(bundle),
@@ -221,7 +221,7 @@ class _Stage:
         return np.stack([Device(self.bundle, state, policy=OPEN).scores() for state in states])
 
 
-def _cohorts(said: Twin, everyone: int) -> list[int]:
+def _cohorts(said: Twin) -> list[int]:
     """Return how many were invited to each round; nobody where all had spent their budget."""
     rounds = range(said.first, said.first + len(said.answers))
     return [sum(number == asked for asked, _ in said.fates) for number in rounds]

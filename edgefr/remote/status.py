@@ -8,7 +8,6 @@ Owns: that file, and what is told of a served run. Does not own: the lineage (`e
 from __future__ import annotations
 
 import http.client
-import os
 import ssl
 import time
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from edgefr.remote.keys import Keys
 from edgefr.run import Run
 from privacy.errors import InputError
 from privacy.files import write_json
-from privacy.machine import hold
+from privacy.machine import is_held
 from privacy.report import ledger_report
 
 FILE = "private/serving.json"
@@ -64,7 +63,7 @@ def status(run: Run, shown: tuple[Path, Path] | None = None) -> dict[str, Any]:
     """
     lineage, keys, opened = run.lineage, Keys(run.path), run.lineage.open
     keys.look()
-    working = _is_held(run.path / LOCK)
+    working = is_held(run.path / LOCK)
     found: dict[str, Any] = {"state": "at work" if working else "killed within a round" if opened else "stopped"}
     place = run.path / FILE
     if working and place.exists():
@@ -131,14 +130,3 @@ def _asked(serving: Serving, shown: tuple[Path, Path] | None) -> bytes:
         return answer.read(LIMIT)
     finally:
         connection.close()
-
-
-def _is_held(lock: Path) -> bool:
-    """Say whether a server is at work."""
-    if not lock.exists():
-        return False
-    try:
-        os.close(hold(lock))
-    except BlockingIOError:
-        return True
-    return False

@@ -57,7 +57,7 @@ def first_screen(summary: Summary, path: Path, width: int = COLUMNS) -> list[Tex
         *places,
     ]
     room = LINES - len(head) - len(foot)
-    table = _table(summary, found[0], max(room, FEWEST)) if found else []
+    table = _table(found[0], max(room, FEWEST)) if found else []
     blank = [Text()] if room - len(table) >= 2 else []
     lines = [*head, *blank, *table, *blank, *foot]
     for line in lines[: -len(places)]:
@@ -104,7 +104,7 @@ def _method(summary: Summary) -> str:
     return f"{summary['method']} (a central reference)" if "central" in summary else str(summary["method"])
 
 
-def _table(summary: Summary, verdict: Verdict, room: int) -> list[Text]:
+def _table(verdict: Verdict, room: int) -> list[Text]:
     """Show the learned model beside what needs no learning, the best first, in at most `room` lines."""
     rows = list(verdict.rows)
     if len(rows) + 2 > room:

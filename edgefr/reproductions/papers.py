@@ -76,8 +76,6 @@ def _data(exhibits: Mapping[str, Exhibit[Any]]) -> tuple[str, ...]:
 
 _FEDCAR = {**fedcar_statistics.EXHIBITS, **fedcar_exhibits.EXHIBITS}
 _TRANSFR = {**transfr_statistics.EXHIBITS, **transfr_exhibits.EXHIBITS}
-_F3CREC = _with(f3crec_statistics.TABLE_1, f3crec_exhibits.EXHIBITS)
-_FCUCR = _with(fcucr_statistics.TABLE_1, fcucr_exhibits.EXHIBITS)
 
 PAPERS: Table[Paper] = Table("paper", Paper)
 PAPERS.register(

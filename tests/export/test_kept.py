@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,3 +111,33 @@ def test_a_planted_file_writes_nothing_outside_the_stage(made: list[str], tmp_pa
     with pytest.raises(InputError, match=r"names '\.\./outside'; remove it"):
         staged(tmp_path / "second", how)
     assert not (tmp_path / "outside").exists()
+
+
+def test_what_was_used_least_recently_goes_beyond_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST", 3 * (32 + 1000))
+    paths = {name: tmp_path / "graphs" / name for name in "abcd"}
+    for at, name in enumerate("abc"):
+        kept.keep(paths[name], name.encode() * 1000)
+        os.utime(paths[name], (at, at))
+    assert kept.read(paths["a"]) == b"a" * 1000
+    kept.keep(paths["d"], b"d" * 1000)
+    assert {name for name, path in paths.items() if path.exists()} == {"a", "c", "d"}
+    assert kept.read(paths["b"]) is None
+
+
+def test_who_reads_while_others_make_room_has_all_of_it_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "MOST", 3 * (32 + 1000))
+    names = "abcdef"
+
+    def work(turn: int) -> None:
+        for at in range(60):
+            name = names[(turn + at) % len(names)]
+            assert kept.read(tmp_path / name) in (None, name.encode() * 1000)
+            kept.keep(tmp_path / name, name.encode() * 1000)
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work, turn) for turn in range(3)]:
+            done.result()
+    assert len(list(tmp_path.iterdir())) <= 3

@@ -39,6 +39,20 @@ FAULTS = (
         "tests/remote/test_blocks.py::test_no_round_is_in_a_block_that_is_over",
     ),
     Fault(
+        "the last lines of an open round can be cut off",
+        "edgefr/lineage.py",
+        "        self.lineage.add(line)\n        self._remember()",
+        "        self.lineage.add(line)\n        if isinstance(record, Closed):\n            self._remember()",
+        f"{LINEAGE}::test_no_line_of_a_round_that_is_open_can_be_cut_off",
+    ),
+    Fault(
+        "a server goes on with a line that only the file knows of",
+        "edgefr/lineage.py",
+        "if journal.lineage.lines:",
+        "if not journal.lineage.lines:",
+        f"{LINEAGE}::test_a_kill_between_a_line_and_what_remembers_it_locks_nobody_out",
+    ),
+    Fault(
         "who sends what it had learned, and asks for nothing, is not charged",
         "edgefr/remote/broker.py",
         "self._started.add(device)  # also one",
@@ -67,6 +81,20 @@ FAULTS = (
         "if before + 1 == learning.round:",
         f"{DELIVERY}::test_the_next_bundle_is_of_the_tensors_that_were_served",
         ("Failed", "AssertionError", "InputError"),
+    ),
+    Fault(
+        "an upload that is too old for any sum stays on the server's disk",
+        "edgefr/remote/devices.py",
+        "(*self.taken.values(), *self.broker.old())",
+        "self.taken.values()",
+        f"{BUFFERED}::test_an_upload_that_is_too_old_leaves_the_disk_when_its_round_is_over",
+    ),
+    Fault(
+        "a server writes its log while lines on a user are taken out",
+        "edgefr/remote/log.py",
+        "with _held(self.path):",
+        "if self.path.parent.exists():",
+        f"{FORGOTTEN}::test_a_server_that_writes_meanwhile_loses_no_line_of_its_log",
     ),
     Fault(
         "a server at work goes on with a key that was forgotten",

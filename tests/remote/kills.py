@@ -34,6 +34,7 @@ from edgefr.run import Run
 
 POINTS: dict[str, tuple[Any, str]] = {
     "a line": (Journal, "append"),
+    "the length": (Journal, "_remember"),
     "the tensors": (ServingLedger, "keep"),
     "a file": (ledger, "write_atomic"),
     "a round offered": (RoundBroker, "open"),

@@ -24,11 +24,12 @@ from edgefr.engine.backend import InProcess
 from edgefr.engine.cohort import Group
 from edgefr.engine.inline import run as inline
 from edgefr.lineage import Begun, Lineage, Opened, Started, sealed
+from edgefr.remote.answers import Answers
 from edgefr.remote.buffered import BufferedBroker, Buffering
 from edgefr.remote.collecting import Collecting
 from edgefr.remote.devices import Devices
 from edgefr.remote.gate import Refused
-from edgefr.remote.origin import Origin
+from edgefr.remote.origin import Origin, Origins
 from edgefr.remote.serving import origins_of, serve
 from edgefr.remote.training import plan_of, training_of
 from edgefr.reproductions.runs import IDEAL_FLEET
@@ -432,3 +433,59 @@ def test_a_killed_server_goes_on_with_who_had_started() -> None:
     alone.broker.submit("c", 5, alone.release(5))
     leader.join(10)
     assert alone.found == [("a", 4), ("c", 5)]
+
+
+class Counting:
+    """A ledger that lets everybody release, and writes nothing down; `began` says who had started when it ended."""
+
+    def __init__(self, over: int, began: dict[int, int] | None = None):
+        self.round, self.began = over, began or {}
+
+    def open(self, number: int, cohort: np.ndarray) -> np.ndarray:
+        return cohort
+
+    def start(self, clients: list[int]) -> None:
+        pass
+
+    def close(self, started: object, summed: object) -> None:
+        self.round += 1
+
+    def started(self, since: int) -> dict[int, int]:
+        return {client: number for client, number in self.began.items() if number >= since}
+
+
+def in_rounds(alone: Alone, ledger: Counting, answers: Answers) -> Devices:
+    """The backend of four devices, whose rounds last a moment and need two answers."""
+    origin = Origin.of(open_bundle(bundles.bundle("fedmf")), dict(enumerate("abcd")))
+    alone.broker.keep = answers.keep
+    how, origins = alone.broker.terms, Origins({"only": origin})
+    return Devices(alone.broker, origins, 0.3, ledger, 2, answers, buffering=how)  # type: ignore[arg-type]
+
+
+def test_an_upload_that_is_too_old_leaves_the_disk_when_its_round_is_over(tmp_path: Path) -> None:
+    alone, answers = Alone(), Answers(tmp_path)
+    devices, left = in_rounds(alone, Counting(4), answers), []
+    (origin,) = devices.origins.classes.values()
+    shared = {name: torch.from_numpy(value) for name, value in {**origin.dense, **origin.tables}.items()}
+    with ThreadPoolExecutor(1) as pool:
+        for number in (5, 6, 7):  # an upload waits for one round
+            gathered = pool.submit(devices.gather, number, np.arange(4), shared)
+            if number == 5:
+                while alone.broker.task("a", 0) is None:
+                    Event().wait(0.01)
+                alone.broker.submit("a", 5, alone.release(5))
+            assert gathered.result(10) == []
+            assert answers.count(5) == 1, "the round is not over"
+            devices.close()
+            left.append(answers.count(5))
+    assert left == [1, 1, 0]
+
+
+def test_a_server_that_goes_on_keeps_the_uploads_alone_that_wait(tmp_path: Path) -> None:
+    """A server was killed after it had closed a round, and before it deleted what was in its sum or too old."""
+    alone, answers = Alone(), Answers(tmp_path)
+    for number, device in ((4, "a"), (5, "b"), (5, "c"), (6, "d")):
+        answers.keep(device, number, alone.release(number))
+    in_rounds(alone, Counting(5, {0: 4, 2: 5, 3: 6}), answers).resume()  # b's is in a sum
+    assert [answers.count(number) for number in (4, 5, 6)] == [0, 1, 1]
+    assert answers.of(5, "bc").keys() == {"c"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,7 +16,7 @@ from edgefr.remote.answers import Answers
 from edgefr.remote.forgetting import forget
 from edgefr.remote.keys import Keys
 from edgefr.remote.log import FILE as LOG
-from edgefr.remote.log import Log
+from edgefr.remote.log import Log, without
 from edgefr.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import edgefr, refused
@@ -98,8 +100,6 @@ def test_a_log_that_was_forgotten_in_goes_on(tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
     log.write("taken", user="ada", round=1, bytes=3)
     log.write("taken", user="ada lovelace", round=1, bytes=3)
-    from edgefr.remote.log import without
-
     without(tmp_path / LOG, "ada")
     log.write("stopped")
     lines = (tmp_path / LOG).read_text().splitlines()
@@ -107,6 +107,25 @@ def test_a_log_that_was_forgotten_in_goes_on(tmp_path: Path) -> None:
     for number in range(200):
         log.refused(status=404, method="GET", path="another", why=str(number))
     assert len((tmp_path / LOG).read_text().splitlines()) <= 2 + 2 * 61
+
+
+def test_a_server_that_writes_meanwhile_loses_no_line_of_its_log(tmp_path: Path) -> None:
+    path, many = tmp_path / LOG, 600
+    path.parent.mkdir()
+
+    def at_work() -> None:
+        log = Log(path)
+        for number in range(many):
+            log.write("taken", user="ada" if number % 3 == 0 else "bob", round=number, bytes=3)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(at_work)
+        while not writing.done():
+            without(path, "ada")
+        writing.result()
+    without(path, "ada")
+    found = [json.loads(line)["round"] for line in path.read_text().splitlines()]
+    assert found == [number for number in range(many) if number % 3]
 
 
 def test_the_command_line_forgets_by_name_or_key(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefr.lineage import FOLDER, ROUNDS, SHARED, WITNESS, Closed, Journal, Lineage, Opened
+from edgefr.lineage import FOLDER, ROUNDS, SHARED, WITNESS, Begun, Closed, Journal, Lineage, Opened, Started, digest_of
 from edgefr.remote.serving import Served, serve
 from edgefr.run import Run
 from privacy.errors import InputError
@@ -141,6 +141,66 @@ def test_a_file_that_was_changed_or_cut_is_refused(
         copy.lineage  # noqa: B018
     with pytest.raises(InputError, match=words):
         serve(copy, CLASS, 1, ready=lambda url: None)
+
+
+def begin(journal: Journal) -> None:
+    """A lineage whose open round waits for nobody, and in which two have started."""
+    run = digest_of(journal.run / "experiment.yaml")
+    assert run is not None
+    journal.append(Begun(run=run, model="0" * 64, ledger=None, round=0, clients=3, terms=None))
+    journal.append(Opened(round=1, bundle="0" * 64, event=None, clients=[], refused=[], buffered=True))
+    journal.append(Started(round=1, clients=[2]))
+    journal.append(Started(round=1, clients=[0]))
+
+
+def test_no_line_of_a_round_that_is_open_can_be_cut_off(tmp_path: Path) -> None:
+    """Whoever was offered the round may have released, though it was never closed."""
+    (tmp_path / "experiment.yaml").write_text("seed: 1\n")
+    with Journal.locked(tmp_path) as journal:
+        begin(journal)
+    path = tmp_path / FOLDER / ROUNDS
+    text = path.read_bytes()
+    for left in range(len(text)):
+        path.write_bytes(text[:left])
+        with pytest.raises(InputError, match="more was released than it tells"):
+            Lineage.of(tmp_path)
+    path.write_bytes(text)
+    assert Lineage.of(tmp_path).rounds[0][0].clients == [2, 0]
+
+
+def test_a_kill_between_a_line_and_what_remembers_it_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "experiment.yaml").write_text("seed: 1\n")
+    with Journal.locked(tmp_path) as journal:
+        begin(journal)
+        with monkeypatch.context() as killed:
+            killed.setattr("edgefr.lineage.write_json", lambda *given, **named: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                journal.append(Started(round=1, clients=[1]))
+    with Journal.locked(tmp_path) as journal:
+        assert journal.lineage.rounds[0][0].clients == [2, 0, 1]
+    path = tmp_path / FOLDER / ROUNDS  # from here on it may be offered, so it is remembered
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="more was released than it tells"):
+        Lineage.of(tmp_path)
+
+
+def test_who_looks_while_a_line_is_added_is_told_of_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "experiment.yaml").write_text("seed: 1\n")
+    with Journal.locked(tmp_path) as journal:
+        begin(journal)
+        read = Path.read_bytes
+
+        def and_goes_on(path: Path) -> bytes:
+            content = read(path)
+            if path.name == ROUNDS and journal.lineage.open is not None:
+                journal.append(Closed(round=1, clients=[0, 2], tensors=None, burnt=False))
+            return content
+
+        monkeypatch.setattr(Path, "read_bytes", and_goes_on)
+        assert Lineage.of(tmp_path).open is not None
+        assert Lineage.of(tmp_path).open is None
 
 
 @pytest.mark.parametrize("left", [WITNESS, "served/summary.json"])

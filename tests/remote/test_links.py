@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -89,3 +90,19 @@ def test_a_release_arrives_when_the_fleet_says(tmp_path: Path, links: list[Links
         served = future.result(60)
     assert served.summary["missing"] == [0]
     assert ended - links[0].opened[1] >= HELD_S
+
+
+def test_a_link_that_is_stopped_listens_no_more_and_lets_go_of_what_it_held() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # a server that never answers
+        made = Links(f"http://127.0.0.1:{silent.getsockname()[1]}", {}, 1.0, 1, lambda device: None)
+        (address,) = made.start(["a"]).values()
+        port = int(address.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as held:
+            held.sendall(b"GET /v1/anything HTTP/1.1\r\n\r\n")
+            passed_on, _ = silent.accept()
+            with passed_on:
+                made.stop()
+                assert held.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=10)
+    assert made.loop.is_closed()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import datetime
 import json
 import ssl
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from typer.testing import CliRunner
 
 from edge.connection import Server as Remote
 from edge.connection import enrol
 from edge.remote import join
+from edgefr.cli.app import app
 from edgefr.lineage import Journal
 from edgefr.remote import certificate
 from edgefr.remote.keys import Keys
@@ -136,6 +140,51 @@ def test_a_server_is_looked_at_while_it_works_and_after_it(tmp_path: Path) -> No
     assert not (run.path / SERVING).exists()
     done = edgefr("serve", run.path, cache=tmp_path)
     assert "give --rounds" in refused(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("--rounds", "2"),
+        ("--bundle-class", "laptop_x86"),
+        ("--host", "0.0.0.0"),
+        ("--port", "8765"),
+        ("--client-ca", "ca.pem"),
+        ("--timeout", "5"),
+        ("--min-answers", "3"),
+        ("--secure-sum",),
+        ("--trusted-server", "us"),
+        ("--out", "result"),
+        ("--rehearse", "4"),
+    ],
+)
+def test_what_would_change_nothing_about_looking_is_refused(asked: tuple[str, ...]) -> None:
+    run = fedmf().begun
+    done = CliRunner().invoke(app, ["serve", str(run.path), "--status", *asked])
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception).startswith(f"{asked[0]} says how to serve, and --status only looks")
+    assert not list(run.path.glob("served*"))
+
+
+def test_looking_at_a_server_keeps_none_from_starting(tmp_path: Path) -> None:
+    run, over = fedmf().own(tmp_path).begun, threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            status(run)
+
+    with Journal.locked(run.path):
+        pass
+    with ThreadPoolExecutor(2) as pool:
+        looking = [pool.submit(look) for _ in range(2)]
+        try:
+            for _ in range(200):
+                with Journal.locked(run.path):
+                    assert status(run)["state"] == "at work"
+        finally:
+            over.set()
+        for one in looking:
+            one.result()
 
 
 def test_a_server_that_asks_for_certificates_tells_its_counts_to_who_shows_one(tmp_path: Path) -> None:
