@@ -103,8 +103,8 @@ def _category(name: str) -> Reader:
 
 def _not_given(*_: Any) -> Any:
     raise InputError(
-        "this run's data was handed over by its caller, so only the caller has it: pass it again by data=, as in "
-        "edgefr.resume(run, data=dataset)"
+        f"data set '{GIVEN}' is one that a program hands over, and only the program has it: pass it again by data=, as "
+        "in edgefr.resume(run, data=dataset), or name a file of your own"
     )
 
 
@@ -212,7 +212,11 @@ def reader(name: str) -> Reader:
     """Return the reader of a data set: by its name, or of a file or folder by its path."""
     if name not in READERS and is_file(name):
         return _of_files(name)
-    return _category(name) if name not in READERS and name.startswith("amazon-") else READERS[name]
+    if name not in READERS and name.startswith("amazon-"):
+        return _category(name)
+    if name not in READERS:
+        raise unknown("data set", name, names())
+    return READERS[name]
 
 
 def _of_files(path: str) -> Reader:

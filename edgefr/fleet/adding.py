@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from edgefr.documents import Document
-from edgefr.fleet.spec import Device, Figure, FleetFile, load_fleet, shipped
+from edgefr.fleet.spec import SHIPPED, Device, Figure, FleetFile, load_fleet
+from edgefr.shipped import shipped
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic
 
@@ -62,7 +63,7 @@ def add(path: Path, name: str, known: Known, like: str | None = None) -> Added:
             raise InputError(f"the {what} of a device is above 0, got {value:g}")
     if not (math.isfinite(known.battery_wh) and known.battery_wh >= 0):
         raise InputError(f"battery-wh is 0 on mains power, or above; got {known.battery_wh:g}")
-    source = path if path.exists() else shipped()
+    source = path if path.exists() else shipped(SHIPPED)
     spec = load_fleet(source)
     if name in spec.devices:
         raise InputError(f"{path} has a class {name} already; choose another name")

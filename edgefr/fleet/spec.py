@@ -12,6 +12,7 @@ from edgefr.arguments import checked
 from edgefr.documents import Document, PublicModel
 from edgefr.fleet.calibration import Calibration, read_calibration
 from edgefr.fleet.policies import POLICIES
+from edgefr.shipped import shipped
 from privacy.belongs import ReadWith, Settings, named_in
 from privacy.errors import unknown
 
@@ -364,12 +365,6 @@ def _sources_named(model: BaseModel, at: tuple[str, ...] = ()) -> list[tuple[str
     return found
 
 
-def shipped() -> Path:
-    """Return the fleet file that ships: within the installed package, or at the top of the sources."""
-    package = Path(__file__).parents[1]
-    return next((place / SHIPPED for place in (package, package.parent) if (place / SHIPPED).exists()), SHIPPED)
-
-
 @checked
 def load_fleet(path: str | Path = "devices.yaml", overrides: dict[str, Any] | None = None) -> FleetFile:
     """Read and check a devices.yaml.
@@ -388,7 +383,7 @@ def load_fleet(path: str | Path = "devices.yaml", overrides: dict[str, Any] | No
     """
     path = Path(path)
     if path == SHIPPED and not path.exists():
-        path = shipped()
+        path = shipped(SHIPPED)
     document = Document.read(path)
     _read_named_calibration(document, path.parent)
     for dotted, value in _leaves(overrides or {}, ()):

@@ -90,9 +90,10 @@ class Tuning:
             for experiment in self.base.ends(space):
                 torch_device(experiment.engine.device)
                 self._fleet(experiment)
-                read[repr((experiment.data, experiment.data_options))] = experiment
+                read[repr((experiment.data, experiment.data_options, experiment.protocol))] = experiment
         for experiment in read.values():
-            data.load(experiment.data, self.data_dir, options=experiment.data_options)
+            dataset = data.load(experiment.data, self.data_dir, options=experiment.data_options)
+            experiment.protocol.entry.cut(experiment, dataset)
 
     def run(self) -> Iterator[Found]:
         """Make all trials that are left, and yield what each search came to as it ends; the same call goes on."""

@@ -20,9 +20,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgefr.belongs import unread
 from edgefr.documents import Document
 from edgefr.experiment import Change, Experiment, load_experiment
+from edgefr.shipped import shipped
 from edgefr.sweeps.grid import apart
 from edgefr.sweeps.space import Range
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
+
+SHIPPED = Path("experiments/spaces")
+"""The folder of search spaces where none is named."""
 
 
 class SpaceFile(BaseModel):
@@ -46,12 +50,16 @@ class Space:
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Space:
-        """Read `<folder>/<name>.yaml`. Raises `InputError` for a file that is not there or that says something else."""
+        """Read `<folder>/<name>.yaml`; where that folder is not there, `SHIPPED` is the one that ships with edgefr.
+
+        Raises `InputError` for a file that is not there or that says something else.
+        """
+        folder = shipped(SHIPPED) if folder == SHIPPED and not folder.exists() else folder
         path = folder / f"{name}.yaml"
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {folder} with search spaces; name another --spaces")
         if not path.is_file():
-            known = sorted(found.stem for found in folder.glob("*.yaml"))
-            there = f"it has {', '.join(known)}" if known else "it has none"
-            raise InputError(f"there is no search space {path}: {there}; name one of them, or another --spaces")
+            raise unknown("search space", name, (found.stem for found in folder.glob("*.yaml")))
         found = Document.read(path).validate(SpaceFile)
         ranges = tuple(Range.parse(f"{field}={text}") for field, text in found.ranges.items())
         apart([*found.experiment, *found.ranges], f"{path}")

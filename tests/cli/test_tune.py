@@ -66,10 +66,22 @@ def test_a_killed_command_goes_on(arguments: list[str | Path], cache: Path, tmp_
 
 def test_what_is_wrong_is_one_line(arguments: list[str | Path], cli: Cli) -> None:
     assert "seed 3 is one that results are reported with" in refused(*cli(*arguments, "--seed", "3"))
-    assert "no search space" in refused(*cli("tune", "fedavg", *arguments[2:]))
+    line = refused(*cli("tune", "fedmfx", *arguments[2:]))
+    assert "unknown search space 'fedmfx'; did you mean 'fedmf'" in line
+    assert "there is no folder nowhere" in refused(*cli(*arguments, "--spaces", "nowhere"))
+    few = refused(*cli(*arguments, "--set", "protocol.negatives=5000"))
+    assert "protocol.negatives is 5000" in few
+    assert "trial" not in few
     assert "unknown --metric 'MRR@10'" in refused(*cli(*arguments, "--metric", "MRR@10"))
     assert "unknown --metric 'HR@7'" in refused(*cli(*arguments, "--metric", "HR@7"))
     assert "fedmf.yaml searches model.lr" in refused(*cli(*arguments, "--set", "model.lr=1"))
     assert "the rules say" in refused(*cli(*arguments, "--set", "evaluation.curve_ranking=sampled"))
     assert "model.dim" in refused(*cli(*arguments, "--set", "model.dim=-1"))
     assert not Path(arguments[-1]).exists()
+
+
+def test_in_any_folder_the_spaces_that_ship_are_searched(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "unknown search space 'fedmfx'; did you mean 'fedmf'" in refused(*cli("tune", "fedmfx"))

@@ -85,6 +85,7 @@ def _rows(name: str) -> Iterator[None]:
         yield
     except pa.ArrowInvalid as error:
         row, what = row_of(str(error))
+        what = "it is not UTF-8; save it as UTF-8" if "invalid UTF8" in what else what
         raise InputError(f"{name}:{'' if row is None else f' row {row}:'} {what}") from error
 
 
