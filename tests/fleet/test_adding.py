@@ -10,7 +10,8 @@ import pytest
 from edgefr.cli.app import main
 from edgefr.fleet import load_fleet
 from edgefr.fleet.adding import Known, add, nearest
-from edgefr.fleet.spec import shipped
+from edgefr.fleet.spec import SHIPPED
+from edgefr.shipped import shipped
 from privacy.errors import InputError
 from tests.cli import commands
 
@@ -19,8 +20,8 @@ PHONE = Known(memory_mb=3000, gflops=30, battery_wh=12)
 
 def test_the_fleet_that_ships_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert load_fleet("devices.yaml").devices.keys() == load_fleet(shipped()).devices.keys()
-    assert load_fleet().devices.keys() == load_fleet(shipped()).devices.keys()
+    assert load_fleet("devices.yaml").devices.keys() == load_fleet(shipped(SHIPPED)).devices.keys()
+    assert load_fleet().devices.keys() == load_fleet(shipped(SHIPPED)).devices.keys()
     with pytest.raises(InputError, match=r"cannot read other\.yaml"):
         load_fleet("other.yaml")
     (tmp_path / "devices.yaml").write_text("schema: mine\n")
@@ -28,17 +29,17 @@ def test_the_fleet_that_ships_is_found_from_anywhere(tmp_path: Path, monkeypatch
         load_fleet("devices.yaml")
 
 
-def test_the_wheel_takes_the_fleet_along():
+def test_the_wheel_takes_the_fleet_and_search_spaces_along():
     import tomllib
 
     built = tomllib.loads((commands.ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert built["force-include"] == {"devices.yaml": "edgefr/devices.yaml"}
+    assert built["force-include"] == {name: f"edgefr/{name}" for name in ("devices.yaml", "experiments/spaces")}
 
 
 def test_what_is_not_given_is_assumed_and_says_so(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     added = add(path, "my_phone", PHONE)
-    before, after = load_fleet(shipped()), load_fleet(path)
+    before, after = load_fleet(shipped(SHIPPED)), load_fleet(path)
     own, like = after.devices["my_phone"], before.devices[added.like]
     assert added.like == "phone_sd680"
     assert (own.memory.total_mb, own.compute.fp32_gflops.v) == (3000, 30)
@@ -52,7 +53,7 @@ def test_what_is_not_given_is_assumed_and_says_so(tmp_path: Path):
     assert any("659 MB" in line for line in added.assumed)
     assert {name: device for name, device in after.devices.items() if name != "my_phone"} == before.devices
     assert after.fleet == before.fleet, "nobody has it yet"
-    assert path.read_text().count("#") == shipped().read_text().count("#"), "comments stay"
+    assert path.read_text().count("#") == shipped(SHIPPED).read_text().count("#"), "comments stay"
 
 
 def test_a_second_one_goes_beside_the_first(tmp_path: Path):
@@ -65,7 +66,7 @@ def test_a_second_one_goes_beside_the_first(tmp_path: Path):
 
 
 def test_the_nearest_has_a_battery_or_has_none():
-    spec = load_fleet(shipped())
+    spec = load_fleet(shipped(SHIPPED))
     assert nearest(spec, Known(512, 8, 0)) == "rpi_zero_2w"
     assert nearest(spec, Known(2048, 6, 1)) == "watch_w5"
     assert nearest(spec, Known(16384, 280, 50)) == "laptop_x86"
