@@ -41,7 +41,7 @@ from privacy.files import write_atomic, write_json
 
 RECIPE = 1  # raise it when the same settings would give another student: it is part of the cache's key
 KEPT_BYTES = 2**30  # teacher outputs kept in memory between passes over the texts
-JUDGED_TEXTS = 1000  # texts on which the report compares student and teacher
+JUDGED_TEXTS = 300  # texts on which the report compares student and teacher
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ SMALL = {
     "scale": ["--alone", '{"users": 500, "items": 500, "cohort": 50, "dim": 8}'],
     "secure_sum": ["--cohorts", "4", "--values", "100"],
     "sessions": None,
+    "stages": None,
     "waiting": ["--devices", "20"],
     "against": None,
     "closed_form": None,
