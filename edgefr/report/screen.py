@@ -21,6 +21,7 @@ from edgefr.report.layout import count
 from edgefr.report.learning import RANKINGS
 from edgefr.report.tables import seed_tables, warnings
 from edgefr.report.verdict import Row, Verdict, Worth, headline, over_seeds, verdicts
+from edgefr.spent import told
 from privacy.sentence import sentence
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def brief(run: Run) -> list[RenderableType]:
         mend = "edgefr.resume goes on with it" if (run.path / "experiment.yaml").is_file() else "nothing is in it yet"
         return [f"a run without a summary: {mend}", place]
     try:
-        summary = run.summary
+        summary = told(run)
         if "verdicts" not in summary:
             return [*seed_tables(summary)[:1], place]
         *lines, place = first_screen(summary, run.path)
