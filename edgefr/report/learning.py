@@ -16,6 +16,7 @@ import numpy as np
 from edgefr import purposes
 from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.metrics.bootstrap import LEVEL, intervals
+from edgefr.report.verdict import NOT_YET
 from privacy import keyed
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ class Against:
 
 @dataclass(frozen=True)
 class Learning:
-    """This is what a learned `stage` reaches in a metric, over `users`, beside all that needs no learning."""
+    """This is what a learned `stage` reaches in a metric, over `users`, beside all that needs no learning.
+
+    `rounds` are behind it, or epochs.
+    """
 
     stage: str
     metric: str
@@ -58,11 +62,18 @@ class Learning:
     users: int
     value: float
     against: tuple[Against, ...]
+    rounds: int
+
+    @property
+    def learned(self) -> bool:
+        """Say whether anything was learned: in rounds, or in local training that left another model than before."""
+        own = [other for other in self.against if other.name in (UNLEARNED, UNLEARNED_IN_CONTEXT)]
+        return self.rounds > 0 or all(other.difference for other in own)
 
     @property
     def helped(self) -> bool:
         """Say whether the stage is better than everything that needs no learning, by more than chance."""
-        return bool(self.against) and all(other.beaten for other in self.against)
+        return self.learned and bool(self.against) and all(other.beaten for other in self.against)
 
     @property
     def known(self) -> bool:
@@ -71,6 +82,8 @@ class Learning:
 
     def __str__(self) -> str:
         what = f"{self.metric} {self.value:.4f} ({RANKINGS[self.ranking]}, {self.users:,} users)"
+        if not self.learned:
+            return f"{self.stage}: {NOT_YET}: {what} is that of the model as it begins"
         if not self.known:
             return f"{self.stage}: whether learning helped cannot be said of so few: {what}"
         if self.helped:
@@ -82,6 +95,7 @@ class Learning:
     def record(self) -> dict[str, Any]:
         """Return it as values of a summary; ends of an interval are null where too few users were asked."""
         return {
+            "learned": self.learned,
             "helped": self.helped,
             "metric": self.metric,
             "ranking": self.ranking,
@@ -98,10 +112,12 @@ def _differences(other: Against) -> dict[str, float | None]:
     return {name: float(value) if np.isfinite(value) else None for name, value in found.items()}
 
 
-def learning(measured: Measurements, stage: str, names: Sequence[str], on: Sequence[str]) -> Learning | None:
+def learning(
+    measured: Measurements, stage: str, names: Sequence[str], on: Sequence[str], rounds: int = 1
+) -> Learning | None:
     """Compare a learned stage with everything named, on the held-out items of `on` (blocks: averaged over them).
 
-    Full ranking decides where users were ranked against the whole catalogue. Returns None where
+    `rounds` are behind it. Full ranking decides where users were ranked against the whole catalogue. Returns None where
     nobody was asked, or there is nothing to compare with.
     """
     ranking = "full" if (stage, on[-1], "full") in measured.users else "sampled"
@@ -126,4 +142,5 @@ def learning(measured: Measurements, stage: str, names: Sequence[str], on: Seque
             Against(name, *map(float, row))
             for name, row in zip(others, np.stack([means, apart.mean, apart.low, apart.high], axis=1), strict=True)
         ),
+        rounds,
     )

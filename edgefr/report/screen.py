@@ -111,7 +111,7 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
     if len(rows) + 2 > room:
         rows = _most_telling(rows, max(room - 3, 1), verdict.unlearned)
     left = len(verdict.rows) - len(rows)
-    learned = f"{verdict.stage}, learned"
+    learned = verdict.model
     where = f"{verdict.metric}, {RANKINGS[verdict.ranking]}, {verdict.users:,} users"
     wide = max(len(name) for name in (where, learned, *(row.name for row in rows)))
     lines = [
@@ -145,7 +145,7 @@ def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
             values.setdefault(row.name, []).append(row.value)
             gains.setdefault(row.name, []).append(row.difference)
     names = sorted(values, key=lambda name: -mean(values[name]))[:room]
-    where, learned = f"{first.metric}, {RANKINGS[first.ranking]}", f"{first.stage}, learned"
+    where, learned = f"{first.metric}, {RANKINGS[first.ranking]}", first.model
     wide = max(map(len, (where, learned, *names)))
     lines = [
         Text(f"{where:<{wide}}  mean ± sd        {first.stage} is better by", style="bold"),

@@ -116,6 +116,49 @@ def test_every_protocol_has_the_model_before_any_round(own, stages, tmp_path):
     assert min(row["round"] for row in rows if row["round"] is not None) == 0
 
 
+def first_lines(run):
+    """What the first screen, the command that compares and the page say of a run."""
+    from edgefr.report.web.answers import answers
+
+    return " ".join(str(run.brief()).split()), answers(run.summary)[0]
+
+
+def test_without_a_round_nothing_is_said_of_learning(tmp_path):
+    small = edgefr.load_experiment(overrides=[*SMALL, "method=fedmf", "protocol.negatives=30", "rounds=0"])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    (record,) = run.summary["learning"]["main"].values()
+    assert (record["learned"], record["helped"]) == (False, False)
+    (line,) = run.summary["verdicts"]["main"]
+    assert line.startswith("federated: nothing has been learned yet: NDCG@5")
+    said, answer = first_lines(run)
+    assert f"nothing has been learned yet (NDCG@5 {record['value']:.4f} as it begins)" in said
+    assert "federated, as it begins" in said
+    assert "learned 0." not in said
+    assert (answer.words, answer.tone) == ("Nothing has been learned yet", "neutral")
+    page = (run.path / "report.html").read_text()
+    assert "How does it learn?" not in page, "a curve through one point"
+    assert "Does learning help?" in page
+    assert not (run.path / "figures" / "learning-curve.png").exists()
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_local_training_without_rounds_is_learning(epochs, tmp_path):
+    local = [f"model.local_training_epochs={epochs}", "encoder.kind=hash", "protocol.negatives=30"]
+    small = edgefr.load_experiment(overrides=[*SMALL[:1], SMALL[2], "method=transfr", *local, "rounds=0"])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    learned = {stage: record["learned"] for stage, record in run.summary["learning"]["main"].items()}
+    assert learned == {"finetune": False, "localtrain": epochs > 0}
+    assert ("nothing has been learned yet" in first_lines(run)[0]) == (epochs == 0)
+
+
+def test_a_central_reference_learns_without_rounds(tmp_path):
+    small = edgefr.load_experiment(overrides=[*SMALL[:1], SMALL[2], "method=ease", "protocol.negatives=30"])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    assert run.summary["rounds"] == 0
+    assert all(record["learned"] for record in run.summary["learning"]["main"].values())
+    assert "nothing has been learned yet" not in first_lines(run)[0]
+
+
 def test_metrics_of_single_users_stay_in_the_private_part(tmp_path):
     import pyarrow.parquet as pq
 

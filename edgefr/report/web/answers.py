@@ -9,9 +9,10 @@ from typing import Any
 
 from edgefr.measure import UNLEARNED
 from edgefr.report.tables import count
+from edgefr.report.verdict import NOT_YET as NOT_LEARNED
 from edgefr.report.web import costs
 from edgefr.report.web.chart import short
-from edgefr.report.web.verdict import NO, UNKNOWN, YES, found_in, interval, named
+from edgefr.report.web.verdict import NO, NOTHING, UNKNOWN, YES, found_in, interval, named
 from privacy.report import MEANINGLESS, WEAK
 from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 
@@ -42,6 +43,9 @@ def helps(summary: dict[str, Any]) -> Answer:
     if not found:
         return Answer(question, "Not compared", "The run measured nothing that it could be compared with.")
     first = found[0]
+    if first.answer == NOTHING:
+        value = f"{first.record['metric']} {first.record['value']:.4f}"
+        return Answer(question, capitals(NOT_LEARNED), f"{value} is that of the model as it begins.")
     if first.answer == UNKNOWN:
         return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
     name, best = first.best

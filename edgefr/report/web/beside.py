@@ -174,7 +174,7 @@ def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:
     if "continual" in facts.summary:
         return None
     rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
-    if not rows:
+    if not any(row["round"] for row in rows):
         return None
     found = verdict.found_in(facts.summary)
     metrics = [row["metric"] for row in rows]
