@@ -16,13 +16,14 @@ import numpy as np
 from edgefr import purposes
 from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.metrics.bootstrap import LEVEL, intervals
-from edgefr.report.verdict import NOT_YET
+from edgefr.report.verdict import Verdict
 from privacy import keyed
 
 if TYPE_CHECKING:
     from edgefr.measure import Measurements
 
 RANKINGS = {"full": "full ranking", "sampled": "sampled candidates"}
+UNTRAINED = (UNLEARNED, UNLEARNED_IN_CONTEXT)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Against:
     @property
     def said(self) -> str:
         """Return the name as a sentence has it."""
-        return f"the same model {self.name}" if self.name in (UNLEARNED, UNLEARNED_IN_CONTEXT) else self.name
+        return f"the same model {self.name}" if self.name in UNTRAINED else self.name
 
     def __str__(self) -> str:
         return f"{self.difference:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
@@ -67,7 +68,7 @@ class Learning:
     @property
     def learned(self) -> bool:
         """Say whether anything was learned: in rounds, or in local training that left another model than before."""
-        own = [other for other in self.against if other.name in (UNLEARNED, UNLEARNED_IN_CONTEXT)]
+        own = [other for other in self.against if other.name in UNTRAINED]
         return self.rounds > 0 or all(other.difference for other in own)
 
     @property
@@ -82,15 +83,25 @@ class Learning:
 
     def __str__(self) -> str:
         what = f"{self.metric} {self.value:.4f} ({RANKINGS[self.ranking]}, {self.users:,} users)"
+        return f"{self.stage}: {self.words}: {what}{self._beside()}"
+
+    @property
+    def words(self) -> str:
+        """Return the verdict in a few words, the same wherever the run is told of."""
+        return Verdict.of("main", self.stage, self.record()).words
+
+    def _beside(self) -> str:
+        """Say what is not beaten, and whether the model is better than before any round; or the best that is beaten."""
         if not self.learned:
-            return f"{self.stage}: {NOT_YET}: {what} is that of the model as it begins"
+            return " is that of the model as it begins"
         if not self.known:
-            return f"{self.stage}: whether learning helped cannot be said of so few: {what}"
+            return ""
         if self.helped:
             best = max(self.against, key=lambda other: other.value)
-            return f"{self.stage}: learning helped: {what}, {best} over {best.said}, the best without learning"
+            return f", {best} over {best.said}, the best without learning"
         lines = [f"{other} against {other.said}" for other in self.against if not other.beaten]
-        return f"{self.stage}: learning did NOT help: {what} is {', '.join(lines)}"
+        own = [f"{other} over {other.said}" for other in self.against if other.beaten and other.name in UNTRAINED]
+        return f" is {', '.join(lines)}{''.join(f', but {line}' for line in own)}"
 
     def record(self) -> dict[str, Any]:
         """Return it as values of a summary; ends of an interval are null where too few users were asked."""

@@ -1,11 +1,14 @@
 """The verdict on learning: it helped where it beats all that needs no learning by more than chance, and only there."""
 
+import re
+
 import numpy as np
 import pytest
 
 import edgefr
 from edgefr.measure import UNLEARNED, Measurements
 from edgefr.report.learning import learning
+from edgefr.report.verdict import Verdict
 from edgefr.sections import EvaluationSection
 
 USERS = np.arange(200)
@@ -42,10 +45,14 @@ def test_it_helped_where_it_beats_everything():
 def test_it_did_not_help_where_one_is_as_good(better, level):
     found = said(**{"before_any_round": 0.1, "popularity": 0.2, "chance": 0.0, better: level})
     assert not found.helped
-    assert "learning did NOT help" in str(found)
+    assert "learning helped" not in str(found)
+    assert str(found).startswith(f"model: {Verdict.of('main', 'model', found.record()).words}: NDCG@5 ")
     name = better.replace("_", " ")
     assert str(found).count("against") == 1
-    assert str(found).endswith(f"against {'the same model ' if name == UNLEARNED else ''}{name}")
+    assert f"against {'the same model ' if name == UNLEARNED else ''}{name}" in str(found)
+    gained = re.search(r", but (\S+) \[\S+ \S+\] over the same model before any round$", str(found))
+    assert (gained is None) == (name == UNLEARNED), "what was gained is never left out"
+    assert gained is None or float(gained[1]) == pytest.approx(0.4, abs=0.01)
 
 
 def test_of_few_users_and_beside_nothing_it_is_not_said():
@@ -109,7 +116,8 @@ def test_every_protocol_has_the_model_before_any_round(own, stages, tmp_path):
     assert {UNLEARNED, "popularity", "chance"} <= record["against"].keys()
     assert record["helped"] == all((other["low"] or 0) > 0 for other in record["against"].values())
     ((line,),) = summary["verdicts"].values()
-    assert line.startswith(f"{name}: learning {'helped' if record['helped'] else 'did NOT help'}: NDCG@5")
+    assert line.startswith(f"{name}: {Verdict.of('main', name, record).words}: NDCG@5")
+    assert ("learning helped" in line) == record["helped"]
     import pyarrow.parquet as pq
 
     rows = pq.read_table(run.path / "metrics.parquet").to_pylist()

@@ -6,19 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.report import verdict as verdicts
 from edgefr.report.learning import RANKINGS
-from edgefr.report.verdict import NOT_YET
 from edgefr.report.web.chart import Axis, Strip
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 
 YES, NO, UNKNOWN, NOTHING = "yes", "no", "unknown", "nothing"
-WORDS = {
-    YES: "learning helped",
-    NO: "learning did not help",
-    UNKNOWN: "cannot be said of so few users",
-    NOTHING: NOT_YET,
-}
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ def verdict(found: Found) -> Verdict:
         )
         for name, one in known.items()
     ]
-    return Verdict(found, WORDS[found.answer], axis, tuple(rows))
+    return Verdict(found, verdicts.Verdict.of(found.split, found.stage, found.record).words, axis, tuple(rows))
 
 
 def section(facts: Facts) -> Section | None:
