@@ -1,6 +1,7 @@
 """A run may say this about its privacy: four epsilons that are never mixed, and everything they depend on."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.mechanism import SAMPLERS, law_of
 from privacy.plan import Plan
+from privacy.sentence import not_yet, nothing_yet
 from privacy.settings import NoiseSettings, PrivacySettings
 from privacy.trust import TRUSTS
 
@@ -136,14 +138,29 @@ def ledger_report(ledger: Ledger, seen: int = 0) -> dict[str, Any]:
     }
 
 
+def with_served(report: dict[str, Any], ledger: dict[str, Any] | None, served: int, rounds: int) -> dict[str, Any]:
+    """Return a run's report as it is after so many `served` rounds, the last of `rounds`: what all together spent.
+
+    `ledger`: the report of the ledger of all rounds; None where served rounds are not counted, so that nothing is
+    guaranteed. What was measured on the run's own updates says nothing of served ones, and is left out.
+    """
+    if ledger is None:
+        spent: dict[str, Any] = {"eps_guaranteed": "inf", "method": "no clip with noise", "label": label(math.inf)}
+    else:
+        spent = {name: ledger[name] for name in ("eps_guaranteed", "method", "label", "composed")}
+        spent["releases_per_client"] = ledger["releases_per_client"]
+        spent["sat_out"] = {"clients": ledger["clients_refused"], "times": ledger["refusals"]}
+        spent["recipients"] = _all_of(row["recipient"] for row in ledger["composed"])
+    return {**report, **spent, "rounds": rounds, "served": served, "eps_hypothetical": None}
+
+
 def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the ledger's report as rows (name, value) of a table."""
-    worth = ", ".join(part for part in (report["method"], report["label"]) if part)
     releases = report["releases_per_client"]
     budget = "" if report["budget"] == "inf" else f"; budget {report['budget']:.4g}"
     return [
         ("Adjacency", report["adjacency"]),
-        (f"eps GUARANTEED, worst client (delta={report['delta']:g})", f"{_shown(report['eps_guaranteed'])} ({worth})"),
+        (f"eps GUARANTEED, worst client (delta={report['delta']:g})", _worth(report)),
         *(
             (f"  composed for {row['recipient']}", f"{row['releases']} x {row['mechanism']} at {row['multiplier']:.4g}")
             for row in report["composed"]
@@ -215,7 +232,6 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
             f"(std {noise['std_on_mean']:.3g} on the mean{_of_how_many(noise)}) | {report['sampler']}"
         )
     assumed = 1.0 if clip["bound"] is None else clip["bound"]
-    worth = ", ".join(part for part in (report["method"], report["label"]) if part)
     bound = report["eps_lb95"]
     return [
         ("Unit / adjacency / trust", f"{report['unit']}, {report['adjacency']}, {report['trust']}"),
@@ -227,14 +243,14 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("Seed", report["seed"]),
         (
             "Rounds / releases per client",
-            f"{report['rounds']} / max {releases['max']}, median {releases['median']:g}; "
+            f"{_rounds(report)} / max {releases['max']}, median {releases['median']:g}; "
             f"amplification {report['amplification']}",
         ),
         (
             "eps NOMINAL",
             f"{_shown(report['eps_nominal'])} [1 round, assumed sensitivity {assumed:.4g}] NOT A GUARANTEE",
         ),
-        (f"eps GUARANTEED (delta={report['delta']:g})", f"{_shown(report['eps_guaranteed'])} ({worth})"),
+        (f"eps GUARANTEED (delta={report['delta']:g})", _guaranteed(report)),
         *_planned(report),
         *_sealed(report),
         (
@@ -244,6 +260,24 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("Audit, eps lower bound 95%", "not audited" if bound is None else f">= {_shown(bound)}"),
         ("Not covered", "; ".join(report["not_covered"])),
     ]
+
+
+def _rounds(report: dict[str, Any]) -> str:
+    """Return the rounds, and how many of them real devices did, whose releases are counted where noise is worth it."""
+    served = report.get("served")
+    return f"{report['rounds']}, {served} of them served" if served else f"{report['rounds']}"
+
+
+def _guaranteed(report: dict[str, Any]) -> str:
+    """Return the guaranteed epsilon and what it is worth; what releases would cost while there are none."""
+    return f"none: {not_yet(report)}" if nothing_yet(report) else _worth(report)
+
+
+def _worth(report: dict[str, Any]) -> str:
+    """Return a guaranteed epsilon, how it was computed and what it is worth; no number where nothing was released."""
+    if nothing_yet(report):
+        return f"none: {report['method']}"
+    return f"{_shown(report['eps_guaranteed'])} ({', '.join(p for p in (report['method'], report['label']) if p)})"
 
 
 def _of_how_many(noise: dict[str, Any]) -> str:
@@ -269,8 +303,9 @@ def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     sat_out = report["sat_out"]
     budget = "no budget" if report["budget"] is None else f"budget {report['budget']:.4g}"
+    planned = [("  of a client in every round", f"{_shown(report['eps_planned'])} (planned)")]
     return [
-        ("  of a client in every round", f"{_shown(report['eps_planned'])} (planned)"),
+        *([] if report.get("served") else planned),
         ("Sat out", f"{sat_out['clients']} of {report['clients']} clients, {sat_out['times']} times; {budget}"),
     ]
 
@@ -290,7 +325,12 @@ def _sent_beside(plan: Plan, rounds: int) -> list[tuple[Event, int]]:
 
 def _recipients(made_of: list[tuple[Event, int]]) -> str:
     """Whoever learns from any of the releases."""
-    return ", ".join(sorted({one for event, _ in made_of for one in event.recipient.split(", ")})) or "nobody"
+    return _all_of(event.recipient for event, _ in made_of)
+
+
+def _all_of(recipients: Iterable[str]) -> str:
+    """Return everybody who is named, once each."""
+    return ", ".join(sorted({one for names in recipients for one in names.split(", ")})) or "nobody"
 
 
 def _released(settings: PrivacySettings, plan: Plan) -> str:

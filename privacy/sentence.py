@@ -5,6 +5,9 @@ from typing import Any
 
 NOTHING = "everything: "
 """A line on what is not covered opens so where nothing is guaranteed at all."""
+NOT_YET = "nothing has been released yet"
+TOGETHER = "simulated and served rounds together"
+"""What an epsilon is of after rounds of real devices."""
 
 
 def sentence(report: Mapping[str, Any]) -> str:
@@ -25,14 +28,42 @@ def sentence(report: Mapping[str, Any]) -> str:
 
 
 def _of_clients(report: Mapping[str, Any]) -> str:
-    epsilon = report["eps_guaranteed"]
-    if epsilon == "inf":
-        why = [line.removeprefix(NOTHING) for line in report["not_covered"] if line.startswith(NOTHING)]
+    if nothing_yet(report):
+        return not_yet(report)
+    if report["eps_guaranteed"] == "inf":
         of = " of all that a client has" if report.get("examples") else ""
-        return f"nothing is guaranteed{of}: {(why or [report['method']])[0]}"
-    if epsilon == 0:
-        return "no client released anything"
-    return f"each client has {_epsilon(report)}, against {report['adversary']} ({report['adjacency']})"
+        return f"nothing is guaranteed{of}: {_why(report)}"
+    whole = f", {TOGETHER}" if report.get("served") else ""
+    return f"each client has {_epsilon(report)}, against {report['adversary']} ({report['adjacency']}){whole}"
+
+
+def nothing_yet(report: Mapping[str, Any]) -> bool:
+    """Say whether no client has released anything so far, so that there is nothing that a guarantee could be of."""
+    return report["eps_guaranteed"] == 0
+
+
+def not_yet(report: Mapping[str, Any]) -> str:
+    """Say of a run without any release what its releases would cost a client.
+
+    >>> not_yet({"eps_planned": 1.386, "rounds": 1, "delta": 1e-5})
+    'nothing has been released yet; one release would cost a client epsilon 1.39 at delta 1e-05'
+    """
+    return f"{NOT_YET}; {would_cost(report)}"
+
+
+def would_cost(report: Mapping[str, Any]) -> str:
+    """Say what the planned releases would cost a client that makes all of them."""
+    planned = report["eps_planned"]
+    if planned == "inf":
+        return f"nothing would be guaranteed of a release: {_why(report)}"
+    what = "one release" if report["rounds"] == 1 else f"a release in each of {report['rounds']} rounds"
+    return f"{what} would cost a client epsilon {planned:.3g} at delta {report['delta']:g}"
+
+
+def _why(report: Mapping[str, Any]) -> str:
+    """Say why nothing is guaranteed."""
+    why = [line.removeprefix(NOTHING) for line in report["not_covered"] if line.startswith(NOTHING)]
+    return str((why or [report["method"]])[0])
 
 
 def _epsilon(report: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,10 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    from edgefr.run import Run
-    from privacy.ledger import Ledger
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
@@ -170,30 +166,18 @@ def _print_run(folder: Path, as_json: bool) -> None:
     from edgefr.audits.record import read_bound
     from edgefr.run import Run
     from edgefr.shippable import check_federated
-    from privacy.report import ledger_report
+    from edgefr.spent import Spent
 
     run = Run.open(folder)
     check_federated(run.experiment, "release to account for, and no privacy")
     report = run.summary.get("privacy")
     if not isinstance(report, dict):
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
-    report = {**report, "eps_lb95": read_bound(folder)}
-    found = {"ledger": run.read_ledger(report), **_parts(run, report)}
-    seen = {"simulated": 0}
-    spent = {
-        name: None if ledger is None else ledger_report(ledger, seen.get(name, run.lineage.seen))
-        for name, ledger in found.items()
-    }
-    collected = {"collected": run.lineage.collected} if run.lineage.collected else {}
-    _print({"privacy": report, **spent}, as_json, {**report, **spent, **collected})
-    for said, rounds in run.lineage.collected.items() if not as_json else ():
+    spent = Spent.of(run, {**report, "eps_lb95": read_bound(folder)})
+    collected = {"collected": spent.collected} if spent.collected else {}
+    _print({"privacy": spent.report, **spent.ledgers}, as_json, {**spent.report, **spent.ledgers, **collected})
+    for said, rounds in spent.collected.items() if not as_json else ():
         Console().print(f"{rounds} served rounds: {said}", markup=False, highlight=False)
-
-
-def _parts(run: Run, report: dict[str, Any]) -> dict[str, Ledger | None]:
-    """Return what the ledger of a run that was served is made of: its own rounds, and the served ones."""
-    lineage = run.lineage
-    return {} if lineage.begun is None else {"simulated": run.simulated_ledger(report), "served": lineage.ledger()}
 
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:

@@ -54,17 +54,23 @@ def sides(paths: Sequence[Path]) -> list[Side]:
     """Read everything that is to be compared. Raises `InputError` for what is no finished run."""
     if len(paths) < 2:
         raise InputError("a comparison needs two runs or more; give their folders, for example: runs/a runs/b")
+    _check_once(paths)
     names = _names(paths)
     return [Side(name, _runs(path)) for name, path in zip(names, paths, strict=True)]
 
 
+def _check_once(paths: Sequence[Path]) -> None:
+    """Raise `InputError` for a folder that is given twice: a run is no other than itself."""
+    whole = [path.resolve() for path in paths]
+    twice = next((path for at, path in enumerate(paths) if whole[at] in whole[:at]), None)
+    if twice is not None:
+        raise InputError(f"{twice} is given twice, and a run does not differ from itself; name another")
+
+
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return names for folders: their own, whole paths where these are the same, numbered where those are too."""
+    """Return names for folders: their own, and whole paths where these are the same."""
     own = [path.name or str(path) for path in paths]
-    names = [one if own.count(one) == 1 else str(path) for one, path in zip(own, paths, strict=True)]
-    return [
-        name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})" for at, name in enumerate(names)
-    ]
+    return [one if own.count(one) == 1 else str(path) for one, path in zip(own, paths, strict=True)]
 
 
 def _runs(path: Path) -> dict[int, Tested]:

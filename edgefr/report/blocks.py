@@ -43,7 +43,7 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
         for done in sim.done
     ]
     others = [name for name in measured if name not in sim.stages]
-    found = [learning(sim.measured, stage, others, names[1:] or names) for stage in sim.stages]
+    found = [learning(sim.measured, stage, others, names[1:] or names, sim.rounds) for stage in sim.stages]
     helped = [one for one in found if one is not None]
     return {
         "stage": last,

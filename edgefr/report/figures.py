@@ -20,7 +20,7 @@ def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> N
         from edgefr.report.blocks import block_curves, matrix_figure
 
         figures |= {"learning-curve": block_curves(rows, summary), "blocks": matrix_figure(summary)}
-    elif any(row["round"] is not None for row in rows):
+    elif any(row["round"] for row in rows):  # round 0 alone is no curve
         figures["learning-curve"] = learning_curve(rows, summary)
     for name, figure in figures.items():
         written(figure, folder / name)

@@ -16,12 +16,14 @@ import numpy as np
 from edgefr import purposes
 from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.metrics.bootstrap import LEVEL, intervals
+from edgefr.report.verdict import Verdict
 from privacy import keyed
 
 if TYPE_CHECKING:
     from edgefr.measure import Measurements
 
 RANKINGS = {"full": "full ranking", "sampled": "sampled candidates"}
+UNTRAINED = (UNLEARNED, UNLEARNED_IN_CONTEXT)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Against:
     @property
     def said(self) -> str:
         """Return the name as a sentence has it."""
-        return f"the same model {self.name}" if self.name in (UNLEARNED, UNLEARNED_IN_CONTEXT) else self.name
+        return f"the same model {self.name}" if self.name in UNTRAINED else self.name
 
     def __str__(self) -> str:
         return f"{self.difference:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
@@ -50,7 +52,10 @@ class Against:
 
 @dataclass(frozen=True)
 class Learning:
-    """This is what a learned `stage` reaches in a metric, over `users`, beside all that needs no learning."""
+    """This is what a learned `stage` reaches in a metric, over `users`, beside all that needs no learning.
+
+    `rounds` are behind it, or epochs.
+    """
 
     stage: str
     metric: str
@@ -58,11 +63,18 @@ class Learning:
     users: int
     value: float
     against: tuple[Against, ...]
+    rounds: int
+
+    @property
+    def learned(self) -> bool:
+        """Say whether anything was learned: in rounds, or in local training that left another model than before."""
+        own = [other for other in self.against if other.name in UNTRAINED]
+        return self.rounds > 0 or all(other.difference for other in own)
 
     @property
     def helped(self) -> bool:
         """Say whether the stage is better than everything that needs no learning, by more than chance."""
-        return bool(self.against) and all(other.beaten for other in self.against)
+        return self.learned and bool(self.against) and all(other.beaten for other in self.against)
 
     @property
     def known(self) -> bool:
@@ -71,17 +83,30 @@ class Learning:
 
     def __str__(self) -> str:
         what = f"{self.metric} {self.value:.4f} ({RANKINGS[self.ranking]}, {self.users:,} users)"
+        return f"{self.stage}: {self.words}: {what}{self._beside()}"
+
+    @property
+    def words(self) -> str:
+        """Return the verdict in a few words, the same wherever the run is told of."""
+        return Verdict.of("main", self.stage, self.record()).words
+
+    def _beside(self) -> str:
+        """Say what is not beaten, and whether the model is better than before any round; or the best that is beaten."""
+        if not self.learned:
+            return " is that of the model as it begins"
         if not self.known:
-            return f"{self.stage}: whether learning helped cannot be said of so few: {what}"
+            return ""
         if self.helped:
             best = max(self.against, key=lambda other: other.value)
-            return f"{self.stage}: learning helped: {what}, {best} over {best.said}, the best without learning"
+            return f", {best} over {best.said}, the best without learning"
         lines = [f"{other} against {other.said}" for other in self.against if not other.beaten]
-        return f"{self.stage}: learning did NOT help: {what} is {', '.join(lines)}"
+        own = [f"{other} over {other.said}" for other in self.against if other.beaten and other.name in UNTRAINED]
+        return f" is {', '.join(lines)}{''.join(f', but {line}' for line in own)}"
 
     def record(self) -> dict[str, Any]:
         """Return it as values of a summary; ends of an interval are null where too few users were asked."""
         return {
+            "learned": self.learned,
             "helped": self.helped,
             "metric": self.metric,
             "ranking": self.ranking,
@@ -98,10 +123,12 @@ def _differences(other: Against) -> dict[str, float | None]:
     return {name: float(value) if np.isfinite(value) else None for name, value in found.items()}
 
 
-def learning(measured: Measurements, stage: str, names: Sequence[str], on: Sequence[str]) -> Learning | None:
+def learning(
+    measured: Measurements, stage: str, names: Sequence[str], on: Sequence[str], rounds: int = 1
+) -> Learning | None:
     """Compare a learned stage with everything named, on the held-out items of `on` (blocks: averaged over them).
 
-    Full ranking decides where users were ranked against the whole catalogue. Returns None where
+    `rounds` are behind it. Full ranking decides where users were ranked against the whole catalogue. Returns None where
     nobody was asked, or there is nothing to compare with.
     """
     ranking = "full" if (stage, on[-1], "full") in measured.users else "sampled"
@@ -126,4 +153,5 @@ def learning(measured: Measurements, stage: str, names: Sequence[str], on: Seque
             Against(name, *map(float, row))
             for name, row in zip(others, np.stack([means, apart.mean, apart.low, apart.high], axis=1), strict=True)
         ),
+        rounds,
     )

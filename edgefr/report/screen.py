@@ -21,6 +21,7 @@ from edgefr.report.layout import count
 from edgefr.report.learning import RANKINGS
 from edgefr.report.tables import seed_tables, warnings
 from edgefr.report.verdict import Row, Verdict, Worth, headline, over_seeds, verdicts
+from edgefr.spent import told
 from privacy.sentence import sentence
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def brief(run: Run) -> list[RenderableType]:
         mend = "edgefr.resume goes on with it" if (run.path / "experiment.yaml").is_file() else "nothing is in it yet"
         return [f"a run without a summary: {mend}", place]
     try:
-        summary = run.summary
+        summary = told(run)
         if "verdicts" not in summary:
             return [*seed_tables(summary)[:1], place]
         *lines, place = first_screen(summary, run.path)
@@ -110,7 +111,7 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
     if len(rows) + 2 > room:
         rows = _most_telling(rows, max(room - 3, 1), verdict.unlearned)
     left = len(verdict.rows) - len(rows)
-    learned = f"{verdict.stage}, learned"
+    learned = verdict.model
     where = f"{verdict.metric}, {RANKINGS[verdict.ranking]}, {verdict.users:,} users"
     wide = max(len(name) for name in (where, learned, *(row.name for row in rows)))
     lines = [
@@ -144,7 +145,7 @@ def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
             values.setdefault(row.name, []).append(row.value)
             gains.setdefault(row.name, []).append(row.difference)
     names = sorted(values, key=lambda name: -mean(values[name]))[:room]
-    where, learned = f"{first.metric}, {RANKINGS[first.ranking]}", f"{first.stage}, learned"
+    where, learned = f"{first.metric}, {RANKINGS[first.ranking]}", first.model
     wide = max(map(len, (where, learned, *names)))
     lines = [
         Text(f"{where:<{wide}}  mean ± sd        {first.stage} is better by", style="bold"),

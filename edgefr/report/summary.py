@@ -115,7 +115,7 @@ def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Le
     for stage in learned:
         cold = stage == sim.stages[0] and CONTEXT in learned  # is not asked to beat its like with the target's items
         others = [name for name in names if not (cold and name == UNLEARNED_IN_CONTEXT)]
-        found = learning(sim.measured, stage, others, [split]) if stage in stages else None
+        found = learning(sim.measured, stage, others, [split], sim.rounds) if stage in stages else None
         if found is not None:
             yield found
 

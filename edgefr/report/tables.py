@@ -68,7 +68,7 @@ def _central_line(summary: dict[str, Any]) -> str:
 
 
 def _verdict(split: str, line: str) -> Text:
-    return Text(f"  {split}: {line}", style="yellow" if "NOT" in line else "green")
+    return Text(f"  {split}: {line}", style="green" if "learning helped:" in line else "yellow")
 
 
 def print_path(what: str, path: Path, console: Console) -> None:

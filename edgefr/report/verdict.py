@@ -10,6 +10,7 @@ from typing import Any
 
 from edgefr.measure import UNLEARNED
 
+NOT_YET = "nothing has been learned yet"
 KEYS = ("value", "difference", "low", "high")
 BETTER, WORSE, UNCLEAR, FEW = "better", "WORSE", "no clear difference", "too few users"
 
@@ -21,7 +22,8 @@ class Worth(IntEnum):
     BEATEN = 1
     UNCLEAR = 2
     UNKNOWN = 3
-    HELPED = 4
+    NOT_YET = 4
+    HELPED = 5
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Verdict:
     value: float
     unlearned: Row | None
     rows: tuple[Row, ...]
+    learned: bool
 
     @classmethod
     def of(cls, split: str, stage: str, record: Mapping[str, Any]) -> Verdict:
@@ -71,11 +74,20 @@ class Verdict:
         rows = sorted(_distinct(found), key=lambda row: -row.value)
         own = [row for row in rows if row.name.startswith(UNLEARNED)]
         facts = {key: record[key] for key in ("metric", "ranking", "users", "value")}
-        return cls(split, stage, **facts, unlearned=own[0] if own else None, rows=tuple(rows))
+        return cls(
+            split,
+            stage,
+            **facts,
+            unlearned=own[0] if own else None,
+            rows=tuple(rows),
+            learned=record.get("learned", True),
+        )
 
     @property
     def worth(self) -> Worth:
         """Say which of the outcomes it is."""
+        if not self.learned:
+            return Worth.NOT_YET
         if all(row.words == FEW for row in self.rows):
             return Worth.UNKNOWN
         worse = [row for row in self.rows if row.words == WORSE]
@@ -94,6 +106,7 @@ class Verdict:
             Worth.BEATEN: f"learning is NOT worth it: {_quoted(rows[WORSE])}, which learns nothing, is better",
             Worth.UNCLEAR: self._unclear(rows[UNCLEAR]),
             Worth.UNKNOWN: "whether learning helped cannot be said of so few users",
+            Worth.NOT_YET: NOT_YET,
             Worth.HELPED: "learning helped",
         }[self.worth]
 
@@ -105,8 +118,15 @@ class Verdict:
         return "NOTHING was learned" if same else "learning did NOT clearly help"
 
     @property
+    def model(self) -> str:
+        """Return what a table calls the model."""
+        return f"{self.stage}, learned" if self.learned else f"{self.stage}, as it begins"
+
+    @property
     def figures(self) -> str:
         """Return the learned model's value and that of the model not learned, or of the best reference."""
+        if not self.learned:
+            return f"{self.metric} {self.value:.4f} as it begins"
         beside = self.unlearned or self.rows[0]
         name = "not learned" if self.unlearned else f"by {beside.name}"
         return f"{self.metric} {self.value:.4f} learned, {beside.value:.4f} {name}"
@@ -136,6 +156,8 @@ def over_seeds(found: Sequence[Verdict]) -> str:
     beside = [one.unlearned or one.rows[0] for one in found]
     name = "not learned" if found[0].unlearned else f"by {beside[0].name}"
     means = [sum(values) / len(found) for values in ([one.value for one in found], [row.value for row in beside])]
+    if not found[0].learned:
+        return f"{NOT_YET} (mean {found[0].metric} {means[0]:.4f} as it begins)"
     parts = words if len(words) == 1 else [f"{line} in {times}" for line, times in words.items()]
     return f"{'; '.join(parts)} (mean {found[0].metric} {means[0]:.4f} learned, {means[1]:.4f} {name})"
 

@@ -16,6 +16,7 @@ import pytest
 
 import edgefr
 from edgefr.comparisons.tested import read
+from edgefr.report.verdict import verdicts
 from privacy.errors import InputError
 from tests.cli import commands
 
@@ -59,9 +60,17 @@ def better(path: Path, out: Path, by: float) -> Path:
     return out
 
 
-def test_a_run_and_itself_do_not_differ(runs: dict[str, Path]):
-    found = edgefr.compare([runs["fedmf"], runs["fedmf"]])
-    assert [row.name for row in found.rows] == [f"{runs['fedmf']} (1)", f"{runs['fedmf']} (2)"]
+def test_a_run_is_not_compared_with_itself(runs: dict[str, Path], tmp_path: Path):
+    (tmp_path / "link").symlink_to(runs["fedmf"])
+    for twice in (runs["fedmf"], runs["slow"] / ".." / "fedmf", tmp_path / "link"):
+        with pytest.raises(InputError, match="is given twice, and a run does not differ from itself"):
+            edgefr.compare([runs["fedmf"], runs["slow"], twice])
+
+
+def test_a_run_and_its_copy_do_not_differ(runs: dict[str, Path], tmp_path: Path):
+    copy = shutil.copytree(runs["fedmf"], tmp_path / "fedmf")
+    found = edgefr.compare([runs["fedmf"], copy])
+    assert [row.name for row in found.rows] == [str(runs["fedmf"]), str(copy)]
     frame = found.frame
     assert frame["metric"].tolist() == ["HR@10", "NDCG@10"], "Recall@10 is HR@10 with one held-out item"
     assert (frame[["difference", "low", "high", "d", "r"]] == 0).all(axis=None)
@@ -125,8 +134,10 @@ def test_runs_that_asked_something_else_are_refused(runs: dict[str, Path], tmp_p
     refused([fedmf, made(tmp_path / "d", "evaluation.full_ranking_users=20")], "tested different users of main")
     refused([fedmf, made(tmp_path / "e", "evaluation.full_ranking_users=0")], "no users ranked by full", ranking="full")
     refused([fedmf, made(tmp_path / "f", "evaluation.k=[5]")], "no metric in common")
-    refused([fedmf, fedmf], r"unknown metric of all these runs 'NDCG@5'; did you mean 'NDCG@10'", metrics=["NDCG@5"])
-    refused([fedmf, fedmf], "unknown ranking 'ful'", ranking="ful")
+    refused(
+        [fedmf, runs["slow"]], r"unknown metric of all these runs 'NDCG@5'; did you mean 'NDCG@10'", metrics=["NDCG@5"]
+    )
+    refused([fedmf, runs["slow"]], "unknown ranking 'ful'", ranking="ful")
     assert edgefr.compare([fedmf, tmp_path / "e"]).ranking == "sampled", "which both have"
 
 
@@ -189,7 +200,9 @@ def test_the_command_prints_and_writes(runs: dict[str, Path], tmp_path: Path):
     code, out, err = compare(runs["fedmf"], hostile, "--out", tmp_path / "out")
     assert code == 0, err
     assert "what else differs" in out
-    assert "learning did NOT help" in " ".join(out.split()) or "learning helped" in " ".join(out.split())
+    for run in (runs["fedmf"], hostile):
+        (first,) = verdicts(edgefr.Run.open(run).summary)
+        assert f"federated: {first.words}: " in " ".join(out.split()), "the verdict of the run's own first screen"
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {f"comparison.{kind}" for kind in ("md", "csv", "tex", "png", "svg")}
     tex = (tmp_path / "out/comparison.tex").read_text()

@@ -1,11 +1,14 @@
 """The verdict on learning: it helped where it beats all that needs no learning by more than chance, and only there."""
 
+import re
+
 import numpy as np
 import pytest
 
 import edgefr
 from edgefr.measure import UNLEARNED, Measurements
 from edgefr.report.learning import learning
+from edgefr.report.verdict import Verdict
 from edgefr.sections import EvaluationSection
 
 USERS = np.arange(200)
@@ -42,10 +45,14 @@ def test_it_helped_where_it_beats_everything():
 def test_it_did_not_help_where_one_is_as_good(better, level):
     found = said(**{"before_any_round": 0.1, "popularity": 0.2, "chance": 0.0, better: level})
     assert not found.helped
-    assert "learning did NOT help" in str(found)
+    assert "learning helped" not in str(found)
+    assert str(found).startswith(f"model: {Verdict.of('main', 'model', found.record()).words}: NDCG@5 ")
     name = better.replace("_", " ")
     assert str(found).count("against") == 1
-    assert str(found).endswith(f"against {'the same model ' if name == UNLEARNED else ''}{name}")
+    assert f"against {'the same model ' if name == UNLEARNED else ''}{name}" in str(found)
+    gained = re.search(r", but (\S+) \[\S+ \S+\] over the same model before any round$", str(found))
+    assert (gained is None) == (name == UNLEARNED), "what was gained is never left out"
+    assert gained is None or float(gained[1]) == pytest.approx(0.4, abs=0.01)
 
 
 def test_of_few_users_and_beside_nothing_it_is_not_said():
@@ -109,11 +116,55 @@ def test_every_protocol_has_the_model_before_any_round(own, stages, tmp_path):
     assert {UNLEARNED, "popularity", "chance"} <= record["against"].keys()
     assert record["helped"] == all((other["low"] or 0) > 0 for other in record["against"].values())
     ((line,),) = summary["verdicts"].values()
-    assert line.startswith(f"{name}: learning {'helped' if record['helped'] else 'did NOT help'}: NDCG@5")
+    assert line.startswith(f"{name}: {Verdict.of('main', name, record).words}: NDCG@5")
+    assert ("learning helped" in line) == record["helped"]
     import pyarrow.parquet as pq
 
     rows = pq.read_table(run.path / "metrics.parquet").to_pylist()
     assert min(row["round"] for row in rows if row["round"] is not None) == 0
+
+
+def first_lines(run):
+    """What the first screen, the command that compares and the page say of a run."""
+    from edgefr.report.web.answers import answers
+
+    return " ".join(str(run.brief()).split()), answers(run.summary)[0]
+
+
+def test_without_a_round_nothing_is_said_of_learning(tmp_path):
+    small = edgefr.load_experiment(overrides=[*SMALL, "method=fedmf", "protocol.negatives=30", "rounds=0"])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    (record,) = run.summary["learning"]["main"].values()
+    assert (record["learned"], record["helped"]) == (False, False)
+    (line,) = run.summary["verdicts"]["main"]
+    assert line.startswith("federated: nothing has been learned yet: NDCG@5")
+    said, answer = first_lines(run)
+    assert f"nothing has been learned yet (NDCG@5 {record['value']:.4f} as it begins)" in said
+    assert "federated, as it begins" in said
+    assert "learned 0." not in said
+    assert (answer.words, answer.tone) == ("Nothing has been learned yet", "neutral")
+    page = (run.path / "report.html").read_text()
+    assert "How does it learn?" not in page, "a curve through one point"
+    assert "Does learning help?" in page
+    assert not (run.path / "figures" / "learning-curve.png").exists()
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_local_training_without_rounds_is_learning(epochs, tmp_path):
+    local = [f"model.local_training_epochs={epochs}", "encoder.kind=hash", "protocol.negatives=30"]
+    small = edgefr.load_experiment(overrides=[*SMALL[:1], SMALL[2], "method=transfr", *local, "rounds=0"])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    learned = {stage: record["learned"] for stage, record in run.summary["learning"]["main"].items()}
+    assert learned == {"finetune": False, "localtrain": epochs > 0}
+    assert ("nothing has been learned yet" in first_lines(run)[0]) == (epochs == 0)
+
+
+def test_a_central_reference_learns_without_rounds(tmp_path):
+    small = edgefr.load_experiment(overrides=[*SMALL[:1], SMALL[2], "method=ease", "protocol.negatives=30"])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    assert run.summary["rounds"] == 0
+    assert all(record["learned"] for record in run.summary["learning"]["main"].values())
+    assert "nothing has been learned yet" not in first_lines(run)[0]
 
 
 def test_metrics_of_single_users_stay_in_the_private_part(tmp_path):

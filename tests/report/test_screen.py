@@ -132,7 +132,14 @@ def test_a_class_is_served_least_where_that_is_more_than_chance(unequal: float) 
             "each client has epsilon 3.21 guaranteed at delta 1e-05, against whoever sees the broadcasts (zero-out).",
         ),
         ({"eps_guaranteed": 12.0, "label": "weak"}, "epsilon 12 guaranteed at delta 1e-05, which is weak, against"),
-        ({"eps_guaranteed": 0.0, "label": ""}, "no client released anything."),
+        (
+            {"eps_guaranteed": 0.0, "label": "", "eps_planned": "inf"},
+            "nothing has been released yet; nothing would be guaranteed of a release: no noise was added.",
+        ),
+        (
+            {"eps_guaranteed": 0.0, "label": "", "eps_planned": 1.386, "rounds": 1},
+            "nothing has been released yet; one release would cost a client epsilon 1.39 at delta 1e-05.",
+        ),
         (
             {"examples": {**PRIVACY, "eps_guaranteed": 1.5, "label": "", "adversary": "the server"}},
             "each single interaction has epsilon 1.5 guaranteed at delta 1e-05, against the server.",

@@ -9,10 +9,12 @@ from typing import Any
 
 from edgefr.measure import UNLEARNED
 from edgefr.report.tables import count
+from edgefr.report.verdict import NOT_YET as NOT_LEARNED
 from edgefr.report.web import costs
 from edgefr.report.web.chart import short
-from edgefr.report.web.verdict import NO, UNKNOWN, YES, found_in, interval, named
+from edgefr.report.web.verdict import NO, NOTHING, UNKNOWN, YES, found_in, interval, named
 from privacy.report import MEANINGLESS, WEAK
+from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 
 GOOD, BAD, NEUTRAL = "good", "bad", "neutral"
 
@@ -31,7 +33,8 @@ def answers(summary: dict[str, Any]) -> list[Answer]:
     """Return the answers that a run can give; a central reference has neither devices nor privacy."""
     if "central" in summary:
         return [helps(summary), Answer("On devices?", "Not on devices", summary["central"]["note"] + ".")]
-    return [helps(summary), devices(summary), privacy(summary["privacy"]), cost(summary["fleet"])]
+    served = summary["privacy"].get("served", 0)
+    return [helps(summary), devices(summary), privacy(summary["privacy"]), cost(summary["fleet"], served)]
 
 
 def helps(summary: dict[str, Any]) -> Answer:
@@ -40,6 +43,9 @@ def helps(summary: dict[str, Any]) -> Answer:
     if not found:
         return Answer(question, "Not compared", "The run measured nothing that it could be compared with.")
     first = found[0]
+    if first.answer == NOTHING:
+        value = f"{first.record['metric']} {first.record['value']:.4f}"
+        return Answer(question, capitals(NOT_LEARNED), f"{value} is that of the model as it begins.")
     if first.answer == UNKNOWN:
         return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
     name, best = first.best
@@ -60,19 +66,25 @@ def helps(summary: dict[str, Any]) -> Answer:
 def devices(summary: dict[str, Any]) -> Answer:
     """Say who took part, and which classes never did."""
     fleet, question = summary["fleet"], "On these devices?"
+    served = summary["privacy"].get("served", 0)
     if not fleet["invited"]:
+        if served:
+            return Answer(question, f"Real ones, in {count(served, 'served round')}", "No rounds were simulated.")
         return Answer(question, "Nobody was invited", "The run had no rounds.")
     words = f"{fleet['contributed'] / fleet['invited']:.0%} of invitations ended in an update"
     out = [one["label"] for one in fleet["classes"].values() if one["invited"] and not one["contributed"]]
     left = f" Left out altogether: {_listed(out)}." if out else " Every class that was invited contributed."
     who = f"{count(fleet['clients'], 'client')} on {len(fleet['classes'])} device classes"
+    beside = f" Real devices did {count(served, 'round')} more." if served else ""
     why = f"{who}, {count(fleet['invited'], 'invitation')} in {count(fleet['rounds'], 'round')} (simulated).{left}"
-    return Answer(question, words, why, NEUTRAL if fleet["contributed"] else BAD)
+    return Answer(question, words, f"{why}{beside}", NEUTRAL if fleet["contributed"] else BAD)
 
 
 def privacy(report: dict[str, Any]) -> Answer:
     """Say what is guaranteed to a client, and against whom."""
     question, examples = "At this privacy?", report.get("examples")
+    if nothing_yet(report):
+        return Answer(question, capitals(NOT_YET), f"{capitals(would_cost(report))}.")
     epsilon = number(report["eps_guaranteed"])
     if not math.isfinite(epsilon):
         if examples and math.isfinite(number(examples["eps_guaranteed"])):
@@ -87,13 +99,16 @@ def privacy(report: dict[str, Any]) -> Answer:
     if epsilon > MEANINGLESS:
         return Answer(question, words, "So large an epsilon guarantees nothing that means anything.", BAD)
     who = report["adversary"].split(";")[0]
-    return Answer(question, words, f"A {strength} guarantee against {who}, at delta {report['delta']:g}.")
+    whole = f", {TOGETHER}" if report.get("served") else ""
+    return Answer(question, words, f"A {strength} guarantee against {who}, at delta {report['delta']:g}{whole}.")
 
 
-def cost(fleet: dict[str, Any]) -> Answer:
-    """Say what a typical round costs a device, and on which class it takes longest."""
+def cost(fleet: dict[str, Any], served: int = 0) -> Answer:
+    """Say what a typical round costs a device, and on which class it takes longest; of `served` ones nobody knows."""
     question = "At what cost?"
     typical = [f"{short(value)} {unit}" for value, unit in costs.typical(fleet)]
+    if not typical and served:
+        return Answer(question, "Not simulated", "What served rounds cost is known to the devices that did them.")
     if not typical:
         return Answer(question, "Nothing was spent", "No device started to work.")
     slow = costs.slowest(fleet)
@@ -101,6 +116,11 @@ def cost(fleet: dict[str, Any]) -> Answer:
     hours = costs.virtual(fleet["virtual_hours"])
     why = f"Of a typical device in one round, simulated.{slowest} {count(fleet['rounds'], 'round')} took {hours}."
     return Answer(question, " · ".join(typical), why)
+
+
+def capitals(words: str) -> str:
+    """Return words as a sentence begins."""
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def number(value: float | str | None) -> float:

@@ -11,11 +11,12 @@ import yaml
 
 from edgefr.report.tables import count, seed_tables
 from edgefr.report.web import again, costs, verdict
-from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer, answers, number
+from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer, answers, capitals, number
 from edgefr.report.web.chart import Axis, Chart, Point, Strip, line, short
 from edgefr.report.web.facts import Facts, metrics_of
 from edgefr.report.web.page import page
 from edgefr.report.web.section import Section
+from privacy.sentence import NOT_YET, nothing_yet
 
 LEAD = "Several runs beside each other: which of them learns, on which devices, at which privacy, and at what cost."
 
@@ -60,11 +61,10 @@ def _answers(every: Sequence[Facts]) -> list[Answer]:
     federated = [f.summary for f in every if f.federated]
     if not federated:
         return out
-    epsilons = sorted(number(s["privacy"]["eps_guaranteed"]) for s in federated)
-    ends = list(dict.fromkeys("∞" if math.isinf(e) else short(e) for e in (epsilons[0], epsilons[-1])))
-    out.append(
-        Answer("At which privacy?", f"epsilon {' to '.join(ends)}", "Guaranteed to a person; ∞ is no guarantee.")
-    )
+    epsilons = sorted(number(s["privacy"]["eps_guaranteed"]) for s in federated if not nothing_yet(s["privacy"]))
+    ends = list(dict.fromkeys("∞" if math.isinf(e) else short(e) for e in (*epsilons[:1], *epsilons[-1:])))
+    words = f"epsilon {' to '.join(ends)}" if ends else capitals(NOT_YET)
+    out.append(Answer("At which privacy?", words, "Guaranteed to a person; ∞ is no guarantee."))
     spent = [value for s in federated for value, unit in costs.typical(s["fleet"]) if unit == "s"]
     if spent:
         ends = list(dict.fromkeys(short(value) for value in (min(spent), max(spent))))
@@ -142,6 +142,8 @@ def _typical(fleet: dict[str, Any]) -> tuple[str, str, str]:
 def _epsilon(report: dict[str, Any]) -> str:
     if not report:
         return "–"
+    if nothing_yet(report):
+        return "nothing yet"
     value = number(report["eps_guaranteed"])
     return short(value) if math.isfinite(value) else "∞"
 
@@ -172,7 +174,7 @@ def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:
     if "continual" in facts.summary:
         return None
     rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
-    if not rows:
+    if not any(row["round"] for row in rows):
         return None
     found = verdict.found_in(facts.summary)
     metrics = [row["metric"] for row in rows]

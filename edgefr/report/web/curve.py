@@ -14,9 +14,9 @@ Row = dict[str, Any]
 
 
 def section(facts: Facts) -> Section | None:
-    """Return the section; None where nothing was measured between rounds."""
+    """Return the section; None where no round was measured."""
     rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
-    if not rows:
+    if not any(row["round"] for row in rows):  # round 0 alone is no curve
         return None
     places = list(dict.fromkeys(row["on"] for row in rows))
     blocks = "continual" in facts.summary

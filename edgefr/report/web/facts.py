@@ -28,10 +28,14 @@ class Facts:
 
     @classmethod
     def read(cls, path: Path) -> Facts:
-        """Read the facts of a finished run. Raises `InputError` for a folder that is none."""
-        from edgefr.run import Run
+        """Read the facts of a finished run, its privacy as all rounds left it, served ones among them.
 
-        return cls(path, Run.open(path).summary)
+        Raises `InputError` for a folder that is none.
+        """
+        from edgefr.run import Run
+        from edgefr.spent import told
+
+        return cls(path, told(Run.open(path)))
 
     @property
     def name(self) -> str:

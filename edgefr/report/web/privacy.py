@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from edgefr.report.web.answers import number
+from edgefr.report.web.answers import capitals, number
 from edgefr.report.web.chart import Axis, Strip, short
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 from privacy.example_plan import render_examples
 from privacy.report import MEANINGLESS, render
+from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 from privacy.trust import TRUSTS
 
 KINDS = {
@@ -64,14 +65,15 @@ def section(facts: Facts) -> Section | None:
     if not facts.federated or not report:
         return None
     epsilon, audit = number(report["eps_guaranteed"]), facts.audit
+    promised = number(report["eps_planned"]) if nothing_yet(report) else epsilon
     attacks = [] if audit is None else [_attack(row) for row in audit["attacks"]]
     return Section(
         "privacy",
         "What is the privacy worth?",
         {
-            "words": in_words(epsilon, report["delta"], report["trust"]),
-            "unit": _unit(report["adjacency"]) if math.isfinite(epsilon) else None,
-            "watchers": watchers(math.isfinite(epsilon) and epsilon <= MEANINGLESS, report),
+            "words": _words(report),
+            "unit": _unit(report["adjacency"]) if math.isfinite(promised) else None,
+            "watchers": watchers(math.isfinite(promised) and promised <= MEANINGLESS, report),
             "epsilons": _epsilons(report, audit),
             "examples": _examples(report.get("examples")),
             "attacks": [one for one in attacks if not one.note],
@@ -86,6 +88,14 @@ def section(facts: Facts) -> Section | None:
             "expected": _utility(facts),
         },
     )
+
+
+def _words(report: dict[str, Any]) -> list[str]:
+    """Say what the run's epsilon means; what releases would cost where there were none."""
+    if nothing_yet(report):
+        return [f"{capitals(NOT_YET)}.", f"{capitals(would_cost(report))}."]
+    whole = [f"This is of {TOGETHER}: {report['served']} of {report['rounds']}."] if report.get("served") else []
+    return [*in_words(number(report["eps_guaranteed"]), report["delta"], report["trust"]), *whole]
 
 
 def in_words(epsilon: float, delta: float, trust: str) -> list[str]:
@@ -145,7 +155,7 @@ def _epsilons(report: dict[str, Any], audit: dict[str, Any] | None) -> list[tupl
     """Return the four columns: (kind, value, what it is)."""
     bound = report.get("eps_lb95") if audit is None else audit["eps_lb95"]
     values = {
-        "guaranteed": _shown(report["eps_guaranteed"], "unknown"),
+        "guaranteed": "nothing yet" if nothing_yet(report) else _shown(report["eps_guaranteed"], "unknown"),
         "nominal": _shown(report["eps_nominal"], "unknown"),
         "hypothetical": _shown(report["eps_hypothetical"], "not measured"),
         "audited": "not audited" if audit is None and bound is None else f"≥ {_shown(bound, '0')}",

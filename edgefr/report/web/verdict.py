@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.report import verdict as verdicts
 from edgefr.report.learning import RANKINGS
 from edgefr.report.web.chart import Axis, Strip
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 
-YES, NO, UNKNOWN = "yes", "no", "unknown"
-WORDS = {YES: "learning helped", NO: "learning did not help", UNKNOWN: "cannot be said of so few users"}
+YES, NO, UNKNOWN, NOTHING = "yes", "no", "unknown", "nothing"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Found:
 
     @property
     def answer(self) -> str:
-        """Return whether learning helped: yes, no, or unknown where nothing can be said."""
+        """Return whether learning helped: yes, no, nothing was learned, or unknown where nothing can be said."""
+        if not self.record.get("learned", True):
+            return NOTHING
         if not self.known:
             return UNKNOWN
         return YES if self.record["helped"] else NO
@@ -110,7 +112,7 @@ def verdict(found: Found) -> Verdict:
         )
         for name, one in known.items()
     ]
-    return Verdict(found, WORDS[found.answer], axis, tuple(rows))
+    return Verdict(found, verdicts.Verdict.of(found.split, found.stage, found.record).words, axis, tuple(rows))
 
 
 def section(facts: Facts) -> Section | None:
