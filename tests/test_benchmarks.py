@@ -18,6 +18,7 @@ SMALL = {
     "exact_noise": ["--sizes", "1000", "--turns", "1"],
     "gpu": ["--clients", "64", "--items", "200", "--repeat", "1"],
     "graphs": None,
+    "instructions": None,
     "knowledge": ["--repeats", "1"],
     "lora": None,
     "on_ray": None,
