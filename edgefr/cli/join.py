@@ -18,6 +18,7 @@ from edgefr.cli.device import (
     StateFolder,
     TrustedKeys,
     adopt,
+    check_work,
     device,
     pair,
     read_stream,
@@ -128,6 +129,7 @@ def join(
     device = Device(bundle, state, user=None if Store(state).exists else user, trusted=key, renew=renew)
     with shown(doing="taking part in rounds"):
         items, times = read_stream(interactions)
+        check_work(device, items)
         done = work(device, url, items, times, ca=ca, shown=pair(tls_cert, tls_key))
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
