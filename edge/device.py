@@ -233,6 +233,11 @@ class Device(Adviser):
             self.store.write(state)
             self._settle()
 
+    @property
+    def has_work(self) -> bool:
+        """Return whether this device has interactions to learn from."""
+        return self._work.has_work(self.learning, self.state)
+
     def refuses(self) -> str | None:
         """Return why no update may leave this device now, in one line, by its own policy and ledger; None: one may."""
         return self._refuses(self.state)

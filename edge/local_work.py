@@ -112,7 +112,7 @@ class LocalWork:
 
     def _learned(self, learning: Learning, state: State, number: int) -> Learned:
         """Return what a round's training ends with; nothing, where there is nothing to learn from."""
-        if learning.release.promises and not self._has_work(learning, state):
+        if learning.release.promises and not self.has_work(learning, state):
             return Learned(Trained({}, {}, 0, 0, None, None), {}, 0, None)
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
         material = self._material(learning, state, number, phases)
@@ -125,7 +125,7 @@ class LocalWork:
         kept, message = exchange.after(learning, self.model.graph, dense, trained, material)
         return Learned(trained, private | kept, examples, message)
 
-    def _has_work(self, learning: Learning, state: State) -> bool:
+    def has_work(self, learning: Learning, state: State) -> bool:
         """Say whether there is anything to learn from."""
         if learning.sessions is None:
             return len(state.tensors["items.own"]) > 0

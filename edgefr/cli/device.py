@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,6 +123,7 @@ def learn(
             "learned", {"optimiser steps": f"{one.work['steps']} of {one.work['planned']}", "released": f"no: {why}"}
         )
         return
+    check_work(one, found)
     with shown(doing=LEARNING):
         release = one.learn(found)
     content = release.to_bytes()
@@ -294,6 +295,15 @@ def adopt(policy: Path | None, state: Path) -> None:
             raise InputError(f"{policy} is not a policy file; give a YAML file with keys such as epsilon")
         Policy.read(policy)
         write_atomic(state / NAME, policy.read_bytes(), mode=0o600)
+
+
+def check_work(one: Device, given: Sequence[str]) -> None:
+    """Refuse a release of a device that was given nothing and has nothing: it would spend privacy on noise alone."""
+    if not given and not one.has_work:
+        raise InputError(
+            "nothing to learn from: this device has no interactions yet, and none was given; give its own, an item id "
+            "a line (nothing was released)"
+        )
 
 
 def read_interactions(path: Path) -> list[str]:

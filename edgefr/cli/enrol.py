@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+NAMED = 5
+"""Users of a class that are named; of more their number is said."""
 
 
 def enrol(
@@ -23,7 +27,8 @@ def enrol(
     """Print a one-time code per user, with which one device can enrol a key of its own: `edgefr device enrol`.
 
     A line has a user and the code, which is shown once and kept nowhere. A later code of a user makes earlier ones
-    worthless, and a later key the earlier key; what a user's devices have released is counted together.
+    worthless, and a later key the earlier key; what a user's devices have released is counted together. Beside them, on
+    stderr, stands the class of device that users have in the run: a server hands out bundles of the classes it serves.
 
     Example: `edgefr enrol runs/demo --user ada`
 
@@ -32,11 +37,14 @@ def enrol(
     from edgefr.remote.certificate import own, pin_of
     from edgefr.remote.keys import Keys
     from edgefr.run import Run
+    from edgefr.served import published
+    from edgefr.shipping import users_by_class
     from edgefr.trained import open_model
     from privacy.errors import InputError, unknown
 
     opened = Run.open(run)
-    names, keys = list(open_model(opened).model.names.users), Keys(opened.path)
+    saved = open_model(opened)
+    names, keys = list(saved.model.names.users), Keys(opened.path)
     keys.look()
     if revoke and not user:
         raise InputError("say whose key is to be revoked: give --user")
@@ -50,3 +58,19 @@ def enrol(
     pin = pin_of(own(opened.path)[0] if tls_cert is None else tls_cert)
     for name, code in keys.issue(asked, days).items():
         typer.echo(f"{name} {code}.{pin}")
+    classes = {names[user]: kind for kind, users in users_by_class(opened, saved).items() for user in users.tolist()}
+    for line in said_of(asked, classes, published(opened)):
+        typer.echo(line, err=True)
+
+
+def said_of(users: Sequence[str], classes: Mapping[str, str], bundles: Path) -> Iterator[str]:
+    """Say which class of device users have, a line for each class, and which of them have no bundle to fetch."""
+    for kind in sorted({classes.get(user, "") for user in users}):
+        own = [user for user in users if classes.get(user, "") == kind]
+        whose = ", ".join(own) if len(own) <= NAMED else f"{', '.join(own[:NAMED])} and {len(own) - NAMED} more"
+        if not kind:
+            yield f"no device: {whose}; they learned nothing in this run, so no server lets them take part"
+        elif (bundles / kind).is_dir():
+            yield f"{kind}: {whose}"
+        else:
+            yield f"{kind}, which has no bundle in {bundles}, so a server has none to hand out: {whose}"

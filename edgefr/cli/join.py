@@ -18,6 +18,7 @@ from edgefr.cli.device import (
     StateFolder,
     TrustedKeys,
     adopt,
+    check_work,
     device,
     pair,
     read_stream,
@@ -50,7 +51,9 @@ def enrol(
     from edge.state import Store
 
     adopt(policy, state)
-    user = enrolled(state, url, code, ca=ca, shown=pair(tls_cert, tls_key)).record.user
+    own = pair(tls_cert, tls_key)
+    with shown(doing=f"waiting for {url}"):
+        user = enrolled(state, url, code, ca=ca, shown=own).record.user
     Device(bundle, state, user=None if Store(state).exists else user, trusted=key)
     Console().print(f"enrolled as {user}; take part with `edgefr device join`", soft_wrap=True, highlight=False)
 
@@ -85,7 +88,8 @@ def fetch(
 
     adopt(policy, state)
     own = pair(tls_cert, tls_key)
-    who = Identity.of(state) if code is None else enrolled(state, url, code, ca=ca, shown=own)
+    with shown(doing=f"waiting for {url}"):
+        who = Identity.of(state) if code is None else enrolled(state, url, code, ca=ca, shown=own)
     with shown(doing="fetching the bundle"):
         found = fetched(Server(url, who, ca, shown=own), bundle, trusted=key)
     assert found is not None, "nothing was there before"
@@ -128,6 +132,7 @@ def join(
     device = Device(bundle, state, user=None if Store(state).exists else user, trusted=key, renew=renew)
     with shown(doing="taking part in rounds"):
         items, times = read_stream(interactions)
+        check_work(device, items)
         done = work(device, url, items, times, ca=ca, shown=pair(tls_cert, tls_key))
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"

@@ -26,7 +26,7 @@ from edge.device import Device
 from edge.identity import Identity, opened_code
 from edge.remote import Own, catch_up
 from edge.state import Store
-from edgefr.cli.device import read_stream
+from edgefr.cli.device import check_work, read_stream
 from privacy.errors import InputError
 
 app = ClientApp()
@@ -83,7 +83,9 @@ def train(message: Message, context: Context) -> Message:
         catch_up(device, task, "Flower's server")
         if task.done:
             return Message(RecordDict(), reply_to=message)
-        release = device.learn(*Own(*read_stream(seat.interactions)).of_round(device, task.round))
+        items, times = read_stream(seat.interactions)
+        check_work(device, items)
+        release = device.learn(*Own(items, times).of_round(device, task.round))
         path = f"{RELEASE}?round={task.round}"
         header = _signed(identity, "POST", path, release.to_bytes(), str(asked["session"]))
         arrays = ArrayRecord({name: Array(value) for name, value in release.arrays().items()})

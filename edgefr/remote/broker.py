@@ -18,6 +18,7 @@ from edge.update import ClientUpdate, read_update
 from edgefr.remote.gate import Refused
 from edgefr.remote.reach import Reach
 from edgefr.remote.sealing import SealedRound
+from edgefr.remote.waiting import Tell, awaited, untold
 from privacy.errors import InputError
 
 UNKNOWN = 404
@@ -109,10 +110,20 @@ class RoundBroker:
                 self._taken[device] = task.round, hashlib.sha256(content).digest()
                 self._changed.notify_all()
 
-    def collect(self, timeout_s: float) -> dict[str, ClientUpdate]:
-        """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device."""
+    def collect(self, timeout_s: float, tell: Tell = untold) -> dict[str, ClientUpdate]:
+        """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device.
+
+        `tell` hears how many are there.
+        """
+        asked = len(self._cohort)
+        awaited(
+            self._changed,
+            lambda: self._arrived.keys() == self._cohort,
+            lambda: len(self._arrived),
+            timeout_s,
+            lambda there: tell(there, asked, ""),
+        )
         with self._changed:
-            self._changed.wait_for(lambda: self._arrived.keys() == self._cohort, timeout_s)
             self._cohort = frozenset()
             return self._arrived
 

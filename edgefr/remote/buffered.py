@@ -24,6 +24,7 @@ from edgefr.fleet.spec import Rounds
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.gate import Refused
 from edgefr.remote.sealing import SealedRound
+from edgefr.remote.waiting import Tell, untold
 
 ASKED_S = 30.0  # how long a device that has asked counts as there: it asks again within a poll
 LOOK_S = 1.0  # between looks at who has been at work too long
@@ -106,13 +107,19 @@ class BufferedBroker(RoundBroker):
             self._may, self._left = frozenset(cohort), {one.device for one in self._waiting}
         super().open(number, updates, here, resting, sealed)
 
-    def gather(self, timeout_s: float, fewest: int, started: Callable[[list[str]], None]) -> list[Waiting]:
+    def gather(
+        self, timeout_s: float, fewest: int, started: Callable[[list[str]], None], tell: Tell = untold
+    ) -> list[Waiting]:
         """Hand out work until the buffer is full or `timeout_s` have gone by; the uploads that make the round's sum.
 
         `started` is told of devices before they hear of their work. Fewer uploads than `fewest` are no sum: they wait.
+        `tell` hears how many are there.
         """
-        until = time.monotonic() + timeout_s
+        until, said = time.monotonic() + timeout_s, (-1, -1)
         while True:
+            if said != (now := (len(self._waiting), len(self._at_work))):
+                said = now
+                tell(now[0], self.terms.buffer, f", {now[1]} at work")
             with self._changed:
                 left = until - time.monotonic()
                 self._changed.wait_for(lambda: self._ended or bool(self._next(timeout_s)), max(min(left, LOOK_S), 0.0))

@@ -59,6 +59,7 @@ class Part:
 class Parcel:
     """This is a bundle as it is sent: manifest and signature as one, and where each file lies, with its size."""
 
+    device_class: str
     manifest: bytes
     files: Mapping[str, tuple[Path, int]]
     carries: bool
@@ -70,7 +71,7 @@ class Parcel:
         if signature.exists():
             content = with_seal(content, signature.read_bytes())
         files = {one.sha256: (bundle.root / one.path, one.size) for one in bundle.manifest.files}
-        return cls(content, files, bundle.manifest.model.users > 0)
+        return cls(bundle.manifest.device_class, content, files, bundle.manifest.model.users > 0)
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,18 @@ class Delivery:
             raise Refused(NO_PART, "ask for one range of bytes that the file has", {"Content-Range": f"bytes */{size}"})
         return Part(path, first, stop, size)
 
+    @property
+    def _said(self) -> str:
+        """Say which bundles there are: of a class and never of a user."""
+        classes = sorted({parcel.device_class for parcel in self.parcels.values()})
+        return f"this server has no bundle for this device: it has those of {', '.join(classes) or 'no class'}"
+
     def _parcel(self, user: str) -> Parcel:
         found = self.parcels.get(user)
         if found is None:
-            raise Refused(UNKNOWN, "this server has no bundle for this device")
+            raise Refused(
+                UNKNOWN, f"{self._said}, and its user has a device of another class or none; ask its operator"
+            )
         if found.carries:
             raise Refused(FORBIDDEN, "this bundle carries users, and is given to nobody; the operator exports another")
         return found

@@ -16,6 +16,7 @@ import torch
 
 from edge.learning import Learning
 from edge.update import ClientUpdate as Upload
+from edgefr.callbacks import Progress
 from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
 from edgefr.engine.backend import Backend
 from edgefr.engine.cohort import Group
@@ -26,6 +27,7 @@ from edgefr.remote.buffered import BufferedBroker, Buffering, Waiting
 from edgefr.remote.ledger import ServingLedger
 from edgefr.remote.origin import Origins
 from edgefr.remote.sealing import SealedRound, SumTerms
+from edgefr.remote.waiting import telling
 from edgefr.training import Training
 from export.program import Tensors
 
@@ -44,6 +46,7 @@ class Devices(Backend):
     the tensors stay as they are, and it is counted in `withheld`. `answers`: releases of the open round on the disk.
     `sums`: uploads are summed under masks, on these terms; `given_up` says by round why a sum stayed closed.
     `buffering`: rounds wait for nobody in particular, on these terms; `taken` are the open one's uploads by client.
+    `progress` is told what an open round waits for.
     """
 
     broker: RoundBroker
@@ -60,6 +63,7 @@ class Devices(Backend):
     open: bool = False
     buffering: Buffering | None = None
     taken: dict[int, Waiting] = field(default_factory=dict)
+    progress: Progress | None = None
 
     def invite(self, number: int, cohort: Clients) -> Clients:
         """Return those of a cohort who may release once more; the others are told that it goes on without them."""
@@ -90,7 +94,9 @@ class Devices(Backend):
             if ledger is not None:
                 ledger.start([numbers[device] for device in devices])
 
-        uploads = broker.gather(self.timeout_s, self.min_answers, started)
+        uploads = broker.gather(
+            self.timeout_s, self.min_answers, started, telling(self.progress, number, min(self.min_answers, how.buffer))
+        )
         self.taken = {numbers[one.device]: one for one in uploads}
         self.missing.append(how.buffer - len(uploads))
         if not uploads:
@@ -161,7 +167,7 @@ class Devices(Backend):
         self.broker.open(work.round, self.origins.update(work.round - 1, shared), users, self.resting)
         if self.answers is not None:
             self.broker.put_back(self.answers.of(work.round, users))
-        uploads = self.broker.collect(self.timeout_s)
+        uploads = self.broker.collect(self.timeout_s, telling(self.progress, work.round, self.min_answers))
         self.missing.append(len(users) - len(uploads))
         if len(uploads) < self.min_answers:
             self.withheld.append(work.round)
@@ -175,7 +181,7 @@ class Devices(Backend):
         stands = self.origins.bundle
         sealed = SealedRound(stands, number, terms, users, self.min_answers, told=self.origins.mixed)
         self.broker.open(number, self.origins.update(number - 1, shared), users, self.resting, sealed)
-        total = sealed.collect(self.timeout_s)
+        total = sealed.collect(self.timeout_s, telling(self.progress, number, sealed.fewest))
         self.missing.append(len(users) - (0 if total is None else total.clients))
         if total is None:
             self.withheld.append(number)

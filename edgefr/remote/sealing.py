@@ -42,6 +42,7 @@ from edge.sum_messages import (
 )
 from edgefr.remote.gate import Refused
 from edgefr.remote.reach import Reach
+from edgefr.remote.waiting import Tell, awaited, untold
 from privacy.errors import InputError
 from privacy.masks import KEY, Keys, agreed
 
@@ -125,6 +126,7 @@ class SealedRound:
         self.sum = SecureSum(Seat(1, self.salt).session(bundle, number), terms.size, terms.largest)
         self.heard: Callable[[], None] = _nobody
         self.given_up: str | None = None
+        self._tell: Tell = untold
         self._changed = threading.Condition()
         self._step: Step | None = "keys"
         self._near: dict[int, list[int]] = {}
@@ -133,9 +135,12 @@ class SealedRound:
 
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
-    def collect(self, timeout_s: float) -> Total | None:
-        """Take devices through the steps; None where the sum is given up. Those after the first end in `STEP_S`."""
-        later = min(timeout_s, STEP_S)
+    def collect(self, timeout_s: float, tell: Tell = untold) -> Total | None:
+        """Take devices through the steps; None where the sum is given up. Those after the first end in `STEP_S`.
+
+        `tell` hears how many have sent what a step is for.
+        """
+        later, self._tell = min(timeout_s, STEP_S), tell
         try:
             self._lead("keys", timeout_s, self.numbers.values(), self._pair)
             self._lead("shares", later, self._near)
@@ -157,8 +162,14 @@ class SealedRound:
         Raises `InputError` where too few have.
         """
         found = self._taken[step]
+        awaited(
+            self._changed,
+            lambda: self._step is None or found.keys() >= set(asked),
+            lambda: len(found),
+            timeout_s,
+            lambda there: self._tell(there, len(self.numbers), f" or more, step {step} of a secure sum"),
+        )
         with self._changed:
-            self._changed.wait_for(lambda: self._step is None or found.keys() >= set(asked), timeout_s)
             if self._step is None:
                 raise InputError("the server stopped")
             if len(found) < self.fewest:

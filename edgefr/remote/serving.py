@@ -109,6 +109,7 @@ def serve(
     devices = _devices(run, origins, collecting, timeout_s, min_answers, waits)
     with Journal.locked(run.path) as journal:
         devices.ledger = ledger = ledger_of(run, journal, origins, rounds, collecting, devices.buffering is not None)
+        devices.progress = progress
         devices.resume()
         first, training = ledger.round + 1, training_of(run, devices, rounds)
         try:

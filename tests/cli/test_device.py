@@ -11,6 +11,7 @@ import pytest
 
 from edge.bundle import open_bundle
 from edge.delta import Delta, write_delta
+from edge.identity import Identity
 from edge.signature import place
 from edge.state import STATE
 from edge.update import read_update
@@ -18,7 +19,7 @@ from export.sign import signature_of
 from tests.cli import commands
 from tests.contract import bundles
 from tests.contract.programs import ITEMS, interactions
-from tests.devices import policy_file
+from tests.devices import open_device, policy_file
 from tests.edge.folders import edit_json, resign
 from tests.export import worlds
 
@@ -94,6 +95,39 @@ def test_what_is_wrong_is_one_line_and_changes_nothing(
     done = commands.edgefr("device", arguments[0], path, "--state", state, *arguments[1:], cache=cache)
     assert message in refused(done)
     assert (state / STATE).read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["", "item\n", "\n\n"])
+def test_a_file_without_interactions_spends_no_privacy(tmp_path: Path, cache: Path, content: str) -> None:
+    """Where something is promised, a release without anything to learn from would be noise that is charged."""
+    path, state, empty = bundles.promising("fedmf", 8.0, 3), tmp_path / "state", tmp_path / "empty.txt"
+    empty.write_text(content)
+    common = (path, "--state", state, "--interactions", empty, "--policy", policy_file(tmp_path))
+    assert "nothing to learn from" in refused(commands.edgefr("device", "learn", *common, cache=cache))
+    Identity.made(state).enrolled("u7", None)
+    done = commands.edgefr("device", "join", *common, "--url", "http://127.0.0.1:9", cache=cache)
+    assert "nothing to learn from" in refused(done)
+    assert open_device(path, state).status()["releases"] == 0
+
+
+def test_a_device_that_has_interactions_goes_on_without_new_ones(tmp_path: Path, cache: Path) -> None:
+    path, state, empty = bundles.promising("fedmf", 8.0, 3), tmp_path / "state", tmp_path / "empty.txt"
+    empty.write_text("")
+    open_device(path, state, user="u7").note(["i3"])
+    common = (path, "--state", state, "--interactions", empty, "--policy", policy_file(tmp_path))
+    done = commands.edgefr("device", "learn", *common, cache=cache)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", ["enrol", "fetch"])
+def test_a_server_that_is_not_there_is_waited_for_in_sight(tmp_path: Path, cache: Path, command: str) -> None:
+    """Neither command has taken part in anything yet, so it is told to do the same again."""
+    place, code = bundles.bundle("fedmf") if command == "enrol" else tmp_path / "new", "a" * 32
+    common = ("--state", tmp_path / "state", "--url", "http://127.0.0.1:9", "--code", code)
+    done = commands.edgefr("device", command, place, *common, cache=cache)
+    assert "s] waiting for http://127.0.0.1:9" in done.stderr
+    assert "cannot reach http://127.0.0.1:9 in 8 tries" in done.stderr
+    assert ("do the same again" in done.stderr, "join" in done.stderr) == (True, False)
 
 
 def test_a_state_that_is_not_there_yet(tmp_path: Path, cache: Path) -> None:

@@ -268,7 +268,7 @@ FAULTS = (
     Fault(
         "who has nothing to learn from sends nothing",
         "edge/local_work.py",
-        "if learning.release.promises and not self._has_work(learning, state):",
+        "if learning.release.promises and not self.has_work(learning, state):",
         "if False:",
         f"{DEVICE}::test_an_update_of_which_something_is_promised_tells_nothing_of_how_much_there_was",
         ("InputError",),

@@ -279,12 +279,16 @@ def test_codes_are_printed_by_the_command_line_and_taken_by_a_device(tmp_path: P
     done = edgefr("enrol", twins.begun.path, "--user", user, cache=tmp_path)
     name, code = done.stdout.split()
     assert name == user
+    assert done.stderr == f"laptop_x86: {user}\n", "the class of device that the user has in the run"
     with serving(twins.begun, tmp_path / "served", rounds=1, timeout_s=60.0) as (url, future):
         asked = ("device", "enrol", twins.bundle, "--state", tmp_path / "states" / user, "--url", url, "--code", code)
         done = edgefr(*asked, cache=tmp_path)
         assert done.stdout.startswith(f"enrolled as {user}"), done.stderr
         take_part(twins, url, tmp_path / "states", list(twins.users))
         assert future.result(60).summary["uploads"] == len(twins.users)
+    twins.bundle.rename(tmp_path / "elsewhere")
+    done = edgefr("enrol", twins.begun.path, "--user", user, cache=tmp_path)
+    assert done.stderr.startswith("laptop_x86, which has no bundle in ")
     done = edgefr("enrol", twins.begun.path, "--user", "nobody", cache=tmp_path)
     assert "unknown user 'nobody'" in refused(done.returncode, done.stdout, done.stderr)
     done = edgefr("enrol", twins.begun.path, "--revoke", cache=tmp_path)

@@ -268,7 +268,8 @@ def test_a_bundle_is_given_to_its_users_alone_and_one_with_users_to_nobody(shop:
     digest = unsigned(shop.source).manifest.files[0].sha256
     for path in ("/bundle", f"/files/{digest}"):
         assert broker.ask("GET", path)[0] == 200
-        assert broker.ask("GET", path, user=OTHER)[0] == 404
+        refused, said = broker.ask("GET", path, user=OTHER)
+        assert (refused, bundles.CLASS in said.decode()) == (404, True), "which class there is, and nothing of users"
         assert broker.ask("GET", path, Authorization="")[0] == 401
     Keys(shop.folder).revoke(USER)
     assert broker.ask("GET", "/bundle")[0] == 403

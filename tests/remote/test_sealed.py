@@ -67,9 +67,9 @@ class Heard:
             assert not np.array_equal(found.view(np.int32), vector)
             return found
 
-        def collects(sealed: SealedRound, timeout_s: float) -> Total | None:
+        def collects(sealed: SealedRound, *asked: Any) -> Total | None:
             self.vectors.append([])
-            self.totals.append(collect(sealed, timeout_s))
+            self.totals.append(collect(sealed, *asked))
             return self.totals[-1]
 
         monkeypatch.setattr(Participant, "masked", hides)
