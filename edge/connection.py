@@ -240,7 +240,8 @@ class Server:
                 return answer
             problem = f"it answers {answer.status}"
         raise InputError(
-            f"cannot reach {self.url} in {self.patience.tries} tries ({problem}); nothing is lost: join again later"
+            f"cannot reach {self.url} in {self.patience.tries} tries ({problem}); nothing is lost: see that the "
+            "address is right and a server is at work there, then do the same again"
         )
 
     def _signed(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:

@@ -51,7 +51,9 @@ def enrol(
     from edge.state import Store
 
     adopt(policy, state)
-    user = enrolled(state, url, code, ca=ca, shown=pair(tls_cert, tls_key)).record.user
+    own = pair(tls_cert, tls_key)
+    with shown(doing=f"waiting for {url}"):
+        user = enrolled(state, url, code, ca=ca, shown=own).record.user
     Device(bundle, state, user=None if Store(state).exists else user, trusted=key)
     Console().print(f"enrolled as {user}; take part with `edgefr device join`", soft_wrap=True, highlight=False)
 
@@ -86,7 +88,8 @@ def fetch(
 
     adopt(policy, state)
     own = pair(tls_cert, tls_key)
-    who = Identity.of(state) if code is None else enrolled(state, url, code, ca=ca, shown=own)
+    with shown(doing=f"waiting for {url}"):
+        who = Identity.of(state) if code is None else enrolled(state, url, code, ca=ca, shown=own)
     with shown(doing="fetching the bundle"):
         found = fetched(Server(url, who, ca, shown=own), bundle, trusted=key)
     assert found is not None, "nothing was there before"

@@ -119,6 +119,18 @@ def test_a_device_that_has_interactions_goes_on_without_new_ones(tmp_path: Path,
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("command", ["enrol", "fetch"])
+def test_a_server_that_is_not_there_is_waited_for_in_sight(tmp_path: Path, cache: Path, command: str) -> None:
+    """Neither command has taken part in anything yet, so it is told to do the same again."""
+    place, code = bundles.bundle("fedmf") if command == "enrol" else tmp_path / "new", "a" * 32
+    common = ("--state", tmp_path / "state", "--url", "http://127.0.0.1:9", "--code", code)
+    asked = [*commands.COMMAND, "device", command, *map(str, (place, *common))]
+    done = subprocess.run(asked, env=commands.environment(cache), capture_output=True, text=True, timeout=100)
+    assert "s] waiting for http://127.0.0.1:9" in done.stderr
+    assert "cannot reach http://127.0.0.1:9 in 8 tries" in done.stderr
+    assert ("do the same again" in done.stderr, "join" in done.stderr) == (True, False)
+
+
 def test_a_state_that_is_not_there_yet(tmp_path: Path, cache: Path) -> None:
     done = commands.edgefr("device", "status", bundles.bundle("fedmf"), "--state", tmp_path / "none", cache=cache)
     assert "holds no state yet" in refused(done)
