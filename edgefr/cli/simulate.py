@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +87,10 @@ def simulate(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; must be new. Default: runs/<name>, numbered.")] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with this unfinished run, from its newest checkpoint.")
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Go on with this unfinished run, from its newest checkpoint; give --no-bundles again."
+        ),
     ] = None,
     bundles: Annotated[bool, typer.Option(help="Also write a bundle for every device class.")] = True,
     noise_key: Annotated[
@@ -155,7 +161,7 @@ def _simulate(
     """Run the experiment with one seed or several, and print what came out."""
     from edgefr.pipeline import simulate, simulate_seeds
 
-    with ending.progress() as progress:
+    with _going_on(place, common["bundles"]), ending.progress() as progress:
         if seeds == 1:
             runs = [simulate(chosen, devices, out=place, progress=progress, **common)]
         else:
@@ -167,6 +173,20 @@ def _simulate(
                 )
             runs = simulate_seeds(chosen, seeds, place, devices=devices, progress=progress, **common)
     ending.show(runs, place)
+
+
+@contextmanager
+def _going_on(place: Path, bundles: bool) -> Iterator[None]:
+    """Say how a run goes on that is interrupted in the block: its folder may have been numbered by us."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (place / "experiment.yaml").is_file():
+            kept = any(place.glob("checkpoint/round-*")) or any(place.glob("seed-*/checkpoint/round-*"))
+            where = "" if kept else " (from its beginning: without --checkpoint-every nothing of its rounds is kept)"
+            again = f"edgefr simulate --resume {shlex.quote(str(place))}{'' if bundles else ' --no-bundles'}"
+            typer.echo(f"go on with {again}{where}", err=True)
+        raise
 
 
 def _after_saying(line: str, progress: Progress) -> Progress:
@@ -187,7 +207,7 @@ def _resume(path: Path, options: dict[str, Any], ending: Ending) -> None:
 
     console = Console(stderr=True, soft_wrap=True)
     options["warn"] = lambda line: console.print(f"warning: {line}", style="yellow", markup=False)
-    with ending.progress() as progress:
+    with _going_on(path, options["bundles"]), ending.progress() as progress:
         if (path / SEEDS).is_file():
             runs = resume_seeds(path, progress=progress, **options)
         else:

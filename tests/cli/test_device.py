@@ -124,7 +124,8 @@ def test_a_server_that_is_not_there_is_waited_for_in_sight(tmp_path: Path, cache
     """Neither command has taken part in anything yet, so it is told to do the same again."""
     place, code = bundles.bundle("fedmf") if command == "enrol" else tmp_path / "new", "a" * 32
     common = ("--state", tmp_path / "state", "--url", "http://127.0.0.1:9", "--code", code)
-    done = commands.edgefr("device", command, place, *common, cache=cache)
+    asked = [*commands.COMMAND, "device", command, *map(str, (place, *common))]
+    done = subprocess.run(asked, env=commands.environment(cache), capture_output=True, text=True, timeout=100)
     assert "s] waiting for http://127.0.0.1:9" in done.stderr
     assert "cannot reach http://127.0.0.1:9 in 8 tries" in done.stderr
     assert ("do the same again" in done.stderr, "join" in done.stderr) == (True, False)

@@ -250,6 +250,29 @@ def test_what_was_stopped_before_anything_was_drawn_keeps_the_noise_it_was_given
     assert runs.differences(out if seeds == 1 else out / "seed-0", runs.result(whole)) == []
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_who_interrupts_a_run_is_told_the_line_that_goes_on_with_it(
+    kept: bool, place: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is not remembered: that it had no bundles."""
+    out = tmp_path / "run"
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    asked: list[Any] = ["--experiment", place / "fedmf.yaml", "--no-bundles", "--out", out]
+    with monkeypatch.context() as patch:
+        patch.setattr("edgefr.trained.save_model", interrupted)
+        code, _, err = cli("simulate", *asked, *(["--checkpoint-every", "1"] if kept else []))
+    assert code == 130
+    line = f"go on with edgefr simulate --resume {out} --no-bundles"
+    assert line in err
+    assert ("from its beginning" in err) != kept
+    code, _, err = cli("simulate", *line.split()[4:])
+    assert (code, err) == (0, "")
+    assert not (out / "bundles").exists()
+
+
 def test_data_that_cannot_be_read_leave_no_trace_of_a_new_run(place: Path, cli: Cli, tmp_path: Path) -> None:
     options: list[Any] = ["--experiment", place / "fedmf.yaml", "--set", "protocol.min_interactions=9999"]
     assert "no user" in refused(*cli("simulate", *options, "--out", tmp_path / "run"))
