@@ -62,7 +62,11 @@ def counted(arguments: list[str], times: int) -> tuple[int, int]:
     """Return instructions of a process that does so many rounds, and its clients."""
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__, *arguments]
     done = subprocess.run(
-        [*command, "--times", str(times)], env={**os.environ, **HASWELL}, capture_output=True, text=True, check=True
+        [*command, "--times", str(times)],
+        env={**os.environ, **HASWELL},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
     )
     found = re.search(r"Collected : (\d+)", done.stderr)
     assert found is not None

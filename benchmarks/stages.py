@@ -59,7 +59,7 @@ def main() -> None:
         for name in ("first", "after"):
             command = [sys.executable, __file__, "--out", str(Path(place) / name), *changes]
             cache = {**os.environ, "EDGEFR_CACHE": str(Path(place) / "cache")}
-            done = subprocess.run(command, env=cache, check=True, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(command, env=cache, check=True, stdout=subprocess.PIPE, encoding="utf-8")
             found.append(json.loads(done.stdout.splitlines()[-1]))
     first, after = found
     print(f"{'CPU seconds':<44}{'first time':>12}{'after it':>10}")

@@ -1,4 +1,4 @@
-"""A round that waits says what it waits for, whenever that has changed.
+"""This tells what an open round waits for, whenever that has changed.
 
 Only the thread that leads a round tells, without the lock that devices' requests need: a terminal that is slow holds up
 no device, and whoever asks for work costs nothing here.

@@ -75,8 +75,8 @@ FAULTS = (
     Fault(
         "the file of a noise key is readable by everybody",
         "privacy/noise_key.py",
-        '{self.secret.hex()}\\n", mode=0o600)',
-        '{self.secret.hex()}\\n")',
+        'if self.of else ""), mode=0o600)',
+        'if self.of else ""))',
         "tests/privacy/test_noise_key.py::test_a_key_is_a_file_of_its_owners",
     ),
     # --- laws and scales
