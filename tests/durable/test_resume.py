@@ -268,7 +268,7 @@ def test_who_interrupts_a_run_is_told_the_line_that_goes_on_with_it(
     line = f"go on with edgefr simulate --resume {out} --no-bundles"
     assert line in err
     assert ("from its beginning" in err) != kept
-    code, _, err = cli("simulate", *line.split()[4:])
+    code, _, err = cli("simulate", *line.split()[5:])
     assert (code, err) == (0, "")
     assert not (out / "bundles").exists()
 
