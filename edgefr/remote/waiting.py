@@ -1,6 +1,6 @@
-"""This tells what an open round waits for, whenever that has changed.
+"""The thread of an open round tells how many answers there are, whenever that has changed.
 
-Only the thread that leads a round tells, without the lock that devices' requests need: a terminal that is slow holds up
+Only that thread tells, without the lock that devices' requests need: a terminal that is slow holds up
 no device, and whoever asks for work costs nothing here.
 
 Owns: what is said of an open round, and when. Does not own: how it is shown (`edgefr.watching`), when a round is over.
