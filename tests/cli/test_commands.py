@@ -193,7 +193,7 @@ def rounds_in(events: Path) -> int:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None:
-    """Interrupted in the rounds: exit code 130 within seconds, one line, no summary, nothing half written."""
+    """Interrupted in the rounds: exit code 130 within seconds, no summary, nothing half written, and how to go on."""
     out = tmp_path / "run"
     arguments = ["simulate", "--experiment", place / "tiny-fedmf.yaml", "--set", "rounds=1000000", "--out", out]
     process = subprocess.Popen(
@@ -222,7 +222,11 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
     assert stdout == ""
     assert re.search(r"^\[\d+ s\] rounds [\d,]+/1,000,000: [\d,]+ clients/s", stderr, re.MULTILINE), "progress"
     said = without_progress(stderr).strip().splitlines()
-    assert said == ["interrupted: what was finished is kept, nothing is half written"]
+    assert said == [
+        f"go on with edgefr simulate --resume {out} (from its beginning: without --checkpoint-every nothing of its "
+        "rounds is kept)",
+        "interrupted: what was finished is kept, nothing is half written",
+    ]
     assert {p.name for p in out.iterdir()} <= {"experiment.yaml", "devices.yaml", "events.jsonl"}
 
 
