@@ -196,7 +196,8 @@ def test_ctrl_c_can_be_resumed(place: Path, cache: Path, cli: Cli, whole: Path, 
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert without_progress(done.stderr).splitlines() == [
-        "interrupted: what was finished is kept, nothing is half written"
+        f"go on with edgefr simulate --resume {out} --no-bundles",
+        "interrupted: what was finished is kept, nothing is half written",
     ]
     assert saved(out) == ["round-00000001", "round-00000002"]
     assert not (out / "summary.json").exists()
