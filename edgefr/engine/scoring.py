@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -106,9 +106,28 @@ class ModelScorer:
                 out[part] = self._scores(users[part], None if items is None else items[part]).cpu().numpy()
         return out
 
-    def _scores(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.integer] | None) -> Tensor:
+    def in_tiles(self, users: npt.NDArray[np.int64]) -> Callable[[int, int], npt.NDArray[np.float32]] | None:
+        """Return what scores a part [start, stop) of the pool for these users, for a program that is pointwise."""
+        if not self.program.pointwise or self.tables:
+            return None
+        tensors, history = self._tensors(users), self._history(users) if self.program.needs_history else None
+        past = None if history is None else self._past(tensors, history, users)
+
+        def tile(start: int, stop: int) -> npt.NDArray[np.float32]:
+            items, vectors = self.pool[start:stop], self.ranked[start:stop]
+            batch = One(items, items, items, items, history)
+            with torch.inference_mode(), _OneProduct():
+                user = self.program.user(tensors, batch, past, vectors)
+                return self.program.score(tensors, batch, vectors, user).cpu().numpy()
+
+        return tile
+
+    def _tensors(self, users: npt.NDArray[np.int64]) -> Tensors:
         who = torch.from_numpy(users)
-        tensors = {**self.shared, **{n: v[who].to(self.device) for n, v in self.private.items()}}
+        return {**self.shared, **{n: v[who].to(self.device) for n, v in self.private.items()}}
+
+    def _scores(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.integer] | None) -> Tensor:
+        tensors = self._tensors(users)
         wanted = self.pool if items is None else torch.from_numpy(np.asarray(items, np.int64)).to(self.device)
         history = self._history(users) if self.program.needs_history else None
         batch = (_Gathered if self.tables else One)(wanted, wanted, wanted, wanted, history)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,19 @@ Scorer = Callable[[Ints, npt.NDArray[np.int32] | None], np.ndarray]
 
 
 _SCORES_AT_ONCE = 1 << 22
+TILE = 1 << 14
+"""Items of a pool that are scored at a time for many users, where a scorer can: what they take stays in the cache."""
+
+Tile = Callable[[int, int], np.ndarray]
+"""(start, stop) -> the scores of that part of the pool, [n, stop - start], for users named before."""
+
+
+@runtime_checkable
+class InTiles(Protocol):
+    """This is a scorer that can score a part of the pool."""
+
+    def in_tiles(self, users: Ints) -> Tile | None:
+        """Return the scorer of parts of the pool for these users, None where the model cannot."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,8 @@ def evaluate(
     chunk = chunk or users_at_once(width)
     tied = isinstance(score, Unknown)
     score = _alike(width) if tied else score
+    if ranking == "full" and width > TILE and isinstance(score, InTiles) and score.in_tiles(asked[:1]) is not None:
+        return Ranking(asked, _ranks_in_tiles(score, split, asked, which, progress))
     ranks = np.empty(len(asked), np.int64)
     for start, stop in in_chunks(len(asked), chunk, progress):
         some = asked[start:stop]
@@ -173,11 +188,47 @@ def columns(pool: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> In
 def _rank(scores: np.ndarray, target: Ints, leave_out: tuple[Ints, Ints] | None) -> Ints:
     """Return 1 + how many others score at least as much as column `target` of each row; NaN as `evaluate` says."""
     rows = np.arange(len(scores))
-    own = scores[rows, target][:, None]
-    ahead = scores >= own
+    out = (rows, target) if leave_out is None else _both(rows, target, leave_out)
+    return 1 + _ahead(scores, scores[rows, target], out)
+
+
+def _both(rows: Ints, target: Ints, leave_out: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    return np.concatenate([rows, leave_out[0]]), np.concatenate([target, leave_out[1]])
+
+
+def _ahead(scores: np.ndarray, own: np.ndarray, out: tuple[Ints, Ints]) -> Ints:
+    """Return how many of each row, but for the places `out`, score at least its `own`, all of them if that is NaN."""
+    ahead = scores >= own[:, None]
     if np.isnan(own).any():
-        ahead |= np.isnan(own)
-    if leave_out is not None:
-        ahead[leave_out] = False
-    ahead[rows, target] = False
-    return 1 + np.count_nonzero(ahead, axis=1).astype(np.int64)
+        ahead |= np.isnan(own)[:, None]
+    ahead[out] = False
+    return np.count_nonzero(ahead, axis=1).astype(np.int64)
+
+
+def _ranks_in_tiles(score: InTiles, split: Split, users: Ints, which: str, progress: Progress | None) -> Ints:
+    """Return the ranks in the whole pool, of which a tile is scored at a time, for users of similar targets."""
+    target = columns(split.pool, (split.valid if which == "valid" else split.test)[users])
+    order, ranks = np.argsort(target, kind="stable"), np.empty(len(users), np.int64)
+    for start, stop in in_chunks(len(users), users_at_once(TILE), progress):
+        some = order[start:stop]
+        tile = score.in_tiles(users[some])
+        assert tile is not None
+        ranks[some] = _rank_in_tiles(tile, len(split.pool), target[some], _own(split, users[some], which))
+    return ranks
+
+
+def _rank_in_tiles(tile: Tile, width: int, target: Ints, leave_out: tuple[Ints, Ints]) -> Ints:
+    """Do what `_rank` does; a target's score is of the same product as what it is held to, so that equals are equal."""
+    tiles = [(start, min(start + TILE, width)) for start in range(0, width, TILE)]
+    own = np.empty(len(target), np.float32)
+    for number in np.unique(target // TILE):
+        mine = np.flatnonzero(target // TILE == number)
+        own[mine] = tile(*tiles[number])[mine, target[mine] - tiles[number][0]]
+    rows, at = _both(np.arange(len(target)), target, leave_out)
+    order = np.argsort(at, kind="stable")
+    rows, at = rows[order], at[order]
+    ranks = np.ones(len(target), np.int64)
+    for start, stop in tiles:
+        here = slice(*np.searchsorted(at, [start, stop]))
+        ranks += _ahead(tile(start, stop), own, (rows[here], at[here] - start))
+    return ranks

@@ -59,6 +59,10 @@ def test_many_users_at_once_are_scored_like_one(variant: str, personal: bool, va
         assert_same(some[row], literal(local, shared, private, context, user, chosen))
         assert_same(every[row], literal(local, shared, private, context, user, POOL))
     assert some.std() > 1e-3
+    tile = score.in_tiles(users)
+    assert (tile is None) == (not local.pointwise or bool(tables))
+    if tile is not None:
+        assert_same(np.concatenate([tile(0, 5), tile(5, len(POOL))], axis=1), every)
 
 
 def test_a_user_without_history_is_scored_zero_by_the_mean() -> None:

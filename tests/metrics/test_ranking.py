@@ -66,6 +66,39 @@ def test_evaluate_against_a_loop_over_users(split, data):
         assert full.ranks[n] == literal_rank(table[u, target], others)
 
 
+class Tiles:
+    """A scorer of parts of the pool that knows how it was asked."""
+
+    def __init__(self, whole):
+        self.whole, self.asked = whole, set()
+
+    def __call__(self, users, items):
+        raise AssertionError("it can be asked for parts")
+
+    def in_tiles(self, users):
+        def tile(start, stop):
+            self.asked.add((start, stop))
+            return self.whole(users, None)[:, start:stop]
+
+        return tile
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_ranks_taken_tile_by_tile_are_those_of_the_whole_pool(split, data):
+    draws = data.draw(st.lists(levels, min_size=31 * 4, max_size=31 * 4))
+    score = scorer_of(np.resize(np.array(draws, np.float32), (31, 40)), split)
+    which, size = data.draw(st.sampled_from(["valid", "test"])), data.draw(st.sampled_from([1, 7, 20, 39]))
+    users = data.draw(st.permutations(split.users(which).tolist()))
+    tiles = Tiles(score)
+    with pytest.MonkeyPatch.context() as patch:
+        whole = evaluate(score, split, which, "full", users)
+        patch.setattr("edgefr.metrics.ranking.TILE", size)
+        parts = evaluate(tiles, split, which, "full", users)
+    assert (parts.users.tolist(), parts.ranks.tolist()) == (whole.users.tolist(), whole.ranks.tolist())
+    assert {start for start, _ in tiles.asked} == set(range(0, 40, size))
+
+
 def test_a_constant_scorer_ranks_last_not_first(split):
     result = evaluate(lambda users, items: np.zeros(items.shape), split, "test", "sampled")
     assert (result.ranks == 13).all()
