@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edgefr.arguments import checked
 from edgefr.data.order import stable_order
+from privacy.plain import plain
 
 Progress = Callable[[str, int, int, str], None]
 """progress(stage, done, total, note): how long work tells how far it is."""
@@ -27,6 +28,7 @@ class Catalogue:
     `ids` are the data set's own (str), unique within a domain. `text` joins category, title and description
     in that order (TransFR §3.2.3); "" means nothing is known. `domain` is uint8 [items], an index into
     `Dataset.domains`. `categories`: of every item, such as a film's genres; empty where the data set names none.
+    Titles are shown on terminals and pages, so whatever reads a catalogue, they are single lines without control signs.
     """
 
     ids: npt.NDArray[np.str_]
@@ -34,6 +36,9 @@ class Catalogue:
     text: list[str]
     domain: npt.NDArray[np.uint8]
     categories: list[tuple[str, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", [plain(title) for title in self.title])
 
     def __len__(self) -> int:
         return len(self.ids)

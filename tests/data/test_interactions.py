@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data.interactions import _by_user_and_time, item_text, k_core
+from edgefr.data.interactions import Catalogue, _by_user_and_time, item_text, k_core
 from tests.data.tables import dataset
 
 lists = st.lists(st.lists(st.integers(0, 1000), max_size=6), max_size=8)
@@ -84,6 +84,13 @@ def test_item_text_leaves_empty_parts_out():
     assert item_text("Drama", "Heat", "A heist.") == "Drama. Heat. A heist."
     assert item_text("", " Heat ", "") == "Heat"
     assert item_text("", "") == ""
+
+
+def test_titles_of_any_source_can_be_shown():
+    titles = ["Heat\x1b]0;hereHeat\x07", "Heat\nand dust", "Ran"]
+    shown = Catalogue(np.array(["1", "2", "3"]), titles, titles, np.zeros(3, np.uint8))
+    assert shown.title == ["Heat]0;hereHeat", "Heat and dust", "Ran"]
+    assert all(title.isprintable() for title in shown.take(np.array([1, 0])).title)
 
 
 @pytest.mark.parametrize("span", [1, 5, 2**31, 2**61, 2**63 - 1])

@@ -11,6 +11,7 @@ from edgefr.data import archive as blockwise
 from edgefr.data import load, names
 from edgefr.data.interactions import k_core
 from privacy.errors import InputError
+from privacy.plain import plain
 from tests.data.tables import archive
 
 GENRES = "unknown|0\nAction|1\nComedy|2\n\n"
@@ -242,12 +243,15 @@ def test_rows_that_contradict_each_other(tmp_path, member, row, message):
         load("amazon-arts-office", tmp_path)
 
 
-def test_titles_keep_every_byte_of_iso_8859_1(tmp_path):
+def test_texts_keep_every_byte_of_iso_8859_1_and_titles_what_can_be_shown(tmp_path):
     """0x80 to 0x9f are control characters there and letters, or nothing, in the code pages of a desktop."""
     title = "".join(map(chr, range(0x80, 0x100)))
     films = f"1|{title}||||0|1|0\n2|A||||0|1|0\n3|B||||0|1|0\n".encode("latin-1")
     archive(tmp_path, "ml-100k", {**ML_100K, "u.item": films})
-    assert load("ml-100k", tmp_path).catalogue.title == [title, "A", "B"]
+    found = load("ml-100k", tmp_path).catalogue
+    assert found.text[0].endswith(title)
+    assert found.title == [plain(title), "A", "B"]
+    assert set(map(chr, range(0xA1, 0x100))) - {"\xad"} == set(found.title[0])
 
 
 RATED = "".join(f"{100 + n % 3}\t{1 + n % 2}\t3\t{881250940 - n}\n" for n in range(6))
