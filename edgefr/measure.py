@@ -58,6 +58,14 @@ def joined(first: Ragged, second: Ragged) -> Ragged:
     return Ragged(values, first.offsets + second.offsets)
 
 
+def without(first: Ragged, second: Ragged) -> Ragged:
+    """Return, row by row, the values of `first` that are none of `second`."""
+    width = 1 + max(int(first.values.max(initial=0)), int(second.values.max(initial=0)))
+    keys, gone = (table.rows * width + table.values for table in (first, second))
+    kept = ~np.isin(keys, gone)
+    return Ragged.from_sorted(first.rows[kept], first.values[kept], len(first))
+
+
 @dataclass(frozen=True)
 class Asked:
     """This says what is measured: the model of a `stage` (or a reference), learned on `after`, and the round.

@@ -6,6 +6,7 @@ A block's best round is tested on every block so far. What clients remember of a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from edgefr.data.blocks import Block
 from edgefr.data.split import Which
 from edgefr.engine.federation import Federation
 from edgefr.experiment import Experiment
-from edgefr.measure import UNLEARNED, Asked, joined
+from edgefr.measure import UNLEARNED, Asked, joined, without
 from edgefr.methods.f3crec.keeping import BlockEnd
 from edgefr.methods.f3crec.memory import ITEMS, ReplayMemory
 from edgefr.metrics import Scorer, references
@@ -85,7 +86,7 @@ class Learned(Stage):
         return run.measured.validation(asked, self.task, self._scorer(run, model))
 
     def unlearned(self, run: Training, model: Model) -> None:
-        self._test(run, UNLEARNED, self._scorer(run, model), (self.task,))
+        self._test(run, UNLEARNED, lambda on: self._scorer(run, model, on), (self.task,))
 
     def after_round(self, run: Training) -> None:
         """Save the preference shifts (F3CRec Eq. 2) of this block's clients after its first round, if that is asked.
@@ -139,12 +140,12 @@ class Learned(Stage):
         """Test the best round on every block so far, and let clients remember."""
         number, blocks = self.task.number, run.prepared.blocks
         together = model
-        self._test(run, run.stages[0], self._scorer(run, model), blocks[: number + 1])
+        self._test(run, run.stages[0], lambda on: self._scorer(run, together, on), blocks[: number + 1])
         if len(run.stages) > 1:
             model = run.personal(self.task, model, run.experiment.rounds * len(blocks) + 1 + number)
-            self._test(run, run.stages[1], self._scorer(run, model), blocks[: number + 1])
+            self._test(run, run.stages[1], lambda on: self._scorer(run, model, on), blocks[: number + 1])
         for name, score in self.references(run, "test").items():
-            self._test(run, name, score, (self.task,))
+            self._test(run, name, lambda on, score=score: score, (self.task,))  # type: ignore[misc]
         if run.experiment.evaluation.keep_blocks:
             run.saved |= {f"block{number}.{name}": value.clone() for name, value in together.flat().items()}
         if number < len(blocks) - 1:
@@ -167,12 +168,20 @@ class Learned(Stage):
     def statistics(self) -> dict[str, Any]:
         return self.task.statistics()
 
-    def _test(self, run: Training, name: str, score: Scorer, blocks: tuple[Block, ...]) -> None:
+    def _test(self, run: Training, name: str, score: Callable[[Block], Scorer], blocks: tuple[Block, ...]) -> None:
         for on in blocks:
-            run.measured.lists(Asked(name, self.task.name), self.task, on, score)
+            run.measured.lists(Asked(name, self.task.name), self.task, on, score(on))
 
-    def _scorer(self, run: Training, model: Model) -> Scorer:
-        return run.scorer(model, self.task, self.context(0))
+    def _scorer(self, run: Training, model: Model, on: Block | None = None) -> Scorer:
+        """Return the model's scores for users who have had everything so far, but for what block `on` asks about."""
+        return run.scorer(model, self.task, self.past if on is None else self.known(on))
+
+    def known(self, on: Block) -> Ragged:
+        """Return what a model may read of its users when it is asked for what block `on` holds out.
+
+        An earlier block's held-out items are in the past of a later one: a model that reads it would be told them.
+        """
+        return self.past if on.number == self.task.number else without(self.past, joined(on.valid, on.test))
 
     def _all_scores(self, run: Training, model: Model) -> Any:
         score = self._scorer(run, model)

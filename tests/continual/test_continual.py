@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from cloud.rules.temporal_mean import temporal_mean
+from edgefr.data.blocks import Block
 from edgefr.engine.work import MEMORY
 from edgefr.measure import Asked
 from edgefr.methods.f3crec.strategies import STRATEGIES
+from edgefr.metrics import Scorer
 from edgefr.metrics.continual import MASKS
 from edgefr.reproductions.runs import base_of
 from edgefr.training import Training
@@ -35,6 +37,25 @@ def test_every_strategy_learns_all_blocks(strategy: str) -> None:
     assert all(math.isfinite(value) for row in matrix for value in row)
     remembers = STRATEGIES[strategy].remembers != "nothing"
     assert any(name.startswith(MEMORY) for name in run.federation.private) == remembers
+
+
+def test_no_model_reads_what_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After D3 the held-out items of D0 are in everybody's past: a mean over that past found them again."""
+    run, read, told = begun("rounds=1"), [], 0
+    scorer, lists = run.scorer, run.measured.lists
+    monkeypatch.setattr(run, "scorer", lambda *given: read.append(given[-1]) or scorer(*given))
+
+    def asked(of: Asked, after: Block, on: Block, score: Scorer) -> None:
+        nonlocal told
+        if of.stage == "federated":
+            held, past = (set(zip(t.rows.tolist(), t.values.tolist(), strict=True)) for t in (on.test, read[-1]))
+            assert on.number == after.number or not held & past
+            told += on.number < after.number and bool(past)
+        lists(of, after, on, score)
+
+    monkeypatch.setattr(run.measured, "lists", asked)
+    run.train()
+    assert told == 6
 
 
 def test_strategies_differ_only_from_the_second_block_on() -> None:
