@@ -356,6 +356,8 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
     kept = STRATEGIES.get(chosen("strategy"))
     if kept is None:
         return
+    if fidelity == "paper":
+        _under(document.values, kept.as_written)
     own = document.values.get("aggregation")
     if "strategy" in changes and isinstance(own, dict) and own.get("rule", "mean") in ("mean", "temporal-mean"):
         _give_way(own, str(kept.server.get("rule", "mean")))

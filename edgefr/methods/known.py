@@ -220,6 +220,9 @@ SESSIONS: Mapping[str, Any] = {
 }
 """What methods over sessions start from (FCUCR A.1)."""
 
+FCUCR_AS_WRITTEN: Mapping[str, Any] = {"sessions": {"patience": 5}, "aggregation": {"weights": "size"}}
+"""What FCUCR's text says of it and its backbones: rounds end (A.1), and clients weigh by their data (Alg. 1)."""
+
 ALONE = {"personal": False, "teacher": "none", "prototypes": "none"}
 """A federated backbone with nothing of FCUCR's."""
 
@@ -236,6 +239,7 @@ for _encoder, _paper in (
             build="edgefr.methods.fcucr.program:build",
             messages="edgefr.methods.fcucr.messages:messages",
             defaults={**SESSIONS, "model": {"encoder": _encoder, **ALONE}},
+            as_written=FCUCR_AS_WRITTEN,
             released={
                 "protocol": {"name": "sessions", "stream": "cyclic"},
                 "model": {"masked": False, "starts": "own", "negatives_once": True, "dropout": 0.2},

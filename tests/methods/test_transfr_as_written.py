@@ -147,3 +147,15 @@ def test_as_many_clients_as_a_round_has_train_locally() -> None:
 def test_what_does_not_go_together_is_refused(overrides: list[str], says: str) -> None:
     with pytest.raises(InputError, match=says):
         load_experiment(overrides=overrides)
+
+
+@pytest.mark.parametrize("backbone", ["fcucr", "sasrec", "gru4rec", "tisasrec"])
+def test_fcucr_and_its_backbones_end_and_weigh_alike_as_the_text_says(backbone: str) -> None:
+    e = load_experiment(overrides=[f"method={backbone}", "fidelity=paper"])
+    assert (e.sessions.patience, e.aggregation.weights) == (5, "size")
+
+
+def test_f3crec_sums_over_its_memory_as_eq_5_says() -> None:
+    assert load_experiment(overrides=["method=f3crec", "fidelity=paper"]).continual.kd_reduction == "sum"
+    assert load_experiment(overrides=["method=f3crec"]).continual.kd_reduction == "mean"
+    load_experiment(overrides=["method=f3crec", "strategy=ft", "fidelity=paper"])  # which has no memory

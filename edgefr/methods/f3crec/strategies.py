@@ -51,6 +51,11 @@ class Strategy:
         out |= PICKS[self.replays].reads
         return frozenset(out | ({"proxy_rate"} if self.remembers == "proxies" else set()))
 
+    @property
+    def as_written(self) -> Mapping[str, Any]:
+        """Return what `fidelity: paper` starts from: Eq. 5 sums over the memory, the released code does not."""
+        return {"continual": {"kd_reduction": "sum"}} if "kd_reduction" in self.reads else {}
+
     def keeping(self) -> type[Keeping]:
         """Return what the strategy does at a block's beginning and end."""
         from edgefr.methods.f3crec import keeping
