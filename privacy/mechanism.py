@@ -35,6 +35,18 @@ Ints = npt.NDArray[np.int64]
 ORDERS: Floats = 1.0 + np.logspace(-4, 3, 282)
 """Renyi orders; the low ones matter for little noise."""
 
+LOST = 32 * float(np.finfo(np.float64).eps)
+"""What evaluating a logarithm of about one may be off by, at most."""
+
+
+def divergences(log_sums: Floats) -> Floats:
+    """Return Renyi divergences at `ORDERS` of the logarithms of sums of p^a q^(1 - a), rounded up.
+
+    Beside very much noise these are smaller than the last bit of what they are made of: zero would promise everything.
+    """
+    above: Floats = (np.maximum(log_sums, 0.0) + LOST * (1.0 + np.abs(log_sums))) / (ORDERS - 1.0)
+    return np.minimum.accumulate(above[::-1])[::-1]  # what bounds one order bounds all below it
+
 
 @dataclass(frozen=True)
 class Sampler:

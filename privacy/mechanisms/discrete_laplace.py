@@ -12,7 +12,7 @@ from privacy import exact
 from privacy.errors import InputError
 from privacy.grid import discrete_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
 from privacy.guarantee import Event, zcdp_of_laplace
-from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail, divergences
 from privacy.settings import NoiseSettings
 
 
@@ -97,7 +97,7 @@ class DiscreteLaplace(Additive):
         first = (1.0 + one_less_q * r / one_less_r) / (1.0 + q)
         second = np.maximum((1.0 - one_less_q / one_less_r) / (1.0 + q), np.finfo(np.float64).tiny)
         log_sum = np.logaddexp(np.log(first) + (ORDERS - 1.0) * shift, np.log(second) - ORDERS * shift)
-        return np.maximum(log_sum, 0.0) / (ORDERS - 1.0)
+        return divergences(log_sum)
 
     def pure(self, event: Event) -> float:
         return 1.0 / event.multiplier if event.norm == "l1" else math.inf

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from privacy import keyed
 from privacy.guarantee import Event, zcdp_of_laplace
-from privacy.mechanism import ORDERS, Additive, Floats, Noise, Simulated
+from privacy.mechanism import ORDERS, Additive, Floats, Noise, Simulated, divergences
 from privacy.settings import NoiseSettings
 
 
@@ -64,7 +64,7 @@ class Laplace(Additive):
             return ORDERS * zcdp_of_laplace(event.multiplier)
         shift, twice = 1.0 / event.multiplier, 2.0 * ORDERS - 1.0
         first = np.log(ORDERS / twice) + (ORDERS - 1.0) * shift
-        return np.logaddexp(first, np.log((ORDERS - 1.0) / twice) - ORDERS * shift) / (ORDERS - 1.0)
+        return divergences(np.logaddexp(first, np.log((ORDERS - 1.0) / twice) - ORDERS * shift))
 
     def pure(self, event: Event) -> float:
         return 1.0 / event.multiplier if event.norm == "l1" else math.inf

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from privacy.guarantee import Event
-from privacy.mechanism import ORDERS, Floats, Mechanism
+from privacy.mechanism import ORDERS, Floats, Mechanism, divergences
 
 
 class Pure(Mechanism):
@@ -23,7 +23,7 @@ class Pure(Mechanism):
         epsilon = 1.0 / event.multiplier
         kept = -math.log1p(math.exp(-epsilon))  # log of the probability of the truth
         log_sum = np.logaddexp(kept + (ORDERS - 1.0) * epsilon, kept - ORDERS * epsilon)
-        return np.maximum(log_sum, 0.0) / (ORDERS - 1.0)
+        return divergences(log_sum)
 
     def pure(self, event: Event) -> float:
         return 1.0 / event.multiplier

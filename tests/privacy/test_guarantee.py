@@ -116,6 +116,19 @@ def test_bounds_are_monotone_in_noise_and_rounds(multiplier, count, factor):
         assert here <= count * event.pure
 
 
+@pytest.mark.parametrize(("name", "norm"), [("laplace", "l1"), ("discrete-laplace", "l1"), ("pure", "l2")])
+@pytest.mark.parametrize("delta", [1e-5, 1e-8])
+def test_nothing_is_promised_beside_noise_of_which_arithmetic_sees_nothing(name, norm, delta):
+    """Sums of so many releases are normal; an epsilon of 0 says that their total variation is at most delta."""
+    for multiplier in np.logspace(4, 9, 26):
+        for count in {1, int((4 * delta * multiplier) ** 2) + 1}:
+            event = Event(name, norm, float(multiplier), 65536 if name == "discrete-laplace" else 0)
+            alone = math.tanh(0.25 / multiplier) if name == "pure" else -math.expm1(-0.5 / multiplier)
+            together = 2 * stats.norm.cdf(math.sqrt(count) / multiplier / 2) - 1
+            apart = alone if count == 1 else 0.9 * together
+            assert without_libraries([(event, count)], delta).epsilon > 0 or apart <= delta
+
+
 @given(st.permutations([("gaussian", 3.0, 12), ("gaussian", 5.0, 20), ("laplace", 4.0, 3), ("pure", 9.0, 2)]))
 @settings(max_examples=24, deadline=None)
 def test_the_order_of_releases_does_not_matter(parts):
