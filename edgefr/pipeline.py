@@ -123,19 +123,19 @@ def resume(
 
     Example: ``edgefr.resume("runs/demo").summary["metrics"]``
     """
-    run = Run.unfinished(path)
-    if (run.path / SEEDS).is_file():
-        raise InputError(f"{path} holds a run per seed; go on with them by resume_seeds, or name one of them")
-    run.sweep()
-    experiment = _given(run.experiment, data)
-    asked_for = (("executor", executor), ("workers", workers), ("ray_address", ray_address))
-    changed = {k: v for k, v in asked_for if v is not None}
-    if changed:
-        engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
-        experiment = experiment.model_copy(update={"engine": engine})
-    fleet = load_fleet(run.path / "devices.yaml")
-    asked = Options(data_dir, bundles, checkpoint_every, figures, data, track=track)
-    return _go(run, experiment, fleet, asked, progress, warn)
+    with Run.going_on(path) as run:
+        if (run.path / SEEDS).is_file():
+            raise InputError(f"{path} holds a run per seed; go on with them by resume_seeds, or name one of them")
+        run.sweep()
+        experiment = _given(run.experiment, data)
+        asked_for = (("executor", executor), ("workers", workers), ("ray_address", ray_address))
+        changed = {k: v for k, v in asked_for if v is not None}
+        if changed:
+            engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
+            experiment = experiment.model_copy(update={"engine": engine})
+        fleet = load_fleet(run.path / "devices.yaml")
+        asked = Options(data_dir, bundles, checkpoint_every, figures, data, track=track)
+        return _go(run, experiment, fleet, asked, progress, warn)
 
 
 @dataclass(frozen=True)
@@ -340,23 +340,23 @@ def simulate_seeds(
 @watched()
 def resume_seeds(path: str | Path, *, progress: Progress | None = None, **options: Any) -> list[Run]:
     """Go on with `simulate_seeds`: finished seeds are kept, a broken-off one goes on, the others are started."""
-    parent = Run.unfinished(path)
-    parent.sweep()
-    fleet = load_fleet(parent.path / "devices.yaml")
-    warn = options.pop("warn", print)
-    number = _number_of_seeds(parent)
-    kept = {k: v for k, v in options.items() if k not in WHO_WORKS}
-    kept["noise_key"] = _key_of_seeds(parent, parent.experiment, fleet)
+    with Run.going_on(path) as parent:
+        parent.sweep()
+        fleet = load_fleet(parent.path / "devices.yaml")
+        warn = options.pop("warn", print)
+        number = _number_of_seeds(parent)
+        kept = {k: v for k, v in options.items() if k not in WHO_WORKS}
+        kept["noise_key"] = _key_of_seeds(parent, parent.experiment, fleet)
 
-    def go(experiment: Experiment, *, out: Path, progress: Progress | None) -> Run:
-        if (out / "summary.json").is_file():
-            return Run(out)
-        if (out / "experiment.yaml").is_file():
-            return resume(out, progress=progress, warn=warn, **options)
-        Run(out).forget()  # killed before its first file was whole
-        return simulate(experiment, fleet, out=out, progress=progress, **kept)
+        def go(experiment: Experiment, *, out: Path, progress: Progress | None) -> Run:
+            if (out / "summary.json").is_file():
+                return Run(out)
+            if (out / "experiment.yaml").is_file():
+                return resume(out, progress=progress, warn=warn, **options)
+            Run(out).forget()  # killed before its first file was whole
+            return simulate(experiment, fleet, out=out, progress=progress, **kept)
 
-    return _each_seed(parent, parent.experiment, number, progress, go, {})
+        return _each_seed(parent, parent.experiment, number, progress, go, {})
 
 
 def _key_of_seeds(

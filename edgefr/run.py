@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,12 @@ import yaml
 
 from edgefr import frames
 from edgefr.arguments import checked
+from edgefr.event_log import EventLog
 from edgefr.experiment import Experiment
 from edgefr.report.brief import Brief
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic, write_json
+from privacy.machine import alone
 from privacy.noise_key import FILE as NOISE_KEY
 from privacy.noise_key import NoiseKey
 
@@ -39,52 +40,8 @@ PRIVATE = "private"
 """The part of a run's folder that never leaves it."""
 CHECKPOINT = "checkpoint"
 """The folder of a run with its tensors and users' own items, which its owner alone may open."""
-
-
-class EventLog:
-    """This is the virtual clock's log: one JSON object per line, written as it happens."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._file: FileIO | None = None
-
-    def append(self, events: list[dict[str, Any]]) -> None:
-        """Add events at the end."""
-        with self._told():
-            if self._file is None:
-                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open for as long as the run
-            lines = "".join(json.dumps(event) + "\n" for event in events).encode()
-            while lines:  # unbuffered, so that a full disk is noticed here and not at the end of the program
-                lines = lines[self._file.write(lines) :]
-
-    def flush(self) -> int:
-        """Everything so far is on the disk; returns its length, bytes."""
-        if self._file is None:
-            return self.path.stat().st_size if self.path.exists() else 0
-        with self._told():
-            os.fsync(self._file.fileno())
-        return self._file.tell()
-
-    def cut(self, length: int) -> None:
-        """Forget what was written after the first `length` bytes. Raises `InputError` if there are fewer."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        with self._told(), open(self.path, "ab") as file:
-            if file.tell() < length:
-                raise InputError(
-                    f"{self.path} is shorter than the run's checkpoint remembers; put it back as it was, or start "
-                    "again with another --out"
-                )
-            file.truncate(length)
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """A full disk or a file that may not be written is said in one line."""
-        try:
-            yield
-        except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
+LOCK = "run.lock"
+"""The file that stands in a run's folder while somebody is at work there; a kill may leave it, and nobody minds."""
 
 
 class Run(Brief):
@@ -105,7 +62,7 @@ class Run(Brief):
     def create(cls, path: str | Path) -> Run:
         """A new run folder. Raises `InputError` if it already holds anything; nothing is ever overwritten."""
         path = Path(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(held.name != LOCK for held in path.iterdir())):
             what = "another run" if (path / "experiment.yaml").exists() else "other files"
             raise InputError(f"{path} already holds {what}; choose another --out (nothing was changed)")
         try:
@@ -119,10 +76,14 @@ class Run(Brief):
     @classmethod
     @contextmanager
     def started(cls, path: str | Path) -> Iterator[Run]:
-        """`create` for the length of a block; a block that fails before it wrote anything leaves no folder behind."""
+        """`create` for the length of a block; a block that fails before it wrote anything leaves no folder behind.
+
+        Nobody else works in the folder meanwhile: two that begin in one at a time would leave one made of both.
+        """
         run = cls.create(path)
         try:
-            yield run
+            with run.alone():
+                yield cls.create(path)  # which another may have filled before this one held it
         except BaseException:
             with suppress(OSError):  # it holds something: that stays
                 run.path.rmdir()
@@ -154,6 +115,31 @@ class Run(Brief):
         if (run.path / "summary.json").is_file():
             raise InputError(f"the run in {path} is finished; nothing is left to be done")
         return run
+
+    @classmethod
+    @contextmanager
+    def going_on(cls, path: str | Path) -> Iterator[Run]:
+        """`unfinished` for the length of a block, in which nobody else works in the folder."""
+        with cls.unfinished(path).alone():
+            yield cls.unfinished(path)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from working in the folder. Raises `InputError` where one does."""
+        try:
+            handle = alone(self.path / LOCK)
+        except BlockingIOError:
+            raise InputError(
+                f"another process is at work in {self.path}; wait for it, or choose another --out (nothing was changed)"
+            ) from None
+        except OSError as error:
+            raise InputError(f"cannot write {self.path / LOCK}: {error.strerror or error}; mend that first") from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                (self.path / LOCK).unlink()
+            os.close(handle)
 
     @contextmanager
     def recorded(self, experiment: Experiment, fleet: FleetFile, key: NoiseKey | None = None) -> Iterator[None]:

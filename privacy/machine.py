@@ -114,6 +114,19 @@ def hold(path: Path, wait_s: float = 0.0) -> int:
     return handle
 
 
+def alone(path: Path) -> int:
+    """Hold a file that is deleted when it is let go. Raises `BlockingIOError` where another process holds it.
+
+    Whoever waited for a file that is deleted would hold one that nobody else finds: then the new one is held.
+    """
+    while True:
+        handle = hold(path)
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        os.close(handle)
+
+
 def is_held(path: Path) -> bool:
     """Say whether another process holds a file. Any number may look at once, which takes a moment's lock of its own.
 
