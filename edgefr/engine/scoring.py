@@ -108,21 +108,20 @@ class ModelScorer:
 
     def in_tiles(self, users: npt.NDArray[np.int64]) -> Callable[[int, int], npt.NDArray[np.float32]] | None:
         """Return what scores a part [start, stop) of the pool for these users, for a program that is pointwise."""
-        if not self.program.pointwise or self.tables:
+        if not self.program.pointwise or self.program.needs_history or self.tables:
             return None
-        tensors, history = self._tensors(users), self._history(users) if self.program.needs_history else None
-        past = None if history is None else self._past(tensors, history, users)
+        tensors = self._tensors(users)
 
         def tile(start: int, stop: int) -> npt.NDArray[np.float32]:
             items, vectors = self.pool[start:stop], self.ranked[start:stop]
-            batch = One(items, items, items, items, history)
+            batch = One(items, items, items, items)
             with torch.inference_mode(), _OneProduct():
-                user = self.program.user(tensors, batch, past, vectors)
+                user = self.program.user(tensors, batch, None, vectors)
                 return self.program.score(tensors, batch, vectors, user).cpu().numpy()
 
         return tile
 
-    def _tensors(self, users: npt.NDArray[np.int64]) -> Tensors:
+    def _tensors(self, users: npt.NDArray[np.int64]) -> dict[str, Tensor]:
         who = torch.from_numpy(users)
         return {**self.shared, **{n: v[who].to(self.device) for n, v in self.private.items()}}
 
