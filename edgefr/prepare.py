@@ -74,7 +74,8 @@ def _no_texts(experiment: Experiment, name: str) -> InputError:
     """Return the error of a method that reads texts where items have none."""
     others = [row.name for row in METHODS.values() if not row.needs_text and row.reads == experiment.row.reads]
     own = not data.is_named(experiment.data)
-    mend = "name a file of items with texts by data_options.items (of a frame: items=), or " if own else ""
+    mend = "name a file of items with texts by data_options.items (of a frame: items=), text columns of the "
+    mend = f"{mend}interactions by data_options.texts (as [title]), or " if own else ""
     return InputError(
         f"{experiment.row.name} reads the texts of items, and '{name}' has none; {mend}choose a method that reads "
         f"none: --set method={' or '.join(others)}"

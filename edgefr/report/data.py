@@ -76,7 +76,7 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
     if source.get("texts"):
         texts += f", of {', '.join(source['texts'])}"
     elif source.get("columns"):
-        texts += "; a file with them is named by data_options.items"
+        texts += "; a file with them is named by data_options.items, columns of the interactions by data_options.texts"
     yield "texts", texts
     if source.get("ratings"):
         low, mean, high = source["ratings"]

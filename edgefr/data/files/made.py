@@ -29,17 +29,29 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
     of = (name, users, catalogue, columns, domains, clock, source)
     dataset = assemble(*of, session=rows.session, part=rows.part, block=rows.block, per_second=unit)
     once = kept(dataset, once_each(dataset, options.repeats))
-    core = kept(once, core_of(once, options.user_core, options.item_core))
+    people = once if options.user_most is None else kept(once, _few_enough(name, once, options.user_most))
+    core = kept(people, core_of(people, options.user_core, options.item_core))
     _check_sessions(core)
     left_out = {
         f"are rated below {options.positive} (data_options.positive)": rows.below,
         f"repeat another (data_options.repeats={options.repeats})": len(dataset.user) - len(once.user),
+        f"are of users with over {options.user_most} interactions (data_options.user_most)": (
+            len(once.user) - len(people.user)
+        ),
         f"are of users with under {options.user_core} or items with under {options.item_core} interactions": (
-            len(once.user) - len(core.user)
+            len(people.user) - len(core.user)
         ),
     }
     said = [f"{number:,} of {rows.read:,} rows {why}" for why, number in left_out.items() if number]
     return replace(core, source={**source, "notes": "; ".join(said)})
+
+
+def _few_enough(name: str, dataset: Dataset, most: int) -> npt.NDArray[np.bool_]:
+    """Say of every row whether its user has no more than `most`. Raises `InputError` where nobody has."""
+    found: npt.NDArray[np.bool_] = np.diff(dataset.offsets)[dataset.user] <= most
+    if not found.any():
+        raise InputError(f"every user of '{name}' has over {most} interactions; raise data_options.user_most")
+    return found
 
 
 def _listed(name: str, rows: Rows) -> tuple[npt.NDArray[np.int32], Catalogue, tuple[str, ...]]:

@@ -59,6 +59,9 @@ class FileOptions(BaseModel):
         "once",
         description="rows of one user and item: once at a time, keep all, or only the first or last of them in time",
     )
+    user_most: int | None = Field(
+        None, ge=1, description="users with more interactions than this, such as programs, are left out (count)"
+    )
     user_core: int = Field(1, ge=1, description="interactions a user needs, repeatedly applied (count)")
     item_core: int = Field(1, ge=1, description="interactions an item needs, repeatedly applied (count)")
     separator: str | None = Field(

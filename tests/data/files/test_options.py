@@ -95,6 +95,23 @@ def test_a_threshold_counts_what_it_leaves_out(tmp_path: Path) -> None:
     assert dataset.source["ratings"] == [2.0, 16 / 5, 5.0]
 
 
+def test_a_user_who_had_everything_can_be_left_out(tmp_path: Path) -> None:
+    """Nothing would be left to rank for it; who has repeats alone is no such user."""
+    people = [("bot", n) for n in range(30)] + [(f"u{n % 5}", n) for n in range(25)] + [("u0", 0)] * 40
+    text = "user,item,time\n" + "".join(f"{who},i{what},{at}\n" for at, (who, what) in enumerate(people))
+    whole = read(tmp_path, text, repeats="first")
+    with pytest.raises(
+        InputError, match=r"leaves only 0 of 30 items .* out \(of a file by data_options\.user_most=25\)"
+    ):
+        LeaveOneOut(negatives=5).apply(whole, 0)
+    left = read(tmp_path, text, repeats="first", user_most=25)
+    assert left.users.tolist() == [f"u{n}" for n in range(5)]
+    assert "30 of 95 rows are of users with over 25 interactions" in left.source["notes"]
+    LeaveOneOut(negatives=5).apply(left, 0)
+    with pytest.raises(InputError, match=r"raise data_options\.user_most"):
+        read(tmp_path, text, user_most=1)
+
+
 def test_a_column_that_is_none_is_left_alone(tmp_path: Path) -> None:
     text = "user,item,rating,split\nu,a,good,north\nu,b,bad,south\n"
     assert len(read(tmp_path, text, columns={"rating": "-", "split": "-"}).user) == 2
