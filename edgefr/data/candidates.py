@@ -100,8 +100,8 @@ def check_room(
     if left[worst] < negatives:
         raise InputError(
             f"protocol.negatives is {negatives} but user '{dataset.users[users[worst]]}' of "
-            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; lower it, or leave such users out "
-            f"(of a file by data_options.user_most={max(int(pool) - negatives, 1)})"
+            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; lower it, or leave such users "
+            f"out (of a file by data_options.user_most={max(int(pool) - negatives, 1)})"
         )
 
 
