@@ -104,7 +104,7 @@ class Closed(Grown):
     clients: list[Number] = Field(description="who took up work; all that were asked where nobody can tell any more")
     tensors: Sha256 | None = Field(description="sha256 of shared.safetensors after it; null: the run's own tensors")
     burnt: bool = Field(
-        description="its server was killed, and it was sealed, or another bundle's devices were served next"
+        description="its server was killed, and it was sealed, or the next had another bundle's devices or other noise"
     )
     summed: list[tuple[Number, Number]] = Field(
         [], description="of a buffered round: whose uploads are in its sum, each with the round it started in"

@@ -7,9 +7,13 @@ A round is on the disk before any device hears of it, and counts its whole cohor
 and the next server of the same bundle goes on where one was killed: a round that is open is offered to the same cohort
 again, from the same tensors, with the releases that lie on the disk (`answers`); one whose sum is there is over. Its
 whole cohort is charged then, since nobody can tell any more who took up work. An open round is burnt, charged and never
-opened again, where it was a secure sum, which died with the server, or where the next server asks other devices or
-collects uploads in another way. Else a client is charged when it took up work,
+opened again, where it was a secure sum, which died with the server, or where the next server asks other devices,
+collects uploads in another way, or adds other noise. Else a client is charged when it took up work,
 whether its release arrived or not, and whoever would exceed the budget sits out, as in a simulation.
+
+A sum has the noise that all its uploads were charged for when their work was written down. How much that is follows
+from the rounds that a server is started for, where an epsilon is shared out among them: a server that is started for
+others takes up no round, and sums no upload, that another noise was charged for.
 
 Owns: that order. Does not own: the file (`edgefr.lineage`), what a release costs (`privacy`).
 """
@@ -54,10 +58,10 @@ BEFORE, KNOWN = "previous", "known"  # tables as the block before left them, and
 class ServingLedger:
     """This is what the clients of `run` have released, in its rounds and in all served ones, kept by `journal`.
 
-    `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `event`: what each release in a round
-    is; `bundle`: of the devices that are asked; `collecting`: how their uploads reach the server; `buffered`: rounds
+    `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `plan`: how much noise there is;
+    `bundle`: of the devices that are asked; `collecting`: how their uploads reach the server; `buffered`: rounds
     wait for nobody in particular; `block`: of time that rounds are in. `resumed`: the round that a killed server left,
-    which goes on.
+    which goes on; `lost`: the line that ends the one that does not, until it is written down.
     """
 
     run: Run
@@ -65,8 +69,9 @@ class ServingLedger:
     begun: Begun
     bundle: str
     ledger: Ledger | None
-    event: Event | None
+    plan: Plan
     resumed: Opened | None = None
+    lost: Closed | None = None
     collecting: Collecting = SEEN
     buffered: bool = False
     block: int = 0
@@ -82,7 +87,10 @@ class ServingLedger:
         collecting: Collecting = SEEN,
         buffered: bool = False,
     ) -> ServingLedger:
-        """Go on from the end of a lineage. Raises `InputError` for a run whose files are not those it began with."""
+        """Go on from the end of a lineage; nothing is written yet.
+
+        Raises `InputError` for a run whose files are not those it began with.
+        """
         empty = ledger_for(run.experiment.privacy, plan, clients)
         total = None if empty is None else _own(run, empty)
         begun, earlier = _beginning(run, clients, total), journal.lineage.begun
@@ -91,11 +99,16 @@ class ServingLedger:
                 f"{run.path} is not as it was when devices first went on with it (its experiment, tensors or ledger "
                 "have changed); put its files back"
             )
-        resumed = _left_open(journal, bundle, collecting, buffered)
-        if total is not None:
-            journal.lineage.charge(total, open_too=False)
         event = None if total is None else plan.event
-        return cls(run, journal, begun, bundle, total, event, resumed, collecting, buffered)
+        resumed, lost = _left_open(journal, bundle, event, collecting, buffered)
+        if total is not None:
+            journal.lineage.charge(total, open_too=lost is not None)
+        return cls(run, journal, begun, bundle, total, plan, resumed, lost, collecting, buffered)
+
+    @property
+    def event(self) -> Event | None:
+        """Return what each release in a round is; None where nothing is guaranteed."""
+        return None if self.ledger is None else self.plan.event
 
     @property
     def round(self) -> int:
@@ -122,6 +135,9 @@ class ServingLedger:
         most = bisect_right(range(1, rounds), promised, key=lambda more: self._after(more, clients))
         spent = float(self.ledger.epsilon(clients).max(initial=0.0))
         fits = f"{most} fit: give --rounds {most}" if most else "none fits any more: make the run anew"
+        left = self.journal.lineage.open
+        if left is not None and self.lost is not None and self.lost.burnt:
+            fits += f" (round {left.round}, which a killed server left, goes on where as many are asked for as then)"
         raise InputError(
             f"an epsilon of {promised:g} is promised, of which {spent:.4g} is spent; of {rounds} rounds more {fits}, "
             "with privacy.sigma in place of privacy.epsilon, or with a privacy.budget above it"
@@ -134,6 +150,12 @@ class ServingLedger:
         for _ in range(rounds):
             ahead.spend(clients, *self._events)
         return float(ahead.epsilon(clients).max(initial=0.0))
+
+    def settle(self) -> None:
+        """Write down what ends the round that a killed server left, where it does not go on."""
+        if self.lost is not None:
+            self.journal.append(self.lost)
+            self.lost = None
 
     def open(self, number: int, cohort: Clients) -> Clients:
         """Return those of a round's cohort who may release once more; on the disk all of them already did."""
@@ -159,8 +181,10 @@ class ServingLedger:
     def started(self, since: int) -> dict[int, int]:
         """Return who is at work in rounds that wait for nobody, from round `since` on, with the round it started in.
 
-        Of several the last counts; one whose upload is in a sum is done.
+        Of several the last counts; one whose upload is in a sum is done, and one that was charged for other noise than
+        there is now is given up.
         """
+        events = {opened.round: opened.event for opened, _ in self.journal.lineage.rounds}
         found: dict[int, int] = {}
         for opened, closed in self.journal.lineage.rounds:
             if opened.buffered and opened.bundle == self.bundle:
@@ -168,13 +192,15 @@ class ServingLedger:
             for client, number in () if closed is None else closed.summed:
                 if found.get(client) == number:
                     del found[client]
-        return {client: number for client, number in found.items() if number >= since}
+        return {c: number for c, number in found.items() if number >= since and events[number] == self.event}
 
     def keep(self, number: int, federation: Federation, summed: Sequence[tuple[int, int]] = ()) -> None:
         """Put the server's tensors after a round on the disk, with all that its next step depends on.
 
-        `summed`: of a round that waits for nobody, whose uploads of which rounds are in them.
+        `summed`: of a round that waits for nobody, whose uploads of which rounds are in them. Raises `RuntimeError`,
+        before anything is kept, for tensors that have other noise than was charged.
         """
+        self._check_noise(federation.plan, summed)
         kept = {} if federation.optimiser is None else federation.optimiser.state()
         arrays = {f"shared.{name}": value.cpu().numpy() for name, value in federation.shared.items()}
         counts: dict[str, dict[str, int]] = {}
@@ -190,6 +216,14 @@ class ServingLedger:
         write_atomic(self.path, packed(arrays, {"lineage": json.dumps(facts)}))
         with suppress(OSError):  # not every file system can
             flush_folder(self.path.parent)
+
+    def _check_noise(self, plan: Plan, summed: Sequence[tuple[int, int]]) -> None:
+        """Raise `RuntimeError` unless the open round, and all whose uploads are in its sum, were charged for `plan`."""
+        assert self.journal.lineage.open is not None
+        numbers = {self.journal.lineage.open.round, *(number for _, number in summed)}
+        for opened, _ in self.journal.lineage.rounds:
+            if opened.round in numbers and opened.event not in (None, plan.event):
+                raise RuntimeError(f"the sum has another noise than round {opened.round} was charged for")
 
     def close(self, started: Iterable[int], summed: Sequence[tuple[int, int]] = ()) -> None:
         """The round is over: charge those who took up its work. What is on the disk are the tensors after it."""
@@ -266,12 +300,14 @@ def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
     )
 
 
-def _left_open(journal: Journal, bundle: str, collecting: Collecting, buffered: bool) -> Opened | None:
-    """Return the round that a killed server left open, where this bundle's devices can go on with it.
+def _left_open(
+    journal: Journal, bundle: str, event: Event | None, collecting: Collecting, buffered: bool
+) -> tuple[Opened | None, Closed | None]:
+    """Return the round that a killed server left open, or the line that ends it where these devices cannot go on.
 
-    One whose tensors are on the disk is closed. One of another bundle is burnt, one whose uploads came or were waited
-    for otherwise, and one that was sealed: masked uploads are worth nothing without what their devices had in memory.
-    Raises `InputError` where the tensors are not the lineage's.
+    One whose tensors are on the disk is closed. One of another bundle is burnt, one that was charged for another
+    `event`, one whose uploads came or were waited for otherwise, and one that was sealed: masked uploads are worth
+    nothing without what their devices had in memory. Raises `InputError` where the tensors are not the lineage's.
     """
     lineage, path = journal.lineage, journal.run / FOLDER / SHARED
     for left in path.parent.glob(".*.part"):  # of a server that was killed while it wrote
@@ -281,14 +317,15 @@ def _left_open(journal: Journal, bundle: str, collecting: Collecting, buffered: 
     stepped = facts is not None and facts["head"] == lineage.head
     if there != lineage.tensors and not stepped:
         raise InputError(f"{path} is not what the last served round left; put it back")
-    again = opened is not None and opened.bundle == bundle and not opened.sealed
+    if opened is None:
+        return None, None
+    again = opened.bundle == bundle and not opened.sealed and opened.event == event
     how = collecting.sealed, collecting.trusted, buffered
-    alike = opened is not None and (opened.sealed, opened.trusted, opened.buffered) == how
-    if opened is None or (not stepped and again and alike):
-        return opened
+    if not stepped and again and (opened.sealed, opened.trusted, opened.buffered) == how:
+        return opened, None
     summed = [] if facts is None or not stepped else [(int(a), int(b)) for a, b in facts.get("summed", [])]
-    journal.append(Closed(round=opened.round, clients=opened.clients, tensors=there, burnt=not stepped, summed=summed))
-    return None
+    lines = {"clients": opened.clients, "tensors": there, "burnt": not stepped, "summed": summed}
+    return None, Closed(round=opened.round, **lines)
 
 
 def _read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

@@ -208,14 +208,22 @@ def ledger_of(
 ) -> ServingLedger:
     """Return the ledger of a run's lineage, for so many rounds more with these devices.
 
-    Raises `InputError` where these would cost more than is promised.
+    Where the round that a killed server left does not go on, it is one of those that an epsilon is shared out among,
+    and it is ended once all that is asked for is known to fit. Raises `InputError`, and nothing has changed, where the
+    rounds would cost more than is promised.
     """
-    before = journal.lineage.over or origins.learning.round
-    plan = plan_of(run, len(origins.users), before + rounds)
-    clients = len(open_model(run).model.names.users)
-    ledger = ServingLedger.of(run, journal, plan, clients, origins.bundle, collecting, buffered)
+    clients, how = len(open_model(run).model.names.users), (origins.bundle, collecting, buffered)
+
+    def after(before: int) -> ServingLedger:
+        plan = plan_of(run, len(origins.users), before + rounds)
+        return ServingLedger.of(run, journal, plan, clients, *how)
+
+    ledger = after(journal.lineage.over or origins.learning.round)
+    if ledger.lost is not None:
+        ledger = after(journal.lineage.round)
     ledger.block = origins.learning.block
     ledger.check(np.array(sorted(origins.users), np.int64), rounds, run.experiment.privacy)
+    ledger.settle()
     return ledger
 
 
@@ -250,8 +258,8 @@ def _noise(devices: Devices, training: Training) -> dict[str, Any] | None:
     smallest, ledger = training.federation.counters.smallest, devices.ledger
     if ledger is None or ledger.ledger is None or not smallest:
         return None
-    planned = plan_of(ledger.run, len(devices.origins.users), ledger.round)
-    return {"where": planned.where, "std_on_mean": planned.std_on_mean_of(smallest), "smallest_cohort": smallest}
+    std = ledger.plan.std_on_mean_of(smallest)
+    return {"where": ledger.plan.where, "std_on_mean": std, "smallest_cohort": smallest}
 
 
 def origins_of(run: Run, classes: str | Sequence[str] | None, clients: Collection[int] | None = None) -> Origins:

@@ -105,14 +105,16 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
     if learning.round == experiment.total_rounds:
         origins.check(shared)
     assert experiment.engine.shard_size is not None
-    before = learning.round if devices.ledger is None else devices.ledger.round
+    before, planned = learning.round, None
+    if devices.ledger is not None:  # which charges for the noise of its plan, and no other may be added
+        before, planned = devices.ledger.round, devices.ledger.plan
     federation = Federation(
         model.program,
         clients=len(model.names.users),
         seed=experiment.seed,
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
-        plan=on_the_server(plan_of(run, len(clients), before + rounds), learning.release),
+        plan=on_the_server(planned or plan_of(run, len(clients), before + rounds), learning.release),
         device=torch.device("cpu"),
         backend=devices,
         noise=RealNoise(),

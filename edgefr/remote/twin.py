@@ -28,7 +28,6 @@ from edgefr.fleet.devices import REFUSALS
 from edgefr.fleet.work import Amount
 from edgefr.metrics import evaluate
 from edgefr.remote.ledger import ServingLedger
-from edgefr.remote.training import plan_of
 from edgefr.run import Run
 from edgefr.trained import Saved, open_model
 from export.model import TrainedModel
@@ -79,7 +78,7 @@ def simulate_rounds(run: Run, clients: Clients, rounds: int, ledger: ServingLedg
     release once more; it is not changed.
     """
     saved, experiment = open_model(run), run.experiment
-    federation = _federation(run, saved, clients, rounds, ledger)
+    federation = _federation(run, saved, ledger)
     model, counted = saved.model, deepcopy(ledger.ledger)
     own, pool = own_items(model), np.asarray(model.offered, np.int64)
     sampler = Sampler(own, pool, len(model.names.items), experiment.negatives, experiment.batch_size, experiment.seed)
@@ -159,7 +158,7 @@ def _add(counts: dict[int, int], clients: Clients, which: npt.NDArray[np.bool_],
         counts[client] = counts.get(client, 0) + amount
 
 
-def _federation(run: Run, saved: Saved, clients: Clients, rounds: int, ledger: ServingLedger) -> Federation:
+def _federation(run: Run, saved: Saved, ledger: ServingLedger) -> Federation:
     """Return the server and its simulated clients as the rounds begin."""
     experiment, model = run.experiment, saved.model
     assert experiment.engine.shard_size is not None
@@ -169,7 +168,7 @@ def _federation(run: Run, saved: Saved, clients: Clients, rounds: int, ledger: S
         seed=experiment.seed,
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
-        plan=plan_of(run, len(clients), ledger.round + rounds),
+        plan=ledger.plan,
         device=torch.device("cpu"),
     )
     used = read_by(federation.phases("round"))

@@ -6,7 +6,7 @@ AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
 STEPS = "tests/audit/test_checks.py::test_right_steps_pass"
 HOSTILE = "tests/remote/test_hostile.py::test_2400_hostile_requests_are_refused_and_nobody_is_charged"
 LINEAGE = "tests/remote/test_lineage.py"
-LEDGER = "tests/remote/test_ledger.py"
+LEDGER, CHARGED = "tests/remote/test_ledger.py", "tests/remote/test_charged_noise.py"
 BUFFERED = "tests/remote/test_buffered.py"
 SUMS, SERVED = "tests/remote/test_sealing.py", "tests/remote/test_sealed.py"
 CUT_OFF = "tests/remote/test_kills.py::test_a_round_that_was_cut_off_comes_to_the_same_tensors"
@@ -353,6 +353,43 @@ FAULTS = (
         "self.journal.append(Opened(round=number,",
         "(Opened(round=number,",
         f"{LEDGER}::test_while_a_round_is_open_the_files_count_its_whole_cohort",
+    ),
+    Fault(
+        "a round goes on whatever noise it was charged for",
+        "edgefr/remote/ledger.py",
+        " and opened.event == event",
+        "",
+        f"{CHARGED}::test_a_round_is_burnt_where_the_next_server_adds_other_noise",
+    ),
+    Fault(
+        "an upload is summed whatever noise it was charged for",
+        "edgefr/remote/ledger.py",
+        "number >= since and events[number] == self.event",
+        "number >= since and number in events",
+        f"{CHARGED}::test_who_started_with_other_noise_is_at_work_no_more",
+    ),
+    Fault(
+        "the noise of a sum follows from the rounds that its server was started for",
+        "edgefr/remote/training.py",
+        "devices.ledger.round, devices.ledger.plan",
+        "devices.ledger.round, None",
+        f"{CHARGED}::test_the_noise_of_a_round_that_goes_on_is_that_of_its_line",
+    ),
+    Fault(
+        "tensors are published with other noise than was charged",
+        "edgefr/remote/ledger.py",
+        "        self._check_noise(federation.plan, summed)\n",
+        "",
+        f"{CHARGED}::test_tensors_with_another_noise_than_was_written_down_are_not_published",
+        ("Failed", "AssertionError", "AttributeError"),
+    ),
+    Fault(
+        "a round is given up for rounds that the promise has no room for",
+        "edgefr/remote/ledger.py",
+        "        resumed, lost = _left_open(journal, bundle, event, collecting, buffered)\n",
+        "        resumed, lost = _left_open(journal, bundle, event, collecting, buffered)\n"
+        "        journal.append(lost) if lost is not None else None\n",
+        f"{CHARGED}::test_rounds_that_the_promise_has_no_room_for_burn_nothing",
     ),
     # --- FCUCR as released
     Fault(
