@@ -2,10 +2,11 @@
 
     keys ─► who has whom for neighbours ─► shares, handed on ─► masked vectors, added ─► shares of masks ─► the total
 
-Up to `EVERYBODY` devices all are neighbours of all (Bonawitz et al., CCS 2017); of more, each has a few, in a random
+Up to a hundred devices all are neighbours of all (Bonawitz et al., CCS 2017); of more, each has a few, in a random
 circle, as many as `neighbourhood` works out (Bell et al., CCS 2020). A device may go away before any step: who sent a
 masked vector is in the sum, nobody else is, and of the others the masks are taken away. Owns: neighbours, the running
-sum, opening it. Does not own: what a device refuses (`edge.secure_sum`), how messages travel, what is summed.
+sum, opening it. Does not own: how many shares open a secret (`privacy.neighbours`), what a device refuses
+(`edge.secure_sum`), how messages travel, what is summed.
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ import numpy.typing as npt
 
 from privacy.errors import InputError
 from privacy.masks import Keys, Revealed, Words, agreed, public_of, stream
+from privacy.neighbours import EVERYBODY, HELPERS, MOST, SECURITY, part_of, threshold
 from privacy.secret_sharing import joined
 
-EVERYBODY = 100
-"""So many devices and fewer are all neighbours of each other."""
-SECURITY, CORRECTNESS = 40, 20
-"""Bits: a device's vector is open to the server and its helpers, or a sum cannot be opened, once in 2 to this power."""
+CORRECTNESS = 20
+"""Bits: a sum cannot be opened once in 2 to this power, where no more devices go away than is assumed."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """This is assumed of devices: `helpers`, the part that tells the server all it knows; `gone`, that goes away."""
+    """This is assumed of devices: `helpers`, the part that tells the server all it knows; `gone`, that goes away.
 
-    helpers: float = 0.1
+    A device holds to its own part of helpers, whatever the server's is.
+    """
+
+    helpers: float = HELPERS
     gone: float = 0.2
 
     def __post_init__(self) -> None:
@@ -44,32 +47,31 @@ class Trust:
 def neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
     """Return how many neighbours a device has, and of how many the shares open a secret.
 
-    The threshold is more than half of the neighbours and of the helpers among them together. So shares of either secret
-    of a device suffice, but not of both, whatever the server tells whom. Raises `InputError` where so few devices with
-    such trust cannot have a sum.
+    Shares of either secret of a device suffice, but not of both, whatever the server tells whom
+    (`privacy.neighbours.threshold`). Raises `InputError` where so few devices with such trust cannot have a sum.
 
     >>> neighbourhood(10, Trust()), neighbourhood(1000, Trust())
-    ((9, 6), (196, 125))
+    ((9, 6), (230, 151))
     """
     return _neighbourhood(devices, trust)
 
 
 @lru_cache(maxsize=64)
 def _neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
-    helpers, gone = math.ceil(trust.helpers * devices), math.ceil(trust.gone * devices)
-    if devices <= EVERYBODY:
-        threshold = (devices - 1 + helpers) // 2 + 1
-        if devices > 2 and threshold < devices:
-            return devices - 1, threshold
-    for count in range(8, devices, 2) if devices > EVERYBODY else ():
+    for count in range(EVERYBODY, devices - 1, 2) if devices <= MOST else ():
         apart = devices * (trust.helpers + trust.gone) ** (count / 2)  # half of the circle's neighbours are all lost
         if apart > 2.0**-SECURITY:
             continue
-        corrupt = _quantile(devices - 1, helpers, count, 2.0**-SECURITY / devices)
-        threshold = (count + corrupt) // 2 + 1
-        if count - _quantile(devices - 1, gone, count, 2.0**-CORRECTNESS / devices) >= threshold:
-            return count, threshold
-    raise InputError(f"a secure sum of {devices} devices cannot hold with {trust}; have more devices, or trust more")
+        gone = _quantile(devices - 1, part_of(trust.gone, devices), count, 2.0**-CORRECTNESS / devices)
+        if count - gone >= threshold(count, trust.helpers):
+            return count, threshold(count, trust.helpers)
+    needed = threshold(devices - 1, trust.helpers)
+    lost = part_of(trust.gone, devices) if devices > EVERYBODY else 0  # of a few, who goes away may end a sum
+    if not 2 < devices <= MOST or needed > devices - 1 - lost:
+        raise InputError(
+            f"a secure sum of {devices} devices cannot hold with {trust}; have more devices, or trust more"
+        )
+    return devices - 1, needed
 
 
 def _quantile(devices: int, marked: int, drawn: int, tail: float) -> int:

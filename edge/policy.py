@@ -52,7 +52,11 @@ class Policy(BaseModel):
         description="local: the device adds the noise itself; central: also lets updates go without, to a server whose "
         "signed bundle promises to add it to the sum",
     )
-    unprotected: bool = Field(False, description="true: updates may leave that nothing is promised for")
+    unprotected: bool = Field(
+        False,
+        description="true: updates may leave that nothing is promised for, also without noise and without a clip; a "
+        "clip that they have, and all keys that are not about noise, hold for them too",
+    )
     epsilon: float = Field(10.0, gt=0, description="of all releases in the device's lifetime, by its own ledger")
     delta: float = Field(1e-5, gt=0, lt=1, description="delta of that epsilon")
     least_noise: float = Field(
@@ -61,14 +65,15 @@ class Policy(BaseModel):
         description="scale of the noise over the sensitivity of one release, at least; 0.1 of Laplace noise costs "
         "epsilon 10 in one release, and as much of Gaussian noise more",
     )
-    largest_clip: float = Field(100.0, gt=0, description="longest update that may leave, in the bundle's norm")
+    largest_clip: float = Field(100.0, gt=0, description="longest clip of updates that leave, in the bundle's norm")
     releases_per_day: int = Field(100, ge=0, lt=1 << 31, description="releases in any 24 hours, at most")
     least_cohort: int = Field(
         10,
         ge=1,
         lt=1 << 63,
-        description="clients whose sum is opened, at least, under central trust; in a secure sum so many, itself "
-        "among them, must be seen by the device, whose neighbours are a part of a cohort of more than 100",
+        description="clients whose sum is opened, at least, but under local trust, where the device's own noise hides "
+        "its update in any sum; in a secure sum so many, itself among them, must be seen by the device, whose "
+        "neighbours are a part of a cohort of more than 100",
     )
     sealed: bool = Field(
         False,
@@ -132,6 +137,16 @@ class Policy(BaseModel):
             yield from self._beyond(promise)
         elif not self.unprotected:
             yield _refused("unprotected", "the bundle promises nothing for its updates", "unprotected: true")
+        clip = release.clip if promise is None else promise.clip
+        if clip is not None and clip > self.largest_clip * NEAR:
+            yield _refused("largest_clip", f"updates are clipped to {clip:g}", f"largest_clip: {clip:g}")
+
+    def too_few(self, promise: Promise | None, seen: int) -> bool:
+        """Say whether a secure sum of so many clients, as the device sees them, is opened of too few.
+
+        Only the device's own noise makes it no matter how many there are.
+        """
+        return seen < self.least_cohort and not (promise is not None and promise.trust == "local")
 
     def _beyond(self, promise: Promise) -> Iterator[str]:
         """Give the reasons why a promise, even if it is kept, is not enough."""
@@ -143,9 +158,6 @@ class Policy(BaseModel):
         if promise.multiplier * NEAR < self.least_noise:
             least = f"the noise is {promise.multiplier:.4g} times the sensitivity of a release"
             yield _refused("least_noise", least, f"least_noise: {promise.multiplier:.4g}")
-        if promise.clip > self.largest_clip * NEAR:
-            long = f"updates are clipped to {promise.clip:g}"
-            yield _refused("largest_clip", long, f"largest_clip: {promise.clip:g}")
         if promise.delta > self.delta * NEAR:
             yield _refused("delta", f"what is promised has delta {promise.delta:g}", f"delta: {promise.delta:g}")
         if promise.epsilon > self.epsilon * NEAR:

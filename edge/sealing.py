@@ -92,11 +92,11 @@ class Sealing:
         It sees its neighbours alone, which in a large cohort are a part of it, and takes nobody's word for the rest.
         The round is left out, and the next may have enough.
         """
-        promise, least = self.device.bundle.manifest.privacy, self.device.policy.least_cohort
-        if promise is not None and promise.trust == "central" and others + 1 < least:
+        policy = self.device.policy
+        if policy.too_few(self.device.bundle.manifest.privacy, others + 1):
             raise SumRefused(
                 f"policy least_cohort: this device sees {others} others in the sum of round {self.task.round}, and "
-                f"{least - 1} are asked for; more devices may be there next time, or allow it with "
+                f"{policy.least_cohort - 1} are asked for; more devices may be there next time, or allow it with "
                 f"least_cohort: {others + 1}"
             )
 

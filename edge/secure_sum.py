@@ -10,8 +10,10 @@ mask; of one that went away its share of the key of the masks in pairs: never bo
 asks different devices for different things gets too few shares of either, unless many devices help it.
 
 What is assumed: a server that may look at all it gets and is believed to hand on everybody's keys (with
-`docs/threat-model.md`'s identities: keys that their devices signed). Owns: the device's secrets and what it refuses.
-Does not own: who are neighbours and how many shares it takes (`cloud.secure_sum`), how messages travel.
+`docs/threat-model.md`'s identities: keys that their devices signed), and is helped by a part of the devices. How many
+shares open a secret the device works out from that part and the neighbours that it sees. Owns: the device's secrets and
+what it refuses. Does not own: who are neighbours (`cloud.secure_sum`), the number of shares (`privacy.neighbours`), how
+messages travel.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy.typing as npt
 
 from privacy.errors import InputError
 from privacy.masks import KEY, Keys, Revealed, Words, agreed, public_of, stream
+from privacy.neighbours import HELPERS, threshold
 from privacy.secret_sharing import SHARE, cut
 
 NONCE, TAG = 12, 16
@@ -42,11 +45,12 @@ class SumRefused(InputError):
 class Participant:
     """This is one device in one session; its steps must come in their order, each once.
 
-    `session`: what tells this sum from every other, the same for all; `number`: the device's in it, from 1.
+    `session`: what tells this sum from every other, the same for all; `number`: the device's in it, from 1; `helpers`:
+    the part of the devices that it takes to help the server.
     """
 
-    def __init__(self, session: bytes, number: int):
-        self.session, self.number = session, number
+    def __init__(self, session: bytes, number: int, helpers: float = HELPERS):
+        self.session, self.number, self.helpers = session, number, helpers
         self._mask, self._share, self._own = (os.urandom(KEY) for _ in range(3))
         self._neighbours: dict[int, Keys] = {}
         self._threshold = 0
@@ -58,19 +62,24 @@ class Participant:
         """Return the public keys, which are sent first."""
         return Keys(public_of(self._mask), public_of(self._share))
 
-    def share(self, neighbours: Mapping[int, Keys], threshold: int) -> dict[int, bytes]:
-        """Return what each neighbour is to be sent: shares of both secrets, which it alone can open."""
+    def share(self, neighbours: Mapping[int, Keys], told: int) -> dict[int, bytes]:
+        """Return what each neighbour is to be sent: shares of both secrets, which it alone can open.
+
+        `told`: how many shares open a secret, as the server says, which must be what the device works out by itself.
+        """
         self._step("share", "mask")
-        if self.number in neighbours or not len(neighbours) < 2 * threshold <= 2 * len(neighbours):
+        needed = threshold(len(neighbours), self.helpers)
+        if self.number in neighbours or told != needed or needed > len(neighbours):
             raise SumRefused(
-                f"a secure sum with {len(neighbours)} neighbours and a threshold of {threshold} is refused: more than "
-                "half of the neighbours must be needed, so that nobody is asked for both secrets of one"
+                f"a secure sum with {len(neighbours)} neighbours and a threshold of {told} is refused: {needed} must "
+                "be needed, more than half of the neighbours and of the helpers among them, so that nobody gets both "
+                "secrets of one"
             )
         if len({keys.share for keys in neighbours.values()} | {self.keys.share}) <= len(neighbours):
             raise SumRefused("a secure sum is refused: two devices in it have one key")
-        self._neighbours, self._threshold = dict(neighbours), threshold
-        own = cut(self._own, threshold, list(neighbours))
-        pairs = cut(self._mask, threshold, list(neighbours))
+        self._neighbours, self._threshold = dict(neighbours), needed
+        own = cut(self._own, needed, list(neighbours))
+        pairs = cut(self._mask, needed, list(neighbours))
         return {other: self._sealed(other, own[other] + pairs[other]) for other in neighbours}
 
     def masked(self, vector: npt.NDArray[np.int32], inbox: Mapping[int, bytes]) -> Words:

@@ -96,9 +96,12 @@ class KeysMessage(Record):
 
 
 class Neighbours(Record):
-    """A device is told whom it has masks with, and how many of them it takes to open a secret of its own."""
+    """A device is told whom it has masks with, and how many of them it takes to open a secret of its own.
 
-    threshold: Number = Field(description="shares that open a secret")
+    It works that number out by itself as well, and goes on with no server that says another.
+    """
+
+    threshold: Number = Field(description="shares that open a secret, as the device works it out by itself")
     keys: dict[Number, KeysMessage] = Field(max_length=MOST, description="of each neighbour, by number")
 
     @classmethod

@@ -33,7 +33,8 @@ class World:
 
     def __init__(self, own: Vectors, trust: Trust | None = None):
         self.own = own
-        self.devices = {number: Participant(SESSION, number) for number in own}
+        helpers = Trust().helpers if trust is None else trust.helpers
+        self.devices = {number: Participant(SESSION, number, helpers) for number in own}
         self.server = SecureSum(SESSION, len(next(iter(own.values()))), LARGEST, trust)
         self.sent: dict[int, npt.NDArray[np.uint32]] = {}
 
@@ -186,13 +187,19 @@ def test_a_sum_of_two_is_refused() -> None:
     with pytest.raises(InputError, match="cannot hold"):
         World(vectors(2)).paired()
     assert FEWEST == 3
-    one, two = Participant(SESSION, 1), Participant(SESSION, 2)
-    keys = {1: one.keys, 2: two.keys}
-    to_two, to_one = one.share({2: keys[2]}, 1), two.share({1: keys[1]}, 1)
-    one.masked(np.zeros(2, np.int32), {2: to_one[1]})
-    two.masked(np.zeros(2, np.int32), {1: to_two[2]})
+    for told in (1, 2):
+        with pytest.raises(InputError, match=f"a threshold of {told} is refused: 2 must be needed"):
+            Participant(SESSION, 1).share({2: Participant(SESSION, 2).keys}, told)
+
+
+def test_of_three_the_vector_of_one_is_not_opened_alone() -> None:
+    """A device wants the vectors of two others beside its own."""
+    devices = {n: Participant(SESSION, n) for n in (1, 2, 3)}
+    keys = {n: device.keys for n, device in devices.items()}
+    sent = {n: devices[n].share({o: keys[o] for o in keys if o != n}, 2) for n in keys}
+    devices[1].masked(np.zeros(2, np.int32), {n: sent[n][1] for n in (2, 3)})
     with pytest.raises(InputError, match="2 are needed"):
-        one.reveal({2}, set())
+        devices[1].reveal({2}, {3})
 
 
 def test_shares_that_were_changed_or_were_for_somebody_else_are_refused() -> None:
@@ -233,7 +240,25 @@ def test_neighbours_that_could_open_both_secrets_or_share_a_key_are_refused() ->
     with pytest.raises(InputError, match="more than half"):
         Participant(SESSION, 1).share(keys, 5)
     with pytest.raises(InputError, match="two devices in it have one key"):
-        two.share({3: keys[3], 4: keys[3], 5: keys[5]}, 2)
+        two.share({3: keys[3], 4: keys[3], 5: keys[5]}, 3)
+
+
+@pytest.mark.parametrize("devices", [3, 5, 10, 50, 100, 101, 150, 400])
+def test_a_device_and_its_server_work_out_the_same_threshold_and_no_other_is_taken(devices: int) -> None:
+    """With a lower one a tenth of helpers would have both secrets of a device, and a higher one is no honest server's.
+
+    Ten devices with one helper: told 5 instead of 6, four who hear that device 1 sent its vector, four who hear that it
+    went away, and the helper, would give five shares of either secret.
+    """
+    count, right = neighbourhood(devices, Trust())
+    keys = {n: Participant(SESSION, n).keys for n in range(2, count + 2)}
+    for told in {1, count // 2 + 1, right - 1, right + 1, count} - {right}:
+        device = Participant(SESSION, 1)
+        with pytest.raises(InputError, match=f"a threshold of {told} is refused: {right} must be needed"):
+            device.share(keys, told)
+        with pytest.raises(InputError, match="its next step is mask"):
+            device.share(keys, right)
+    assert len(Participant(SESSION, 1).share(keys, right)) == count
 
 
 def test_the_server_refuses_what_comes_twice_or_too_early() -> None:

@@ -74,6 +74,53 @@ def test_each_key_refuses_and_its_line_says_what_would_allow_it(policy, terms, s
     assert "\n" not in found
 
 
+CLIPPED = NOWHERE | {"clip": 1.0}
+PROMISES = {"local": ({}, {}), "central": ({"noised": "server"}, CENTRAL), "none": (CLIPPED, None)}
+HOLDS = {
+    "signed": ({"signed": True}, {"local", "central", "none"}),
+    "tensors": ({"tensors": ["bias"]}, {"local", "central", "none"}),
+    "largest_clip": ({"largest_clip": 0.9}, {"local", "central", "none"}),
+    "releases_per_day": ({"releases_per_day": 0}, {"local", "central", "none"}),
+    "sealed": ({"sealed": True}, {"local", "central", "none"}),
+    "least_cohort": ({"least_cohort": 60}, {"central", "none"}),  # the device's own noise hides it in any sum
+    "unprotected": ({"unprotected": False}, {"none"}),
+    "trust": ({"trust": "local"}, {"central"}),
+    "least_noise": ({"least_noise": 9.0}, {"local", "central"}),  # where there is no noise, `unprotected` says whether
+    "epsilon": ({"epsilon": 0.01}, {"local", "central"}),
+    "delta": ({"delta": 1e-9}, {"local", "central"}),
+}
+"""What a policy says by one key, and under which promises it keeps an update in that could leave else."""
+
+
+@pytest.mark.parametrize("promised", PROMISES)
+@pytest.mark.parametrize("key", HOLDS)
+def test_each_key_holds_under_every_promise_but_where_it_is_moot(key, promised):
+    terms, says = PROMISES[promised]
+    says, terms = None if says is None else promise(**says), release(**terms)
+    lets = {"trust": "central", "unprotected": True, "signed": False}
+
+    def keeps_in(policy):
+        """The lines of all that asks a policy, of a bundle that is signed unless the key is about that."""
+        signed_by = None if key == "signed" and says is None else KEY
+        yield refused(policy, terms, says, signed_by)
+        yield Spending().may(event_of(says), 1_800_000_000, policy)
+        yield policy.refuses_in_the_clear()
+        yield "policy least_cohort: " if policy.too_few(says, 50) else None
+
+    strict, held = HOLDS[key]
+    assert [why for why in keeps_in(Policy(**lets)) if why] == []
+    if key == "signed" and says is not None:
+        assert refused(Policy(**lets | strict), terms, says, None).startswith("policy signed: ")
+        return
+    lines = [why for why in keeps_in(Policy(**lets | strict)) if why]
+    assert bool(lines) == (promised in held), lines
+    assert all(line.startswith(f"policy {key}: ") for line in lines), lines
+
+
+def test_every_key_of_a_policy_is_tried_under_every_promise():
+    assert set(HOLDS) == set(Policy.model_fields)
+
+
 @pytest.mark.parametrize(
     ("terms", "says", "fault"),
     [

@@ -33,9 +33,9 @@ CLIPPED = {"clip": 1.0}
 class Asked:
     """A server of three devices, with which this one gets as far as the threshold lets it."""
 
-    def __init__(self, neighbours: int):
+    def __init__(self, neighbours: int, threshold: int | None = None):
         keys = {n: Keys(public_of(bytes([n] * 32)), public_of(bytes([n + 100] * 32))) for n in range(2, neighbours + 2)}
-        self.near = Neighbours.of(neighbours, keys).model_dump_json().encode()
+        self.near = Neighbours.of(threshold or neighbours, keys).model_dump_json().encode()
         self.steps: list[str] = []
 
     def tell(self, step: str, number: int, content: bytes) -> bool:
@@ -63,6 +63,21 @@ def test_an_update_that_was_in_a_sum_is_in_no_other(tmp_path: Path) -> None:
     assert not again.has_left_masked(number + 1)
     assert not sealing(again, server).sent(again.learn(masked=True))
     assert server.steps == ["keys", "shares"], "nothing more was told"
+
+
+def test_a_device_that_is_told_a_lower_threshold_sends_no_share(tmp_path: Path) -> None:
+    """Of nine neighbours one may help the server, so six must answer alike, and five is what a spying server says."""
+    device, number = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER), 2
+    update = device.learn(interactions()[7], masked=True)
+    for told in (5, 7, 9):
+        server = Asked(9, told)
+        with pytest.raises(SumRefused, match=f"9 neighbours and a threshold of {told} is refused: 6 must be needed"):
+            sealing(device, server).sent(update)
+        assert server.steps == ["keys"]
+    assert not device.has_left_masked(number)
+    server = Asked(9, 6)
+    assert not sealing(device, server).sent(update)
+    assert server.steps == ["keys", "shares"]
 
 
 def test_what_was_made_for_a_sum_is_not_sent_in_the_clear_by_a_device_that_comes_back(tmp_path: Path) -> None:
@@ -167,10 +182,12 @@ def test_the_protocols_example_of_a_mask_is_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trust", "others", "refused"), [("central", 2, True), ("central", 3, False), ("local", 2, False)]
+    ("trust", "others", "refused"),
+    [("central", 2, True), ("central", 3, False), (None, 2, True), (None, 3, False), ("local", 2, False)],
 )
-def test_a_device_opens_no_sum_of_fewer_than_its_policy_asks_for(trust: str, others: int, refused: bool) -> None:
-    manifest = SimpleNamespace(privacy=SimpleNamespace(trust=trust))
+def test_a_device_opens_no_sum_of_fewer_than_its_policy_asks_for(trust: str | None, others: int, refused: bool) -> None:
+    """Where nothing is promised the sum is all that hides an update."""
+    manifest = SimpleNamespace(privacy=None if trust is None else SimpleNamespace(trust=trust))
     device: Any = SimpleNamespace(
         bundle=SimpleNamespace(manifest=manifest), policy=OPEN.model_copy(update={"least_cohort": 4})
     )
@@ -182,12 +199,15 @@ def test_a_device_opens_no_sum_of_fewer_than_its_policy_asks_for(trust: str, oth
         joined._enough(others)
 
 
+@pytest.mark.parametrize("promised", [True, False])
 def test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promised: bool
 ) -> None:
     """A round with too few in it says nothing of the next: a device that took it for the end would not come back."""
     policy = OPEN.model_copy(update={"least_cohort": 4})
-    device = open_device(bundles.promising("fedmf", 5.0, 3, trust="central"), tmp_path, user=USER, policy=policy)
+    clipped = bundles.bundle("fedmf", **CLIPPED)
+    bundle = bundles.promising("fedmf", 5.0, 3, trust="central") if promised else clipped
+    device = open_device(bundle, tmp_path, user=USER, policy=policy)
     server, asked, number = Asked(2), list[int](), device.learning.round + 1
     tasks = [Task(number, b"", done=False, seat=SEAT), Task(number - 1, b"", done=True)]
     monkeypatch.setattr(Server, "task", lambda self, after, limit: asked.append(after) or tasks.pop(0))

@@ -4,6 +4,7 @@ from tests.mutants.planted import Fault
 
 AUDIT = "tests/audit/test_checks.py::test_right_mechanisms_pass"
 EXACT = "tests/privacy/test_exact.py"
+NEIGHBOURS = "tests/privacy/test_neighbours.py"
 
 FAULTS = (
     # --- secrets cut into shares
@@ -20,6 +21,20 @@ FAULTS = (
         'info=f"edgefr.secure-sum/1 {use}".encode()',
         'info=b"edgefr.secure-sum/1"',
         "tests/privacy/test_masks.py::test_each_use_and_each_session_has_a_secret_of_its_own",
+    ),
+    Fault(
+        "the shares that open a secret are more than half of the neighbours, whoever helps the server",
+        "privacy/neighbours.py",
+        "return (neighbours + _helping(neighbours, helpers)) // 2 + 1",
+        "return neighbours // 2 + 1",
+        f"{NEIGHBOURS}::test_of_a_few_all_are_in_view_and_the_shares_of_both_secrets_are_too_few",
+    ),
+    Fault(
+        "of many neighbours no more are taken to help than of all devices",
+        "privacy/neighbours.py",
+        "    if neighbours < EVERYBODY:\n",
+        "    if True:\n",
+        f"{NEIGHBOURS}::test_of_many_the_chance_of_too_many_helpers_is_small_whatever_they_were_drawn_from",
     ),
     # --- the grid
     Fault(
