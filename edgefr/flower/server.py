@@ -23,12 +23,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from edge.connection import BAD, ENROL, RELEASE, TASK, Task
+from edge.connection import ENROL, RELEASE, TASK, Task
 from edge.records import MOST_ROUNDS
 from edge.update import ClientUpdate
 from edgefr.flower.client import enrolment
 from edgefr.remote.broker import RoundBroker
-from edgefr.remote.gate import Gate, Refused, check_body
+from edgefr.remote.gate import Gate, Refused, check_body, reading
 from edgefr.remote.keys import Keys
 from edgefr.remote.serving import serve
 from edgefr.run import Run
@@ -146,38 +146,41 @@ class Nodes:
                 self.told.add(sent.user)
                 self.broker.handed(sent.user, sent.task)
                 continue
-            if answer.has_error() or "said" not in answer.content:
-                log.warning("node %s answered with nothing", sent.node)
-                continue
             try:
-                self._heard(sent, answer.content)
+                self._heard(sent, answer)
             except (Refused, InputError) as error:
                 self.broker.refuse()
                 log.warning("node %s is refused: %s", sent.node, error)
 
-    def _heard(self, sent: Sent, content: RecordDict) -> None:
-        """Take what a node says of itself, or its release. Raises `Refused`, or `InputError` for a code."""
-        said = content["said"]
-        header = str(said.get("authorization", ""))
+    def _heard(self, sent: Sent, answer: Message) -> None:
+        """Take what a node says of itself, or its release. Raises `Refused`, or `InputError` for a code.
+
+        All that its bytes raise while they are read is `Refused`; what goes wrong beside that ends the server.
+        """
+        with reading("not an answer of a device"):
+            if answer.has_error() or "said" not in answer.content:
+                log.warning("node %s answered with nothing", sent.node)
+                return
+            said = answer.content["said"]
+            header, code = str(said.get("authorization", "")), said.get("code")
+            asked = None if code is None else enrolment(str(code))
         if sent.task is None:
-            user = self._who(header, said.get("code"))
+            user = self._who(header, str(code), asked)
             self.broker.task(user, MOST_ROUNDS)  # which refuses a user whose device is of another class
             self.users = {node: other for node, other in self.users.items() if other != user} | {sent.node: user}
             return
         number = sent.task.round
         user, signed = self.gate.admit("POST", f"{RELEASE}?round={number}", header)
-        try:
-            arrays = {name: array.numpy() for name, array in content["release"].items()}
+        with reading("not a release of this bundle"):
+            arrays = {name: array.numpy() for name, array in answer.content["release"].items()}
             release = ClientUpdate.of(json.loads(str(said["facts"])), arrays).to_bytes()
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise Refused(BAD, f"not a release of this bundle: {error}") from error
         check_body(signed, release)
         self.broker.submit(user, number, release)
 
-    def _who(self, header: str, code: object) -> str:
-        """Return whose device a node is: its key is known, or is enrolled now."""
-        if code is None:
+    def _who(self, header: str, code: str, asked: bytes | None) -> str:
+        """Return whose device a node is: its key is known, or is enrolled now with the code that `asked` has."""
+        if asked is None:
             return self.gate.admit("GET", f"{TASK}?after=0", header)[0]
         signed = self.gate.stranger("POST", ENROL, header)
-        check_body(signed, enrolment(str(code)))
-        return self.gate.keys.enrol(str(code), signed.key)
+        check_body(signed, asked)
+        return self.gate.keys.enrol(code, signed.key)

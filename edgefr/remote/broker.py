@@ -15,11 +15,10 @@ from edge.connection import BAD, CONFLICT, Task
 from edge.learning import Learning
 from edge.sum_messages import Step
 from edge.update import ClientUpdate, read_update
-from edgefr.remote.gate import Refused
+from edgefr.remote.gate import Refused, reading
 from edgefr.remote.reach import Reach
 from edgefr.remote.sealing import SealedRound
 from edgefr.remote.waiting import Tell, awaited, untold
-from privacy.errors import InputError
 
 UNKNOWN = 404
 
@@ -178,6 +177,17 @@ class RoundBroker:
         if self._sealed is not None:
             raise Refused(CONFLICT, "uploads of this round are summed under masks (POST /sum), and none is taken here")
 
+    def expects(self, device: str, number: int, digest: bytes) -> None:
+        """Raise `Refused` where no release of this digest can be taken: nothing of one is read then."""
+        self.in_the_clear(device)
+        with self._changed:
+            if self._taken.get(device) != (number, digest):
+                self._in_time(device, number)
+
+    def expects_step(self, device: str, number: int, step: Step, digest: bytes) -> int:
+        """Return how many bytes a device may send now in a step. Raises `Refused` where nothing of it is read."""
+        return self._sum(device, number).expects(device, step, digest)
+
     def take_step(self, device: str, number: int, step: Step, content: bytes) -> None:
         """Take what a device sends in a step of the open round's secure sum. Raises `Refused`."""
         if self._sum(device, number).take(device, step, content):
@@ -213,16 +223,20 @@ class RoundBroker:
         with self._changed:
             if self._taken.get(device) == (number, digest):  # the same one was being read at the same time
                 return
-            if self._task is None or self._task.done or self._task.round != number or device not in self._cohort:
-                raise Refused(CONFLICT, f"round {number} is not open for this device")
-            if device in self._arrived:
-                raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
+            self._in_time(device, number)
             self.keep(device, number, content)
             self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing
             self._arrived[device], self._taken[device] = release, (number, digest)
             counts = self.counts
             self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
             self._changed.notify_all()
+
+    def _in_time(self, device: str, number: int) -> None:
+        """Raise `Refused` for a round that is not open for a device, or of which it has sent a release."""
+        if self._task is None or self._task.done or self._task.round != number or device not in self._cohort:
+            raise Refused(CONFLICT, f"round {number} is not open for this device")
+        if device in self._arrived:
+            raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
 
     def prometheus(self) -> str:
         """Return the counts in the text format of Prometheus."""
@@ -244,10 +258,8 @@ class RoundBroker:
             raise Refused(UNKNOWN, "this server has no such device; its user has another class or none")
 
     def _read(self, device: str, number: int, content: bytes) -> ClientUpdate:
-        try:
+        with reading("not a release of this bundle"):
             release = read_update(content, self.learning, self.bundles[device])
-        except InputError as error:
-            raise Refused(BAD, str(error)) from error
         if release.round != number:
             raise Refused(BAD, f"it is a release of round {release.round}, not of {number}")
         sized = self.learning.release.weights == "size"

@@ -2,7 +2,8 @@
 
 A request is refused unless an enrolled key that is not revoked has signed it, for this start of the server, within
 `CLOCK_S` of its time, with a nonce above that key's last one; and a key that asks too often waits. A replay, a request
-in somebody else's name and a stranger's all end here. Owns: these refusals. Does not own: whose key it is (`keys`).
+in somebody else's name and a stranger's all end here. So does whatever a peer's bytes raise while they are read.
+Owns: these refusals. Does not own: whose key it is (`keys`), how many bytes are read (`bodies`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import hashlib
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from edge.admission import reason
 from edge.connection import BAD, FORBIDDEN, NONCE, SESSION, TOO_MANY, UNSIGNED
 from edge.identity import Signed
 from edgefr.remote.keys import Keys
+from privacy.errors import InputError
 
 CLOCK_S = 300
 """How far the clocks of a device and the server may be apart, seconds."""
 PER_MINUTE, BURST = 600, 60
-"""Requests of one key: how many a minute, and at once."""
+"""Requests of one key: how many a minute, and how many of them may come in one go."""
 
 
 class Refused(Exception):
@@ -86,6 +91,22 @@ class Gate:
         self.left[key] = (max(left - 1, 0.0), now)
         if left < 1:
             raise Refused(TOO_MANY, f"more than {PER_MINUTE} requests a minute; wait")
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Refuse the peer whose bytes raise anything while they are read inside; `what` they are not.
+
+    This is the one place that says so, for every message: a list of what reading may raise has always one too few.
+    """
+    try:
+        yield
+    except Refused:
+        raise
+    except InputError as error:
+        raise Refused(BAD, str(error)) from error
+    except Exception as error:
+        raise Refused(BAD, f"{what}: {reason(error)}") from error
 
 
 def check_body(signed: Signed, body: bytes) -> None:

@@ -1,8 +1,8 @@
 """The pages of a server are a thin layer over its round broker: they check who asks, wait, read and answer.
 
 A device that waits for a round holds a connection and no thread. Every refusal is one line of plain text. Owns: what a
-request is answered with. Does not own: what is asked and answered (`broker`), whose request it is (`gate`),
-connections and their limits (`server`).
+request is answered with. Does not own: what is asked and answered (`broker`), whose request it is (`gate`), reading
+bodies (`bodies`), connections and their limits (`connections`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import parse_qs
 
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
@@ -25,18 +24,17 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from edge.connection import BAD, BUNDLE, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, PART, ROUND, SUM, WAIT, Task
-from edge.identity import Signed
 from edge.messages import Code, Known
 from edge.sum_messages import STEPS, Step
+from edgefr.remote.bodies import Bodies, bound, discarded
 from edgefr.remote.broker import UNKNOWN, RoundBroker
 from edgefr.remote.delivery import Delivery
-from edgefr.remote.gate import Gate, Refused, check_body
+from edgefr.remote.gate import Gate, Refused, check_body, reading
 from edgefr.remote.log import Log
-from edgefr.remote.protocol import NO_LENGTH, OPERATIONS, TOO_LARGE, document, send_of, told_of
+from edgefr.remote.protocol import OPERATIONS, document, send_of, told_of
 from privacy.errors import InputError
 
 POLL_S = 20.0  # how long a request for a task is held
-DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
 LONGEST_CODE = 256  # bytes of a body that enrols
 PIECE = 1 << 15  # bytes that are handed to a connection at once
 PATHS = frozenset(one.path for one in OPERATIONS)
@@ -55,6 +53,7 @@ class Pages:
     limit: int
     delivery: Delivery = field(default_factory=Delivery)
     log: Log = field(default_factory=Log)
+    bodies: Bodies = field(default_factory=Bodies)
     waiting: int = 0  # requests that are held
     stopping: bool = False
     loop: asyncio.AbstractEventLoop | None = None
@@ -112,11 +111,11 @@ class Pages:
 
     async def release(self, request: Request) -> Response:
         """Take a release."""
-        _bound(request, self.limit)
+        bound(request, self.limit)
         device, signed = self.gate.admit(*_signature(request))
-        self.broker.in_the_clear(device)
         number = _asked(request, "round")
-        content = await _body(request, signed, self.limit)
+        self.broker.expects(device, number, bytes.fromhex(signed.digest))
+        content = await self.bodies.read(request, signed, self.limit)
         await run_in_threadpool(self.broker.submit, device, number, content)
         self.log.write("taken", user=device, round=number, bytes=len(content))
         return PlainTextResponse("taken\n", headers={ROUND: str(number)})
@@ -125,10 +124,11 @@ class Pages:
         """Return the page that takes what a step of a secure sum asks for."""
 
         async def page(request: Request) -> Response:
-            _bound(request, self.limit)
+            bound(request, self.limit)
             device, signed = self.gate.admit(*_signature(request))
             number = _asked(request, "round")
-            content = await _body(request, signed, self.limit)
+            limit = self.broker.expects_step(device, number, step, bytes.fromhex(signed.digest))
+            content = await self.bodies.read(request, signed, limit)
             await run_in_threadpool(self.broker.take_step, device, number, step, content)
             return PlainTextResponse("taken\n", headers={ROUND: str(number)})
 
@@ -150,12 +150,11 @@ class Pages:
 
     async def enrol(self, request: Request) -> Response:
         """Enrol a key with a one-time code."""
-        _bound(request, LONGEST_CODE)
+        bound(request, LONGEST_CODE)
         signed = self.gate.stranger(*_signature(request))
-        try:
-            asked = Code.model_validate_json(await _body(request, signed, LONGEST_CODE))
-        except ValidationError:
-            raise Refused(BAD, "the body is no code") from None
+        content = await self.bodies.read(request, signed, LONGEST_CODE)
+        with reading("the body is no code"):
+            asked = Code.model_validate_json(content)
         try:
             user = await run_in_threadpool(self.gate.keys.enrol, asked.code, signed.key)
         except InputError as error:
@@ -217,7 +216,7 @@ class Pages:
         line = " ".join(str(refused).split())
         known = request.url.path if request.url.path in PATHS else "another"
         self.log.refused(status=refused.status, method=request.method[:MOST_METHOD], path=known, why=line)
-        await _discarded(request)
+        await discarded(request)
         return PlainTextResponse(f"{line}\n", refused.status, refused.headers)
 
     async def _no_page(self, request: Request, error: HTTPException) -> Response:
@@ -232,37 +231,6 @@ def _signature(request: Request) -> tuple[str, str, str]:
     query = request.scope["query_string"].decode("latin-1")
     path = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
     return request.method, path, request.headers.get("authorization", "")
-
-
-def _bound(request: Request, limit: int) -> None:
-    """Refuse a body of unknown length, or too long, before any of it is read."""
-    length = request.headers.get("content-length", "")
-    if not (length.isascii() and length.isdigit() and len(length) < 16) or "transfer-encoding" in request.headers:
-        raise Refused(NO_LENGTH, "say how long the body is")
-    if int(length) > limit:
-        raise Refused(TOO_LARGE, f"{int(length):,} bytes are more than the {limit:,} of a release")
-
-
-async def _body(request: Request, signed: Signed, limit: int) -> bytes:
-    """Return the body that was signed."""
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > limit:
-            raise Refused(TOO_LARGE, f"more bytes than the {limit:,} of a release")
-    check_body(signed, bytes(content))
-    return bytes(content)
-
-
-async def _discarded(request: Request) -> None:
-    """Read on a little after a refusal: closed on bytes that nobody read, a connection loses what was sent."""
-    left = DISCARDED
-    with suppress(TimeoutError, ClientDisconnect, RuntimeError):
-        async with asyncio.timeout(LINGER_S):
-            async for chunk in request.stream():
-                left -= len(chunk)
-                if left < 0:
-                    return
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

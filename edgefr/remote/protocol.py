@@ -118,7 +118,7 @@ SIGNED = {
     BAD: Reply("the request is malformed, or the clocks are too far apart"),
     UNSIGNED: Reply("not signed, for another session, or with a nonce that is not new", headers=(SESSION, NONCE)),
     FORBIDDEN: Reply("the key is not enrolled, was replaced or is revoked, or the signature is wrong"),
-    TOO_MANY: Reply("this key asks too often"),
+    TOO_MANY: Reply("this key asks too often, or a later body of it took the place of this one"),
 }
 BODY = {NO_LENGTH: Reply("the body's length is not said"), TOO_LARGE: Reply("the body is too long; it is not read")}
 
@@ -190,7 +190,7 @@ OPERATIONS = (
         "Enrol the key that signs this with a one-time code",
         {
             OK: Reply("the key is enrolled", JSON, Known),
-            **{status: reply for status, reply in SIGNED.items() if status != TOO_MANY},
+            **SIGNED,
             **BODY,
         },
         asker="key",

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cloud.secure_sum import SecureSum, Trust, neighbourhood
-from edge.connection import BAD, CONFLICT
+from edge.connection import CONFLICT
 from edge.learning import Learning
 from edge.sum_messages import (
     SALT,
@@ -40,7 +40,7 @@ from edge.sum_messages import (
     opened,
     vector_of,
 )
-from edgefr.remote.gate import Refused
+from edgefr.remote.gate import Refused, reading
 from edgefr.remote.reach import Reach
 from edgefr.remote.waiting import Tell, awaited, untold
 from privacy.errors import InputError
@@ -50,6 +50,10 @@ STEP_S = 60.0
 """How long the steps after the first wait, at most: devices have learned by then."""
 FEWEST = 3
 """Uploads in a sum that is opened: of two, each would know the other's."""
+KEYS_BYTES, MESSAGE_BYTES = 512, 1024
+"""Bytes of a message with keys, and of one with shares beside the shares themselves, at most."""
+SHARES_BYTES, OPENING_BYTES = 256, 128
+"""Bytes that a message may have for each device in the sum: sealed shares of two secrets, and one that is revealed."""
 
 
 @dataclass(frozen=True)
@@ -201,18 +205,26 @@ class SealedRound:
         """Return a device's place in the sum."""
         return Seat(self.numbers[device], self.salt, self.base)
 
+    def expects(self, device: str, step: Step, digest: bytes) -> int:
+        """Return how many bytes a device may send in a step. Raises `Refused` where nothing of this digest is taken."""
+        number, devices = self._number(device), len(self.numbers)
+        with self._changed:
+            self._is_new(number, step, digest)
+        return {
+            "keys": KEYS_BYTES,
+            "shares": MESSAGE_BYTES + SHARES_BYTES * devices,
+            "vector": 4 * self.terms.size,
+            "opening": MESSAGE_BYTES + OPENING_BYTES * devices,
+        }[step]
+
     def take(self, device: str, step: Step, content: bytes) -> bool:
         """Take what a device sends in a step; False: it was taken before. Raises `Refused`."""
         number, digest = self._number(device), hashlib.sha256(content).digest()
-        try:
+        with reading("not a message of a secure sum"):
             put = self._read(number, step, content)
-        except InputError as error:
-            raise Refused(BAD, str(error)) from error
         with self._changed:
-            if self._taken[step].get(number) == digest:
+            if not self._is_new(number, step, digest):
                 return False
-            if self._step != step or number in self._taken[step] or not self._in_time(number, step):
-                raise Refused(CONFLICT, f"step {step} of round {self.round}'s sum is over for this device")
             try:
                 put()
             except InputError as error:
@@ -231,6 +243,14 @@ class SealedRound:
             if at <= STEPS.index(step):
                 return None
             return self._come_to(number, step).model_dump_json().encode()
+
+    def _is_new(self, number: int, step: Step, digest: bytes) -> bool:
+        """Say whether what a device sends is not there yet. Raises `Refused` where the step is over for it."""
+        if self._taken[step].get(number) == digest:
+            return False
+        if self._step != step or number in self._taken[step] or not self._in_time(number, step):
+            raise Refused(CONFLICT, f"step {step} of round {self.round}'s sum is over for this device")
+        return True
 
     def _in_time(self, number: int, step: Step) -> bool:
         """Say whether a device has sent what the step before was for."""

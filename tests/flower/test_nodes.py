@@ -192,13 +192,57 @@ def with_facts_of_its_own(node: Node, answer: Message) -> None:
     answer.content["said"]["facts"] = "[]"
 
 
-@pytest.mark.parametrize("change", [longer, signed_by_another, without_a_signature, with_facts_of_its_own])
+def with_facts_nested_deep(node: Node, answer: Message) -> None:
+    answer.content["said"]["facts"] = "[" * 200_000
+
+
+def with_an_array_that_is_none(node: Node, answer: Message) -> None:
+    answer.content["release"] = ArrayRecord({"update": Array("float32", [2], "numpy.ndarray", b"nothing")})
+
+
+def with_arrays_for_words(node: Node, answer: Message) -> None:
+    answer.content["said"] = answer.content["release"]
+
+
+STRANGE = [with_facts_of_its_own, with_facts_nested_deep, with_an_array_that_is_none, with_arrays_for_words]
+
+
+@pytest.mark.parametrize("change", [longer, signed_by_another, without_a_signature, *STRANGE])
 def test_what_a_device_has_not_signed_is_no_part_of_a_round(twins: Twins, tmp_path: Path, change: Any) -> None:
     user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
     node = Node(twins, tmp_path / "nodes", user, keys.issue([user])[user], change)
     played(Nodes(Grid({7: node}), broker, Gate(keys)))  # type: ignore[arg-type]
     assert broker.collect(0.0) == {}
     assert broker.counts.refused == 1
+
+
+@pytest.mark.parametrize("change", STRANGE)
+def test_no_answer_of_a_node_ends_the_server(twins: Twins, tmp_path: Path, change: Any) -> None:
+    """What one node sends is refused, and the next is served as if it had sent nothing."""
+    (bad, good, *_), keys, broker = twins.users, Keys(twins.begun.path), broker_of(twins)
+    codes = keys.issue([bad, good])
+    nodes = {
+        1: Node(twins, tmp_path / "nodes", bad, codes[bad], change),
+        2: Node(twins, tmp_path / "nodes", good, codes[good]),
+    }
+    with by_flower(Grid(nodes), broker, keys):  # type: ignore[arg-type]
+        until = time.monotonic() + 60.0
+        while (broker.counts.uploads, broker.counts.refused) != (1, 1) and time.monotonic() < until:
+            time.sleep(0.05)
+    assert broker.collect(0.0).keys() == {good}
+
+
+def test_a_fault_that_no_node_sent_ends_the_server(twins: Twins, tmp_path: Path) -> None:
+    user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
+    node = Node(twins, tmp_path / "nodes", user, keys.issue([user])[user])
+
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    broker.keep = full
+    found = Nodes(Grid({7: node}), broker, Gate(keys))  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="No space left"):
+        played(found)
 
 
 def test_what_is_wrong_on_a_device_is_not_told(twins: Twins, tmp_path: Path) -> None:

@@ -432,8 +432,8 @@ FAULTS = (
     Fault(
         "the largest clip is not asked for",
         "edge/policy.py",
-        "if promise.clip > self.largest_clip * NEAR:",
-        "if promise.clip > math.inf:",
+        "if clip is not None and clip > self.largest_clip * NEAR:",
+        "if clip is not None and clip > math.inf:",
         KEYS,
         NO_REASON,
     ),

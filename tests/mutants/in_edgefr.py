@@ -141,6 +141,22 @@ FAULTS = (
         HOSTILE,
     ),
     Fault(
+        "of what reading a message raises, errors of values alone are a refusal of who sent it",
+        "edgefr/remote/gate.py",
+        "except Exception as error:",
+        "except ValueError as error:",
+        "tests/remote/test_bodies.py::test_a_refusal_says_one_thing",
+        ("AssertionError", "Failed", "KeyError", "RecursionError"),
+    ),
+    Fault(
+        "a body is read before it is asked whether its round is open",
+        "edgefr/remote/pages.py",
+        "        self.broker.expects(device, number, bytes.fromhex(signed.digest))\n",
+        "",
+        "tests/remote/test_bodies.py::test_no_byte_of_a_body_is_read_that_nobody_waits_for",
+        ("AssertionError", "TimeoutError"),
+    ),
+    Fault(
         "what a question signed of its body is not looked at",
         "edgefr/remote/pages.py",
         '        check_body(signed, b"")\n',

@@ -15,7 +15,7 @@ from edge.identity import Identity, IdentityRecord, Signed
 from edge.messages import RELEASE_FACTS, Code, Known
 from edge.records import MOST_ROUNDS
 from edge.tensors import parse
-from edgefr.remote import connections, gate, pages, protocol, server
+from edgefr.remote import connections, gate, pages, protocol, sealing, server
 from export.sign import signature_of
 from tests.export import worlds
 from tests.remote.test_server import Broker
@@ -65,7 +65,10 @@ def test_the_limits_are_those_of_the_code() -> None:
         f"body that enrols | {pages.LONGEST_CODE} bytes",
         f"TLS handshake | {connections.SILENCE_S:g} seconds",
         f"all in all | {connections.REQUEST_S:g} seconds",
-        f"one key | {gate.PER_MINUTE} a minute, {gate.BURST} at once",
+        f"one key | {gate.PER_MINUTE} a minute, {gate.BURST} in one go",
+        f"keys of a sum | {sealing.KEYS_BYTES} bytes",
+        f"shares of a sum | {sealing.MESSAGE_BYTES:,} bytes and {sealing.SHARES_BYTES} for each device",
+        f"what opens a sum | {sealing.MESSAGE_BYTES:,} bytes and {sealing.OPENING_BYTES} for each device",
         f"connections | {most:,};",
         f"number | {MOST_ROUNDS:,}",
     ):

@@ -132,7 +132,7 @@ def test_many_that_send_the_same_at_once_are_one_upload(broker: Broker) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: broker.post(broker.release)[0], range(16)))
     assert 200 in answers
-    assert set(answers) <= {200, 401}, "one that was overtaken is signed again"
+    assert set(answers) <= {200, 401, 429}, "one that was overtaken is signed again, or gives way to a later one"
     assert broker.broker.counts.uploads == 1
 
 
