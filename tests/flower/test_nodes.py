@@ -197,7 +197,9 @@ def with_facts_nested_deep(node: Node, answer: Message) -> None:
 
 
 def with_an_array_that_is_none(node: Node, answer: Message) -> None:
-    answer.content["release"] = ArrayRecord({"update": Array("float32", [2], "numpy.ndarray", b"nothing")})
+    answer.content["release"] = ArrayRecord(
+        {"update": Array(dtype="float32", shape=(2,), stype="numpy.ndarray", data=b"nothing")}
+    )
 
 
 def with_arrays_for_words(node: Node, answer: Message) -> None:
