@@ -1,4 +1,4 @@
-"""How many neighbours of a device must help to open a secret of it is worked out here, by devices and server alike.
+"""This works out how many shares of its neighbours open a secret of a device, for devices and for servers alike.
 
 A secure sum is safe while no server can get enough shares of both secrets of one device. An honest neighbour gives a
 share of one of them, and a helper of the server gives both. So the number must be more than half of neighbours and
@@ -24,9 +24,9 @@ SECURITY = 40
 
 
 def threshold(neighbours: int, helpers: float = HELPERS) -> int:
-    """Return of how many neighbours the shares open a secret of a device that has so many.
+    """Return how many shares open a secret of a device that has so many neighbours.
 
-    It may be more than there are: then there can be no sum.
+    They may be more than there are neighbours: then there can be no sum.
 
     >>> threshold(2), threshold(9), threshold(99), threshold(230)
     (2, 6, 55, 151)
