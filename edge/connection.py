@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from edge.deadline import Deadline
 from edge.identity import Identity, opened_code
 from edge.messages import Code, Known
 from edge.records import MOST_ROUNDS
@@ -254,11 +255,12 @@ class Server:
         return answer
 
     def _once(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:
-        until = time.monotonic() + self.patience.request_s
+        deadline = Deadline.after(self.patience.request_s)
         self.session.nonce += 1
         signed = self.identity.signed(method, path, body, self.session.name, self.session.nonce, int(time.time()))
-        connection = self._connected()
+        connection = self._connected(deadline)
         try:
+            deadline.bind(connection)
             own = {"Connection": "close", "Authorization": signed.header}
             connection.request(method, path, body or None, {**own, **headers})
             answer = connection.getresponse()
@@ -267,8 +269,6 @@ class Server:
                 got += chunk
                 if len(got) > max(limit, LINE):
                     raise InputError(f"{self.url} answers with more than {limit:,} bytes: not a server of this bundle")
-                if time.monotonic() > until:
-                    raise TimeoutError(f"an answer took more than {self.patience.request_s:g} s")
             if answer.length:
                 raise http.client.IncompleteRead(bytes(got), answer.length)
             session = answer.getheader(SESSION)
@@ -281,16 +281,18 @@ class Server:
         finally:
             connection.close()
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connected(self, deadline: Deadline) -> http.client.HTTPConnection:
         """Return a connection to the server, and to nobody else."""
         parts, pin = urlsplit(self.url), self.identity.record.pin
         if parts.scheme == "http":
-            return http.client.HTTPConnection(self.host, parts.port, timeout=60)
+            plain = http.client.HTTPConnection(self.host, parts.port, timeout=deadline.left())
+            plain.connect()
+            return plain
         context = ssl.create_default_context(cafile=self.ca)
         self._show(context)
         if pin is not None:  # the one key that will do, whatever names and dates a certificate gives it
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection(self.host, parts.port, timeout=60, context=context)
+        connection = http.client.HTTPSConnection(self.host, parts.port, timeout=deadline.left(), context=context)
         connection.connect()
         if pin is not None and public_digest(connection.sock.getpeercert(binary_form=True) or b"") != pin:
             connection.close()
