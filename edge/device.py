@@ -12,7 +12,7 @@
     recommend(k), explain(items)       (`edge.advice`)
 
 Every call leaves a whole state behind or the one from before it. Owns: the order of these things and what state they
-change. Does not own: draws, steps, replay, clip, noise, files.
+change. Does not own: what leaves and when (`edge.releasing`), draws, steps, replay, clip, noise, files.
 """
 
 from __future__ import annotations
@@ -38,28 +38,18 @@ from edge.limits import Limits
 from edge.local_work import LocalWork
 from edge.migration import Carried, check_follows, migrated_state
 from edge.model import Model
-from edge.policy import Policy, event_of
+from edge.policy import Policy
+from edge.releasing import BEGUN, Releaser
 from edge.signature import KeyId, Trusted
 from edge.spending import Spending
 from edge.state import Damaged, State, Store
-from edge.update import ClientUpdate
 from privacy.errors import InputError
-from privacy.guarantee import Event
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
-class Withheld(InputError):
-    """A device lets nothing leave: its own policy or ledger says so."""
-
-
-def may_be_clear(state: State) -> bool:
-    """Say whether the release that a state keeps may leave without masks: it was made to, and was in no secure sum."""
-    return bool(state.facts.get("clear")) and state.facts.get("masked") != state.facts["learned"]
-
-
-class Device(Adviser):
+class Device(Adviser, Releaser):
     """This is one device.
 
     `bundle`: a bundle, folder or zip; `state_dir`: where its private state lives, made when it is not there.
@@ -159,70 +149,6 @@ class Device(Adviser):
 
     # --- learning -------------------------------------------------------------------------------------------------
 
-    def learn(
-        self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None, *, masked: bool = False
-    ) -> ClientUpdate:
-        """Add interactions (item ids or numbers), do the local work of the next round, and release the update.
-
-        `times`: when each of them was, unix seconds, for methods that read sessions (None: now). `masked`: it is going
-        to leave under the masks of a secure sum (`edge.sealing`).
-
-        Asked again before the server's next update, it hands out the same release: nothing is released twice. It is in
-        the device's own ledger before it is handed out. Raises `InputError` for unknown items, for a release that the
-        device's policy or ledger refuses, for one in the clear that was made for a secure sum, and for a round that was
-        released before an update was undone; where nothing is promised also when there is nothing to learn from, and
-        for training that diverges.
-        """
-        learning = self.learning
-        with self.store.locked():
-            state = self.state
-            self._add(state, interactions, times)
-            number = state.facts["round"] + 1
-            if not masked:
-                self._stays_sealed()
-            if state.facts["learned"] == number:
-                if not (masked or may_be_clear(state)):
-                    raise Withheld(
-                        f"the update of round {number} was made for a secure sum, and leaves under masks alone; "
-                        "take the server's next update first"
-                    )
-                self.store.write(state)
-                return ClientUpdate.of(state.facts["release"], state.part("outbox"))
-            if number in state.tensors["ledger.round"][state.facts.get("renewed", 0) :]:
-                raise InputError(
-                    f"round {number} was released before an update was undone, and no round is released twice; take "
-                    "the server's next update first"
-                )
-            why = self._refuses(state)
-            if why is not None:
-                raise Withheld(f"nothing leaves this device: {why}")
-            made = self._work.release(learning, state, number)
-            event, clip = self._event, learning.release.clip
-            spent = Spending.of(state.part("ledger")).after(number, event, clip, int(time.time()))
-            state.put("ledger", spent.arrays())
-            state.facts |= {"learned": number, "release": made.facts(), "clear": not masked}
-            state.drop("outbox")
-            state.put("outbox", made.arrays())
-            self.store.write(state)
-            self._settle()
-            return made
-
-    def has_left_masked(self, number: int) -> bool:
-        """Say whether the update of a round was in a secure sum, and so may be in no other."""
-        return bool(self.state.facts.get("masked") == number)
-
-    def leave_masked(self, number: int) -> None:
-        """Write down that the update of a round is about to leave in a secure sum; `Withheld` where it has before.
-
-        Two totals that differ by one device would be its update.
-        """
-        with self.store.locked():
-            state = self.state
-            if state.facts.get("masked") == number:
-                raise Withheld(f"the update of round {number} has left in a secure sum, and leaves in no other")
-            state.facts["masked"] = number
-            self.store.write(state)
-
     def practise(self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None) -> None:
         """Add interactions and do the local work of the next round as `learn` does it; nothing leaves the device."""
         learning = self.learning
@@ -237,28 +163,6 @@ class Device(Adviser):
     def has_work(self) -> bool:
         """Return whether this device has interactions to learn from."""
         return self._work.has_work(self.learning, self.state)
-
-    def refuses(self) -> str | None:
-        """Return why no update may leave this device now, in one line, by its own policy and ledger; None: one may."""
-        return self._refuses(self.state)
-
-    def _stays_sealed(self) -> None:
-        """Raise `Withheld` where nothing may leave but under the masks of a secure sum."""
-        if (why := self.policy.refuses_in_the_clear()) is not None:
-            raise Withheld(f"nothing leaves this device: {why}")
-
-    def _refuses(self, state: State) -> str | None:
-        return self._unfit() or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
-
-    def _unfit(self) -> str | None:
-        """Return why nothing of this bundle may leave, whatever has left before, by the policy alone; None: it may."""
-        learning, bundle = self.learning, self.bundle
-        return self.policy.refuses(learning.release, bundle.manifest.privacy, bundle.signed_by, learning.leaving)
-
-    @property
-    def _event(self) -> Event:
-        """Return what one release of this bundle is to an accountant."""
-        return event_of(self.bundle.manifest.privacy)
 
     def note(self, interactions: Iterable[str | int], times: Iterable[int] | None = None) -> None:
         """Add interactions without learning from them yet; as `learn`."""
@@ -313,6 +217,7 @@ class Device(Adviser):
                 state.put("shared", read_tensors(self.bundle, self.bundle.config.shared))
             state.put("shared", delta.dense)
             state.facts |= {"round": delta.to_round, "learned": None, "release": None}
+            state.facts.pop(BEGUN, None)
             state.drop("outbox")
             seen.note(self.store.folder, reached=(own, delta.to_round))  # ahead of the state
             self.store.write(state, keep_previous=True)
@@ -327,8 +232,7 @@ class Device(Adviser):
         how = self.learning.sessions
         if how is None or how.publish is None:
             raise InputError(f"bundle {self.bundle.root} sends no prototypes")
-        if (why := self._unfit()) is not None:
-            raise Withheld(f"nothing leaves this device: {why}")
+        self._allowed(self._unfit())
         self._stays_sealed()
         return self._model.told(self.learning, how.publish, self.state, before)
 

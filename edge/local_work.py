@@ -32,6 +32,8 @@ from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 DIVERGED = "training has diverged: values are not finite; nothing was changed"
+NO_WORK = Trained({}, {}, 0, 0, None, None)
+LINE = 300  # characters of what has failed that a device keeps
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,35 @@ class LocalWork:
     model: Model
     limits: Limits
 
+    def load(self, learning: Learning) -> None:
+        """Open what a round trains with, on nobody's data. Raises `InputError` for graphs that cannot be."""
+        self.model.steps(learning, "round")
+
     def release(self, learning: Learning, state: State, number: int) -> ClientUpdate:
         """Train a round as `round` does, and make its release.
 
         Of a run that promises something a release leaves in every case: who has nothing to learn from, and whose
-        training diverges, sends noise on zeros, since nobody may see which it was.
+        training diverges or fails in whatever way, sends noise on zeros, since nobody may see which it was.
         """
+        if not learning.release.promises:
+            return self._released(learning, state, number)
+        tried = State({**state.facts}, {**state.tensors})
+        try:
+            made = self._released(learning, tried, number)
+        except Exception as error:  # a graph decides what fails and when, so no kind of error may keep a release back
+            return self.nothing(learning, state, number, str(error) or type(error).__name__)
+        state.facts, state.tensors = tried.facts, tried.tensors
+        return made
+
+    def nothing(self, learning: Learning, state: State, number: int, why: str) -> ClientUpdate:
+        """Make the release of a round that came to nothing, noise on zeros; `why` stays in the work's record here."""
+        bundle, none = self.bundle.manifest.bundle_id, Change.none(learning)
+        made, record = outgoing.make(learning, bundle, none, NO_WORK, 0, number)
+        state.facts["work"] = {**record.facts(), "dropped": True, "failed": why[:LINE]}
+        return made
+
+    def _released(self, learning: Learning, state: State, number: int) -> ClientUpdate:
+        """Train a round and make its release, or raise what `round` does."""
         learned, bundle = self.round(learning, state, number), self.bundle.manifest.bundle_id
         change = Change.none(learning)
         if learned.sound and (learned.trained.dense or learned.trained.rows):
@@ -113,7 +138,7 @@ class LocalWork:
     def _learned(self, learning: Learning, state: State, number: int) -> Learned:
         """Return what a round's training ends with; nothing, where there is nothing to learn from."""
         if learning.release.promises and not self.has_work(learning, state):
-            return Learned(Trained({}, {}, 0, 0, None, None), {}, 0, None)
+            return Learned(NO_WORK, {}, 0, None)
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
         material = self._material(learning, state, number, phases)
         dense = state.part("shared") | begun(learning, state, number)
@@ -132,9 +157,18 @@ class LocalWork:
         return len(state.tensors["session.items"]) > 1
 
     def remember(self, size: int, learning: Learning, state: State) -> None:
-        """Remember the `size` best items and their predictions, by the model as it is, in place of those before."""
+        """Remember the `size` best items and their predictions, by the model as it is, in place of those before.
+
+        Where something is promised and the graph fails, those before stay: a device that could not go on to the next
+        block would tell what the graph met.
+        """
         pool = self.catalogue.offered_items
-        columns, labels = best(self.scores(learning, state)[None, pool], size)
+        try:
+            columns, labels = best(self.scores(learning, state)[None, pool], size)
+        except Exception:  # as in `release`
+            if learning.release.promises:
+                return
+            raise
         state.tensors["memory.items"] = pool[columns[0]].astype(np.int32)
         state.tensors["memory.labels"] = labels[0]
 

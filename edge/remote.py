@@ -19,9 +19,10 @@ import numpy as np
 from edge import streams
 from edge.connection import Patience, Server, Task
 from edge.delta import read_delta
-from edge.device import Device, Withheld, may_be_clear
+from edge.device import Device
 from edge.identity import Identity
 from edge.learning import Learning
+from edge.releasing import Withheld, may_be_clear
 from edge.sealing import Sealing
 from edge.secure_sum import SumRefused
 from edge.signature import opened_seal, place
@@ -38,8 +39,9 @@ class TrafficCounts:
     """This counts what a device did for a server.
 
     Rounds whose release was taken, those that had closed, those it was told to sit out since its privacy budget is
-    spent, those whose secure sum the device refused (`refused`: why, the last time), bytes of bodies. `stopped`: why
-    the device let no more leave (None: it did to the end).
+    spent, those whose secure sum the device refused (`refused`: why, the last time), those whose training failed, which
+    were answered with noise alone (`failure`: how, the last time), bytes of bodies. `stopped`: why the device let no
+    more leave (None: it did to the end).
     """
 
     taken: int = 0
@@ -47,6 +49,8 @@ class TrafficCounts:
     rested: int = 0
     unsafe: int = 0
     refused: str | None = None
+    failed: int = 0
+    failure: str | None = None
     bytes_up: int = 0
     bytes_down: int = 0
     stopped: str | None = None
@@ -144,7 +148,9 @@ def join(
             return counts
         try:
             release = device.learn(*own.of_round(device, task.round), masked=task.seat is not None)
-            after = task.round
+            after, failure = task.round, device.work.get("failed")
+            if failure is not None:
+                counts.failed, counts.failure = counts.failed + 1, failure
             if _sent(device, server, task, release, counts):
                 counts.taken += 1
             else:

@@ -5,6 +5,7 @@ Owns: what of the state now goes with it. Does not own: the files (`edge.state`)
 
 from __future__ import annotations
 
+from edge.releasing import BEGUN
 from edge.state import EARLIER, LEDGER, PREVIOUS, Damaged, State, Store
 from privacy.errors import InputError
 
@@ -41,7 +42,8 @@ def _is_of(store: Store, name: str, own: str) -> bool:
 
 
 def _with(before: State, now: State, parts: list[str]) -> None:
-    """Put parts of the state now in place of those before."""
+    """Put parts of the state now in place of those before, where no round is begun: nobody knows what became of it."""
+    before.facts.pop(BEGUN, None)
     for part in parts:
         before.drop(part)
         before.put(part, now.part(part))

@@ -105,7 +105,8 @@ class WorkRecord:
     """This is how a round's work went, which the device keeps to itself.
 
     `steps` of `planned` were taken; `stopped` says what ended them early ("time", "memory"). `clipped`: the update was
-    longer than the clip; `dropped`: it had diverged, and zeros took its place. `noise_ms`: what the noise took.
+    longer than the clip; `dropped`: it had diverged or failed, and zeros took its place; `failed`: what went wrong, if
+    something did. `noise_ms`: what the noise took.
     """
 
     steps: int
@@ -114,6 +115,7 @@ class WorkRecord:
     clipped: bool
     dropped: bool
     noise_ms: float = 0.0
+    failed: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain values."""

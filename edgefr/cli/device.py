@@ -133,6 +133,7 @@ def learn(
     facts = {
         "round": str(release.round),
         "optimiser steps": f"{work['steps']} of {work['planned']}",
+        **({"training failed": f"noise alone is released: {work['failed']}"} if work.get("failed") else {}),
         "values of the update": f"{release.update.size:,}",
         **({"rows sent": ", ".join(f"{count:,} of {name}" for name, count in rows.items())} if rows else {}),
         "clipped": "yes" if work["clipped"] else "no",

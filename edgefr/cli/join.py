@@ -139,6 +139,9 @@ def join(
     )
     if done.unsafe:
         Console().print(f"{done.unsafe} secure sums refused: {done.refused}", soft_wrap=True)
+    if done.failed:
+        said = f"{done.failed} rounds whose training failed, so that noise alone was sent: {done.failure}"
+        Console(soft_wrap=True, highlight=False).print(said, markup=False)
     if done.rested:
         Console().print(f"{done.rested} rounds sat out: the server counts releases, and the privacy budget is spent")
     if done.stopped is not None:

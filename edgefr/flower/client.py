@@ -5,9 +5,10 @@ A SuperNode says in `--node-config` whose device it is:
     bundle, state, interactions   a bundle; the folder of the device's private state; a file of item ids (with times)
     code                          the one-time code of `edgefr enrol`, needed the first time
 
-`policy.yaml` in the state decides what may leave, as everywhere. Where it lets nothing leave, or anything else is
-wrong, the answer is empty: why is said in the log of this device alone. Owns: what a message asks of a device, and how
-a release becomes records. Does not own: signatures (`edge.identity`), learning (`edge.device`).
+`policy.yaml` in the state decides what may leave, as everywhere. Where it lets nothing leave, or anything is wrong
+before training, the answer is empty; where training fails under a promise, it is noise alone. Why is said in the log of
+this device alone. Owns: what a message asks of a device, and how a release becomes records. Does not own: signatures
+(`edge.identity`), learning (`edge.device`).
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def train(message: Message, context: Context) -> Message:
         items, times = read_stream(seat.interactions)
         check_work(device, items)
         release = device.learn(*Own(items, times).of_round(device, task.round))
+        if (failure := device.work.get("failed")) is not None:
+            log.warning("training failed, and noise alone leaves this device: %s", failure)
         path = f"{RELEASE}?round={task.round}"
         header = _signed(identity, "POST", path, release.to_bytes(), str(asked["session"]))
         arrays = ArrayRecord({name: Array(value) for name, value in release.arrays().items()})

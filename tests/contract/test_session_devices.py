@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from edge.delta import Delta
-from edge.device import Device, Withheld
+from edge.device import Device
 from edge.policy import Policy
 from edge.recommender import Recommender
+from edge.releasing import Withheld
 from edge.sessions import window_of, windows
 from edge.update import read_update
 from edgefr.engine import inline

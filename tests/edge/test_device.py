@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import edge.device as edge_device
-from edge import local_work
+from edge import local_work, releasing
 from edge.bundle import open_bundle
 from edge.delta import Delta
-from edge.device import Device, Withheld
+from edge.device import Device
 from edge.policy import NAME, Policy
+from edge.releasing import Withheld
 from edge.state import LEDGER, STATE, Store
 from edge.update import ClientUpdate, read_update
 from privacy import keyed
@@ -467,7 +467,7 @@ def live(folder: Path, rounds: int) -> None:
 
 
 def test_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_device, "time", SimpleNamespace(time=lambda: 1_900_000_000))  # which ledgers note
+    monkeypatch.setattr(releasing, "time", SimpleNamespace(time=lambda: 1_900_000_000))  # which ledgers note
     rounds, kills, moments = 40, 0, random.Random(3)
     live(tmp_path / "whole", rounds)
     while True:

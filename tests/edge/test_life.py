@@ -1,7 +1,7 @@
 """A device's life in any order, beside a reference of plain numbers; any call may be cut off as by a kill.
 
-What has to hold whatever happens: rounds fall by `undo` alone, what was released is never forgotten, a round is
-released once and asked again gives the same bytes, and what is refused changes nothing.
+What has to hold whatever happens: rounds fall by `undo` alone, what was released is never forgotten, a round is charged
+once, released once, and asked again gives the same bytes, and what is refused changes nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edge.delta import Delta
 from edge.device import Device
+from edge.releasing import BEGUN
 from edge.seen import Seen
 from edge.state import PREVIOUS, State, Store
 from privacy import keyed
@@ -35,8 +36,8 @@ BASE, CLIP = bundles.ROUND - 1, 1.0
 NOISED = {"clip": CLIP, "noise": "discrete-gaussian", "scale": 0.25, "step": 2.0**-15, "noised": "here"}
 FILE_OPERATIONS = ("open", "mkdir", "fsync", "chmod", "replace", "rename", "unlink", "remove")
 some_items = st.lists(st.integers(0, ITEMS - 1), min_size=1, max_size=3)
-cuts = st.sampled_from([None] * 18 + list(range(18)))
-"""Before which of its file operations a call is cut off; none: it is not. The longest call has 17."""
+cuts = st.sampled_from([None] * 24 + list(range(24)))
+"""Before which of its file operations a call is cut off; none: it is not. The longest call has 20."""
 
 
 class Killed(BaseException):
@@ -77,6 +78,8 @@ class Life(RuleBasedStateMachine):
     device: Device
     now: Model
     before: Model | None = None
+    begun: int | None = None
+    """The round that was charged and is not released yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,13 +107,17 @@ class Life(RuleBasedStateMachine):
     @rule(new=st.one_of(st.just([]), some_items), cut=cuts)
     def learn(self, new: list[int], cut: int | None) -> None:
         number = self.now.round + 1
-        refused = self.now.waiting != number and number in self.ledger  # who has nothing to learn from sends noise
+        again = number in (self.now.waiting, self.begun)
+        refused = not again and number in self.ledger  # who has nothing to learn from sends noise
         if not self.done(lambda: self.device.learn(new), cut, refused):
             return
         self.add(new)
-        if self.now.waiting != number:
+        if not again:
             self.ledger.append(number)
-            self.now = replace(self.now, waiting=number)
+        if cut is not None and self.state().facts["learned"] != number:
+            self.begun = number  # charged, and cut off before it was released
+            return
+        self.begun, self.now = None, replace(self.now, waiting=number)
         content = self.device.learn().to_bytes()
         assert self.sent.setdefault(number, content) == content, f"round {number} was released in two ways"
 
@@ -155,7 +162,7 @@ class Life(RuleBasedStateMachine):
     def undo(self, cut: int | None) -> None:
         if self.done(self.device.undo, cut):
             assert self.before is not None
-            self.now = self.before
+            self.now, self.begun = self.before, None
 
     @rule()
     def open_again_and_recommend(self) -> None:
@@ -173,6 +180,7 @@ class Life(RuleBasedStateMachine):
         assert len({*self.ledger}) == len(self.ledger), "a round was released twice"
         assert (state.tensors["items.own"].tolist(), state.tensors["items.past"].tolist()) == (self.own, self.past)
         facts = state.facts
+        assert facts.get(BEGUN) == self.begun
         assert (facts["round"], facts["block"], facts["learned"]) == (self.now.round, self.block, self.now.waiting)
         for name, value in (state.part("shared") | state.part("table")).items():
             np.testing.assert_array_equal(value, self.now.shared[name], err_msg=name)
@@ -226,7 +234,7 @@ class Life(RuleBasedStateMachine):
         assert seen in ({to_round} if taken else {self.highest, to_round} if cut is not None else {self.highest})
         self.highest = seen  # noted ahead of the state, so it may be all that was done
         if taken:
-            self.before, self.now = self.now, Model(to_round, shared)
+            self.before, self.now, self.begun = self.now, Model(to_round, shared), None
         elif (Store(self.folder).folder / PREVIOUS).exists() and Store(self.folder).read(PREVIOUS).digest() == kept:
             self.before = self.now  # cut off between the two files
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from edge.connection import Server, Task
-from edge.device import Device, Withheld
+from edge.device import Device
 from edge.identity import Identity
 from edge.policy import OPEN
+from edge.releasing import Withheld
 from edge.remote import join, unanswered
 from edge.sealing import Sealing
 from edge.secure_sum import SumRefused
