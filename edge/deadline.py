@@ -1,4 +1,4 @@
-"""What a server answers is read until a moment and no longer, however slowly it comes.
+"""A device reads a server's answer until a moment and no longer, however slowly it comes.
 
 A socket's own timeout is one of silence: a server that sends a byte now and then keeps a reader waiting for ever. Here
 the socket is told how much time is left before every recv, for the head of an answer and its body alike.

@@ -66,7 +66,9 @@ class Policy(BaseModel):
         "epsilon 10 in one release, and as much of Gaussian noise more",
     )
     largest_clip: float = Field(100.0, gt=0, description="longest clip of updates that leave, in the bundle's norm")
-    releases_per_day: int = Field(100, ge=0, lt=1 << 31, description="releases in any 24 hours, at most")
+    releases_per_day: int = Field(
+        100, ge=0, lt=1 << 31, description="releases in any 24 hours by the device's clock, at most"
+    )
     least_cohort: int = Field(
         10,
         ge=1,

@@ -1,4 +1,4 @@
-"""A device releases its update of a round: admitted, charged, made, and handed out once. No torch.
+"""This lets a device's update of a round out: it is admitted, charged, made, and handed out once.
 
     its policy or ledger says no     nothing is charged, and nothing leaves
     charged, and written down        before any graph sees the device's data

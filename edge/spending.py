@@ -77,7 +77,11 @@ class Spending:
         return _epsilon([release.event for release in self.releases], delta)
 
     def may(self, event: Event, now: int, policy: Policy) -> str | None:
-        """Return the reason, in one line, why a release may not leave now; None: it may. `now`: unix seconds."""
+        """Return the reason, in one line, why a release may not leave now; None: it may. `now`: unix seconds.
+
+        The rate is by the device's clock: one that is set back allows nothing more, one that jumps ahead begins another
+        day at once. The limit of epsilon holds whatever a clock says.
+        """
         today = min(max(now, self.newest), LATEST)
         recent = sum(release.seconds > today - DAY for release in self.releases)
         if recent >= policy.releases_per_day:

@@ -25,6 +25,7 @@ from edgefr.remote.broker import RoundBroker
 from edgefr.remote.gate import Gate
 from edgefr.remote.keys import Keys
 from edgefr.remote.serving import Served, origins_of, serve
+from privacy.errors import InputError
 from tests.devices import POLICY, open_device
 from tests.remote import worlds
 from tests.remote.spread import measure
@@ -267,6 +268,28 @@ def test_what_is_wrong_on_a_device_is_not_told(twins: Twins, tmp_path: Path) -> 
     assert set(node(Message(a_task(), 7, "train")).content) == {"release", "said"}, "nothing else kept it back"
     assert not answers[-1].has_error()
     assert broker.collect(0.0) == {}
+
+
+def test_where_training_fails_under_a_promise_noise_alone_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without one the answer is empty, and either way the device's own log alone says why."""
+
+    def fails(*given: Any) -> Any:
+        raise InputError("the graph fails")
+
+    monkeypatch.setattr("edge.local_work.train", fails)
+    for name, twins, answered in (
+        ("promised", worlds.noisy(tmp_path / "a", privacy__trust="local"), {"release", "said"}),
+        ("not promised", worlds.fedmf().own(tmp_path / "b"), set()),
+    ):
+        user, keys, broker = next(iter(twins.users)), Keys(twins.begun.path), broker_of(twins)
+        node = Node(twins, tmp_path / name, user, keys.issue([user])[user])
+        played(Nodes(Grid({7: node}), broker, Gate(keys)))  # type: ignore[arg-type]
+        assert broker.collect(0.0).keys() == ({user} if answered else set())
+        assert set(node(Message(a_task(), 7, "train")).content) == answered
+    assert "training failed, and noise alone leaves this device: the graph fails" in caplog.text
+    assert "nothing leaves this device: the graph fails" in caplog.text
 
 
 def a_task() -> RecordDict:

@@ -40,7 +40,7 @@ from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import interactions, program, work
 from tests.devices import open_device, policy_file
-from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, known, serving, take_part
+from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, known, noisy, serving, take_part
 
 
 @pytest.fixture
@@ -53,6 +53,23 @@ def reached(twins: Twins, shared: dict[str, torch.Tensor]) -> None:
     simulated = twins.simulated.read_tensors("model")
     for name, value in shared.items():
         assert_same(value, simulated[f"shared.{name}"], name=name)
+
+
+def test_a_device_whose_training_fails_answers_with_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where something is promised no server learns from who stays away what a graph has met; the owner is told."""
+
+    def fails(*given: object) -> None:
+        raise InputError("the graph fails")
+
+    twins = noisy(tmp_path, privacy__trust="local")
+    monkeypatch.setattr("edge.local_work.train", fails)
+    with serving(twins.begun, tmp_path / "served") as (url, future):
+        counts = take_part(twins, url, tmp_path / "states", list(twins.users))
+        future.result(30)
+    found = {(each.taken, each.failed, each.failure) for each in counts.values()}
+    assert found == {(ROUNDS, ROUNDS, "the graph fails")}
+    user = next(iter(twins.users))
+    assert open_device(twins.bundle_of(user), tmp_path / "states" / user).status()["releases"] == ROUNDS
 
 
 def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path: Path) -> None:
