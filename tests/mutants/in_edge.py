@@ -319,7 +319,6 @@ FAULTS = (
         "        if not learning.release.promises:\n",
         "        if True:\n",
         f"{RELEASING}::test_a_release_is_on_the_disk_as_charged_before_training_begins",
-        ("KeyError",),
     ),
     Fault(
         "a charge is not on the disk while training goes on",
