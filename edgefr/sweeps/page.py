@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.report.pages import Spread
+from edgefr.report.rankings import ranked
 from edgefr.report.tables import count
 from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer
 from edgefr.report.web.chart import Axis, Chart, Line, Point, Strip, levels, line, short
 from edgefr.report.web.page import page
 from edgefr.report.web.section import Section
-from edgefr.report.web.verdict import YES, found_in
 from edgefr.sweeps.kept import Kept
-from edgefr.sweeps.report import about, is_private, table, tradeoff
+from edgefr.sweeps.report import about, best_beside, is_private, judged_by, table, tradeoff
 from edgefr.sweeps.results import EPSILONS, Result, results
 from edgefr.sweeps.tradeoff import Group, Scale, curve_of, groups
 from privacy.files import write_atomic
@@ -35,12 +35,9 @@ class Row:
     utility: str
     strip: Strip | None
     helped: int
+    usable: bool
+    best: str
     epsilons: tuple[str, ...]
-
-    @property
-    def usable(self) -> bool:
-        """Say whether learning helped in every run of the point."""
-        return 0 < self.seeds == self.helped
 
 
 def write_sweep(folder: Path, out: Path | None = None, metric: str | None = None) -> Path:
@@ -67,16 +64,9 @@ def sweep_page(kept: Kept, metric: str | None = None) -> str:
     return page(f"Sweep over {fields}", head, sections)
 
 
-def helped(result: Result) -> int:
-    """Count the runs of a point in which learning helped, by the verdict of each."""
-    verdicts = [found_in(summary)[:1] for summary in result.summaries()]
-    return sum(one.answer == YES for found in verdicts for one in found)
-
-
 def usable(compared: Sequence[Group]) -> str:
     """Say from which guaranteed epsilon on learning helped in every run of a point."""
-    points = [result for group in compared for result in group.results]
-    worth = [one.epsilon("guaranteed") for one in points if 0 < len(one.entries) == helped(one)]
+    worth = [result.epsilon("guaranteed") for group in compared for result in group.usable]
     if not worth:
         return "There is no usable point: nowhere did learning help in every run."
     if math.isinf(min(worth)):
@@ -86,9 +76,9 @@ def usable(compared: Sequence[Group]) -> str:
 
 def _answers(compared: Sequence[Group], kept: Kept) -> list[Answer]:
     rows = [result for group in compared for result in group.results]
-    good = sum(0 < len(result.entries) == helped(result) for result in rows)
+    good = sum(result.usable for result in rows)
     tone = BAD if not good else GOOD if good == len(rows) else NEUTRAL
-    why = "Points at which it helped in the run of every seed, each beside its own references."
+    why = f"Points at which it helped in the run of every seed{judged_by(compared)}, each beside its own references."
     out = [Answer("Does learning help?", f"At {good} of {count(len(rows), 'point')}", why, tone)]
     if is_private(kept.record["grid"]):
         said = usable(compared)
@@ -115,6 +105,8 @@ def _points(compared: Sequence[Group], private: bool) -> Section:
             {
                 "title": group.title,
                 "metric": group.metric,
+                "ranking": group.ranking,
+                "judged": " or ".join(group.judged),
                 "axis": axis,
                 "rows": rows,
                 "best": best,
@@ -136,7 +128,9 @@ def _row(group: Group, result: Result, axis: Axis) -> Row:
         result.failed,
         str(worth),
         axis.strip(worth.mean, low, high, f"{name}: {group.metric} {worth}"),
-        helped(result),
+        result.helped,
+        result.usable,
+        best_beside(result, group),
         tuple(_epsilon(result.epsilon(kind)) for kind in EPSILONS),
     )
 
@@ -176,9 +170,10 @@ def _chart(group: Group, kind: str) -> Chart | None:
     for result in known:
         curves.setdefault(curve_of(result), []).append(result)
     lines = [_line(group, kind, (name, place), own, (x, y)) for place, (name, own) in enumerate(curves.items())]
-    about = f"{group.title}: {group.metric} of test items against the {kind} epsilon, with the deviation over seeds"
+    utility = ranked(group.metric, group.ranking)
+    about = f"{group.title}: {utility} of test items against the {kind} epsilon, with the deviation over seeds"
     across = f"epsilon, {kind}" + ("" if kind == "guaranteed" else ", which is no guarantee")
-    return Chart(about, across, group.metric, x, y, tuple(lines), levels(references, y))
+    return Chart(about, across, utility, x, y, tuple(lines), levels(references, y))
 
 
 def _line(group: Group, kind: str, named: tuple[str, int], own: Sequence[Result], axes: tuple[Axis, Axis]) -> Line:

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefr.report.layout import Sheet
 from edgefr.report.pages import Page, Record, Report, Spread, comma_separated, number
+from edgefr.report.rankings import ranked
 from edgefr.report.summary import versions
 from edgefr.sweeps.grid import shown
 from edgefr.sweeps.results import EPSILONS, Entry, Result, epsilon_of, references, results, validation
@@ -70,19 +71,40 @@ def about(record: Mapping[str, Any], entries: Sequence[Entry]) -> list[str]:
 
 
 def table(found: Sequence[Result], metric: str | None = None) -> Page:
-    """Show every point: its fields, what a search chose, how many seeds, test metrics and popularity."""
+    """Show every point: its fields, what a search chose, in how many runs learning helped, test metrics, references."""
     of = {id(result): group for group in groups(found, metric) for result in group.results}
     metrics = list(dict.fromkeys(name for result in found for s in result.summaries() for name in s["metrics"]))
+    rankings = list(dict.fromkeys(group.ranking for group in of.values()))
+    how = f"\n{rankings[0]}" if len(rankings) == 1 else "\nits own ranking" if rankings else ""
     rows = []
     for result in found:
         row = _named(result, found) | {"seeds": str(len(result.entries))}
         row |= {"failed": str(result.failed)} if any(one.failed for one in found) else {}
-        row |= {name: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
-        group = of.get(id(result))
-        level = math.nan if group is None else Spread.of(result.reference("popularity", group.metric)).mean
-        rows.append(row | {f"popularity\n{_metrics(of.values())}": number(level)} if of else row)
-    sheet = Sheet("Points of the grid", rows, _words(found), "mean ± standard deviation over seeds, test items")
+        row |= {HELPED: str(result.helped)} if of else {}
+        row |= {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
+        row |= {f"{BEST}\n{_metrics(of.values())}{how}": best_beside(result, of.get(id(result)))} if of else {}
+        rows.append(row)
+    caption = "mean ± standard deviation over seeds, test items"
+    if of:
+        caption = f"{caption}; {RULE}{judged_by(of.values())}; each beside the best that needs no learning"
+    sheet = Sheet("Points of the grid", rows, _words(found), caption)
     return Page("sweep", "Sweep", [sheet], [_point_record(result, metrics) for result in found])
+
+
+HELPED, BEST = "helped\nin runs", "best without\nlearning"
+RULE = "a point is usable where learning helped in the run of every seed"
+
+
+def judged_by(compared: Iterable[Group]) -> str:
+    """Say in which metric and ranking verdicts are given; nothing where no run has one."""
+    judged = list(dict.fromkeys(how for group in compared for how in group.judged))
+    return f", by {' or '.join(judged)}" if judged else ""
+
+
+def best_beside(result: Result, group: Group | None) -> str:
+    """Write the best that needs no learning, in the metric that is utility, and what it is."""
+    best = None if group is None else result.best_reference(group.metric)
+    return "-" if best is None else f"{best[1]:.4f} {best[0]}"
 
 
 def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
@@ -95,7 +117,7 @@ def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
 
 
 def answers(compared: Sequence[Group]) -> list[dict[str, Any]]:
-    """Return what each group of comparable points comes to, as values of JSON: which points are above all references.
+    """Return what each group of comparable points comes to, as values of JSON: which points are usable.
 
     `answer` is "no usable point" where none is.
     """
@@ -103,9 +125,10 @@ def answers(compared: Sequence[Group]) -> list[dict[str, Any]]:
         {
             "title": group.title,
             "metric": group.metric,
-            "answer": f"{len(group.above)} of {len(group.results)} points" if group.above else NOTHING,
+            "ranking": group.ranking,
+            "answer": f"{len(group.usable)} of {len(group.results)} points" if group.usable else NOTHING,
             "references": group.references(),
-            "above": [result.point.title() for result in group.above],
+            "usable": [result.point.title() for result in group.usable],
             "front": {kind: [result.point.title() for result in group.front(kind)] for kind in EPSILONS},
         }
         for group in compared
@@ -122,18 +145,20 @@ def tradeoff(compared: Sequence[Group], drawn: bool = True) -> Page:
             on = {kind: id(result) in front for kind, front in fronts.items()}
             row = _named(result, group.results)
             row |= {f"eps\n{kind}": number(result.epsilon(kind), ".4g") + " *" * on[kind] for kind in EPSILONS}
-            rows.append(row | {group.metric: str(group.worth(result))})
+            row |= {f"{group.metric}\n{group.ranking}": str(group.worth(result))}
+            rows.append(row | {BEST: best_beside(result, group), "usable": "yes" if result.usable else "no"})
             records.append(
                 _point_record(result, list(result.summaries()[0]["metrics"]))
-                | {"utility": group.metric, "data": result.summaries()[0]["data"]}
+                | {"utility": group.metric, "ranking": group.ranking, "data": result.summaries()[0]["data"]}
                 | {f"front_{kind}": there for kind, there in on.items()}
             )
         levels = ", ".join(f"{name} {value:.4f}" for name, value in group.references().items())
-        caption = f"* on the Pareto front; {group.metric} of what needs no learning: {levels}"
+        caption = f"* on the Pareto front; {ranked(group.metric, group.ranking)} of what needs no learning: {levels}"
         sheets.append(Sheet(group.title, rows, _words(group.results), caption))
         notes += [_front_note(group, kind) for kind in EPSILONS]
     figure = draw(compared) if drawn else None
-    return Page("tradeoff", "Privacy and utility", sheets, records, [*KINDS, *notes], figure, "figures")
+    notes = [*KINDS, f"{RULE}{judged_by(compared)}", *notes]
+    return Page("tradeoff", "Privacy and utility", sheets, records, notes, figure, "figures")
 
 
 KINDS = (
@@ -141,8 +166,8 @@ KINDS = (
     "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
     "would have guaranteed, had updates been clipped at the run's 90th percentile",
     "an epsilon is the largest over the seeds; inf means that nothing is guaranteed",
-    "on the Pareto front is who has no rival with at most that epsilon and at least that mean utility, and is above "
-    "everything that needs no learning; what lies within the standard deviations is no difference",
+    "on the Pareto front is a usable point that no other has beaten, with at most its epsilon and at least its mean "
+    "utility; what lies within the standard deviations is no difference",
 )
 
 
@@ -153,9 +178,9 @@ def _front_note(group: Group, kind: str) -> str:
         for result in group.front(kind)
     ]
     nobody = "nobody: no run knows it"
-    if group.best_reference is not None and any(not math.isnan(result.epsilon(kind)) for result in group.results):
-        name, value = group.best_reference
-        nobody = f"{NOTHING}: nobody is above {name} ({value:.4f}), which needs no learning"
+    if any(not math.isnan(result.epsilon(kind)) for result in group.results):
+        nobody = f"{NOTHING}: nowhere did learning help in the run of every seed"
+        nobody = "nobody: no usable point knows it" if group.usable else nobody
     return f"{group.title}, front by {kind} epsilon: {'; '.join(found) or nobody}"
 
 
@@ -198,6 +223,7 @@ def _point_record(result: Result, metrics: Sequence[str]) -> Record:
     for entry in result.entries[:1]:
         record |= {f"chosen {field}": value for field, value in entry.chosen.items()}
     record |= {"seeds": len(result.entries), "failed": result.failed}
+    record |= {"helped": result.helped, "usable": result.usable}
     record |= {key: result.epsilon(kind) for kind, key in EPSILONS.items()}
     for name in metrics:
         spread = Spread.of(result.metric(name))

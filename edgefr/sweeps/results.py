@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.metrics.continual import MASKS
+from edgefr.report.verdict import Verdict, Worth, verdicts
 from edgefr.sweeps.grid import Point
 from edgefr.sweeps.search import Trial
 
@@ -62,6 +63,27 @@ class Result:
         """Return the largest over the runs: it holds for each of them. NaN where a run does not know."""
         values = [epsilon_of(summary, kind) for summary in self.summaries()]
         return math.nan if not values or any(map(math.isnan, values)) else max(values)
+
+    def verdicts(self) -> list[Verdict]:
+        """Return what each run came to on the split that counts; a run without a comparison has none."""
+        return [one for s in self.summaries() if s.get("learning") for one in verdicts(s)[:1]]
+
+    @property
+    def helped(self) -> int:
+        """Count the runs in which learning helped, by the verdict of each on the split that counts."""
+        return sum(one.worth is Worth.HELPED for one in self.verdicts())
+
+    @property
+    def usable(self) -> bool:
+        """Say whether learning helped in every run: the one rule by which a sweep calls a point usable."""
+        return 0 < len(self.entries) == self.helped
+
+    def best_reference(self, metric: str) -> tuple[str, float] | None:
+        """Return the name and the mean utility of the best that needs no learning; None where there is none."""
+        names = dict.fromkeys(name for summary in self.summaries() for name in references(summary))
+        found = {name: [v for v in self.reference(name, metric) if not math.isnan(v)] for name in names}
+        known = {name: math.fsum(values) / len(values) for name, values in found.items() if values}
+        return max(known.items(), key=lambda one: one[1], default=None)
 
 
 def results(entries: Sequence[Entry]) -> list[Result]:

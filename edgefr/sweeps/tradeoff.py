@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgefr.report.pages import Spread
+from edgefr.report.rankings import FULL, ranked, ranking_of
 from edgefr.sweeps.grid import shown
 from edgefr.sweeps.results import EPSILONS, Result, references
 
@@ -39,14 +40,13 @@ class Group:
         return Spread.of(result.metric(self.metric))
 
     def front(self, kind: str) -> list[Result]:
-        """Return the results that are Pareto-optimal for a kind of epsilon, by falling privacy.
+        """Return the usable results that are Pareto-optimal among each other for a kind of epsilon, by falling privacy.
 
-        Epsilons that share four digits are one: calibration meets a budget no closer. What is not above everything that
-        needs no learning is worth no epsilon, and is no point of the front.
+        Epsilons that share four digits are one: calibration meets a budget no closer. Where learning did not help in
+        every run, a point is worth no epsilon, and is no point of the front.
         """
-        places = [(float(f"{result.epsilon(kind):.4g}"), self.worth(result).mean) for result in self.results]
-        least = -math.inf if self.best_reference is None else self.best_reference[1]
-        return [self.results[at] for at in sorted(pareto(places), key=lambda at: places[at]) if places[at][1] > least]
+        places = [(float(f"{result.epsilon(kind):.4g}"), self.worth(result).mean) for result in self.usable]
+        return [self.usable[at] for at in sorted(pareto(places), key=lambda at: places[at])]
 
     @property
     def best_reference(self) -> tuple[str, float] | None:
@@ -54,10 +54,20 @@ class Group:
         return max(self.references().items(), key=lambda one: one[1], default=None)
 
     @property
-    def above(self) -> list[Result]:
-        """Return the results whose mean utility is above everything that needs no learning."""
-        least = -math.inf if self.best_reference is None else self.best_reference[1]
-        return [result for result in self.results if self.worth(result).mean > least]
+    def usable(self) -> list[Result]:
+        """Return the results with learning that helped in every run."""
+        return [result for result in self.results if result.usable]
+
+    @property
+    def ranking(self) -> str:
+        """Return how the utility was ranked."""
+        return ranking_of(self.results[0].summaries()[0])
+
+    @property
+    def judged(self) -> list[str]:
+        """Return the metrics, each with its ranking, by which verdicts say whether learning helped."""
+        found = [(one.metric, one.ranking) for result in self.results for one in result.verdicts()]
+        return [ranked(name, FULL if how == "full" else self.ranking) for name, how in dict.fromkeys(found)]
 
     def references(self) -> dict[str, float]:
         """Return what needs no learning: the mean over all runs of the group."""
@@ -125,7 +135,7 @@ def draw(parts: Sequence[Group]) -> Figure:
     for row, group in zip(panels, parts, strict=True):
         for axes, kind in zip(row, EPSILONS, strict=True):
             _panel(axes, group, kind)
-        row[0].set_ylabel(f"{group.metric}, test\n{group.title}")
+        row[0].set_ylabel(f"{ranked(group.metric, group.ranking)}, test\n{group.title}")
         row[0].set_ylim(bottom=0)
         row[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure
@@ -149,7 +159,7 @@ def _panel(axes: Axes, group: Group, kind: str) -> None:
         axes.plot(
             *zip(*front, strict=True), "o", markersize=11, markerfacecolor="none", color="k", label="Pareto front"
         )
-    if not group.above:
+    if not group.usable:
         axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", va="center", fontsize="large", color="0.3")
     axes.set(title=f"{kind} epsilon", xscale="log", xlabel=f"epsilon, {kind}", xlim=scale.limits)
     axes.set_xticks(list(scale.ticks), labels=list(scale.ticks.values()))

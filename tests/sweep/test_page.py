@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgefr.report.web.write import write_report
-from edgefr.sweeps.page import command, helped, sweep_page, usable, write_sweep
+from edgefr.sweeps.page import command, sweep_page, usable, write_sweep
 from edgefr.sweeps.results import results
 from edgefr.sweeps.tradeoff import groups
 from privacy.errors import InputError
@@ -27,9 +27,7 @@ __all__ = ["browser"]
 
 def judged(ndcg: float, epsilon: float | str, won: bool) -> dict[str, Any]:
     """A summary whose verdict says whether learning helped."""
-    against = {"popularity": {"value": 0.25, "difference": ndcg - 0.25, "low": 0.1 if won else -0.1, "high": 0.3}}
-    record = {"helped": won, "metric": "NDCG@10", "ranking": "full", "users": 100, "value": ndcg, "against": against}
-    return summary(ndcg, epsilon) | {"learning": {"main": {"federated": record}}}
+    return summary(ndcg, epsilon, won=won)
 
 
 def test_a_sweep_ends_with_a_page_and_report_makes_the_same_again(whole: Made, tmp_path: Path) -> None:
@@ -66,7 +64,7 @@ def test_a_usable_point_is_one_at_which_learning_helped(found: list[Any], said: 
 def test_one_seed_in_which_it_did_not_help_makes_a_point_unusable() -> None:
     made = [entry({"privacy.epsilon": 1}, seed, judged(0.3, 1.0, seed == 0)) for seed in (0, 1)]
     (point,) = results(made)
-    assert helped(point) == 1
+    assert (point.helped, point.usable) == (1, False)
     assert "no usable point" in usable(groups([point]))
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgefr.report.pages import Report
+from edgefr.sweeps.page import usable
 from edgefr.sweeps.report import answers, table, tradeoff
 from edgefr.sweeps.results import results, validation
 from edgefr.sweeps.tradeoff import curve_of, draw, groups
@@ -36,14 +37,15 @@ def found():
 def test_a_point_s_row_is_the_mean_over_its_seeds(found):
     page = table(found)
     assert list(page.sheets[0].rows[0]) == [
-        "privacy.\nepsilon", "method", "seeds", "failed", "HR@10", "NDCG@10", "popularity\nNDCG@10",
+        "privacy.\nepsilon", "method", "seeds", "failed", "helped\nin runs", "HR@10\n1 + 99 sampled",
+        "NDCG@10\n1 + 99 sampled", "best without\nlearning\nNDCG@10\n1 + 99 sampled",
     ]  # fmt: skip
     assert cells(page.sheets[0].rows) == [
-        ["1", "a", "2", "0", "0.3000 ± 0.1414", "0.1500 ± 0.0707", "0.2500"],
-        ["8", "a", "1", "1", "0.6000", "0.3000", "0.2500"],
-        ["inf", "a", "1", "0", "0.8000", "0.4000", "0.2500"],
-        ["8", "b", "1", "0", "0.4000", "0.2000", "0.2500"],
-        ["1", "b", "0", "1", "-", "-", "-"],
+        ["1", "a", "2", "0", "0", "0.3000 ± 0.1414", "0.1500 ± 0.0707", "0.2500 popularity"],
+        ["8", "a", "1", "1", "1", "0.6000", "0.3000", "0.2500 popularity"],
+        ["inf", "a", "1", "0", "1", "0.8000", "0.4000", "0.2500 popularity"],
+        ["8", "b", "1", "0", "0", "0.4000", "0.2000", "0.2500 popularity"],
+        ["1", "b", "0", "1", "0", "-", "-", "-"],
     ]
     assert page.sheets[0].words == ["method"]
     record = page.records[0]
@@ -66,10 +68,10 @@ def test_pages_are_reached_by_their_names(found, tmp_path):
 def test_the_front_is_marked_for_each_kind_of_epsilon(found):
     page = tradeoff(groups(found))
     assert cells(page.sheets[0].rows) == [
-        ["1", "a", "0.5", "1", "-", "0.1500 ± 0.0707"],  # below popularity, which needs no epsilon
-        ["8", "a", "4 *", "8 *", "-", "0.3000"],
-        ["inf", "a", "inf *", "inf *", "-", "0.4000"],
-        ["8", "b", "4", "8", "-", "0.2000"],
+        ["1", "a", "0.5", "1", "-", "0.1500 ± 0.0707", "0.2500 popularity", "no"],  # worth no epsilon
+        ["8", "a", "4 *", "8 *", "-", "0.3000", "0.2500 popularity", "yes"],
+        ["inf", "a", "inf *", "inf *", "-", "0.4000", "0.2500 popularity", "yes"],
+        ["8", "b", "4", "8", "-", "0.2000", "0.2500 popularity", "no"],
     ]
     assert [r["front_guaranteed"] for r in page.records] == [False, True, True, False]
     assert [r["front_hypothetical"] for r in page.records] == [False] * 4
@@ -86,9 +88,37 @@ def test_json_and_picture_say_where_there_is_no_usable_point(worth: float, answe
     compared = groups(results(made))
     (said,) = answers(compared)
     assert said["answer"] == answer
-    assert said["above"] == said["front"]["guaranteed"] == (["privacy.epsilon 1"] if worth > 0.25 else [])
+    assert said["usable"] == said["front"]["guaranteed"] == (["privacy.epsilon 1"] if worth > 0.25 else [])
     texts = [[text.get_text() for text in axes.texts] for axes in draw(compared).axes]
     assert texts == [[answer] if worth == 0.25 else []] * 3
+
+
+def test_terminal_files_and_page_call_the_same_points_usable():
+    """Means on sampled candidates may lie above popularity where verdicts over full ranking say no."""
+    made = [entry({"privacy.epsilon": eps}, 0, summary(0.3, eps, won=won)) for eps, won in ((1.0, False), (8.0, True))]
+    compared = groups(results(made))
+    page, (said,) = tradeoff(compared), answers(compared)
+    assert [row["usable"] for row in page.sheets[0].rows] == ["no", "yes"]
+    assert ["*" in row["eps\nguaranteed"] for row in page.sheets[0].rows] == [False, True]
+    assert [(row["usable"], row["helped"]) for row in page.records] == [(False, 0), (True, 1)]
+    assert said["usable"] == said["front"]["guaranteed"] == ["privacy.epsilon 8"]
+    assert "at which learning helped in every run is 8" in usable(compared)
+    rule = "a point is usable where learning helped in the run of every seed, by NDCG@10 (full ranking)"
+    assert rule in page.notes
+    assert rule in table(results(made)).sheets[0].caption
+
+
+def test_every_metric_of_a_sweep_says_its_ranking_and_has_the_best_without_learning_beside_it():
+    one = summary(0.3, 8.0)
+    one["references"]["main"]["hybrid"] = {"HR@10": 0.56, "NDCG@10": 0.28}
+    found = results([entry({"privacy.epsilon": 8}, 0, one)])
+    row = table(found).sheets[0].rows[0]
+    assert row["best without\nlearning\nNDCG@10\n1 + 99 sampled"] == "0.2800 hybrid"
+    (group,) = groups(found)
+    assert tradeoff([group]).sheets[0].caption.startswith("* on the Pareto front; NDCG@10 (1 + 99 sampled) of what")
+    assert draw([group]).axes[0].get_ylabel().startswith("NDCG@10 (1 + 99 sampled), test")
+    blocks = summary(0.3, 8.0, protocol="blocks: 3") | {"continual": {}, "references": {"popularity": {"unmasked": {}}}}
+    assert groups(results([entry({"a": 1}, 0, blocks)]))[0].ranking == "full ranking"
 
 
 def test_the_figure_has_a_panel_per_kind_with_curves_references_and_infinity(found):
@@ -117,8 +147,8 @@ def test_where_nothing_is_above_what_needs_no_learning_no_point_is_usable():
     low = results([entry({"privacy.epsilon": 0.01}, 0, summary(0.2, 0.01))])
     page = tradeoff(groups(low))
     assert page.notes[-2] == (
-        "demo, leave-one-out, front by guaranteed epsilon: no usable point: nobody is above popularity (0.2500), "
-        "which needs no learning"
+        "demo, leave-one-out, front by guaranteed epsilon: no usable point: nowhere did learning help in the "
+        "run of every seed"
     )
     assert page.records[0]["front_guaranteed"] is False
 
