@@ -10,6 +10,7 @@ import numpy as np
 from edgefr.metrics.continual import MASKS, forgetting, harmonic_mean, learning_average, retained_average
 from edgefr.report.layout import Sheet
 from edgefr.report.learning import learning
+from edgefr.report.rankings import FULL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,7 +117,7 @@ def block_table(summary: dict[str, Any]) -> Sheet:
         f"{kept['metric']}: learning average {kept['LA']:.4f}, retained average {kept['RA']:.4f}, "
         f"forgetting {kept['forgetting']:.4f}; popularity and chance need no learning"
     )
-    title = f"{summary['method']} ({summary['backbone']}, {summary['strategy']}) on {summary['data']}"
+    title = f"{summary['method']} ({summary['backbone']}, {summary['strategy']}) on {summary['data']}, {FULL}"
     return Sheet(title, [*rows, average], words=["test items"], caption=caption, rules=[len(rows) - 1])
 
 
@@ -132,7 +133,8 @@ def blocks_over_seeds(summary: dict[str, Any]) -> Sheet:
     ]
     title = f"{summary['method']} ({summary['backbone']}, {summary['strategy']}) on {summary['data']}"
     rules = [len(summary["blocks"]) - 1, len(summary["blocks"])]
-    return Sheet(f"{title}: mean ± sd of {len(summary['seeds'])} seeds", rows, words=["test items"], rules=rules)
+    title = f"{title}: mean ± sd of {len(summary['seeds'])} seeds, {FULL}"
+    return Sheet(title, rows, words=["test items"], rules=rules)
 
 
 def _cell(values: dict[str, float], metric: str) -> str:

@@ -102,8 +102,8 @@ def over_runs(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float
     }
 
 
-def fairness_table(fleet: dict[str, Any]) -> Sheet | None:
-    """Show by device class participation, tested users, metrics and how far they are from everybody's mean."""
+def fairness_table(fleet: dict[str, Any], how: str) -> Sheet | None:
+    """Show by device class participation, tested users, metrics ranked so, and how far from everybody's mean."""
     fairness = {name: row for name, row in fleet.get("fairness", {}).items() if not name.startswith("Recall")}
     if not fairness:
         return None
@@ -113,7 +113,7 @@ def fairness_table(fleet: dict[str, Any]) -> Sheet | None:
     for metric, row in fairness.items():
         every |= {f"{metric}\n± s.e.": f"{row['mean']:.4f}", f"{metric}\nto the mean": ""}
     return Sheet(
-        "by device class: what the model is worth to its users",
+        f"by device class: what the model is worth to its users ({how})",
         [*rows, every],
         words=["device class"],
         caption="\n".join(_line(metric, row) for metric, row in fairness.items()),

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefr.report.rankings import FULL, ranked, ranking_of
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     """Write `learning-curve` and `fleet` as .png and .svg into `folder`: the same bytes for the same numbers."""
-    figures = {} if "central" in summary else {"fleet": fleet(summary["fleet"])}
+    figures = {} if "central" in summary else {"fleet": fleet(summary["fleet"], ranking_of(summary))}
     if "continual" in summary:
         from edgefr.report.blocks import block_curves, matrix_figure
 
@@ -48,14 +49,14 @@ def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figur
     points = [row for row in rows if row["round"] is not None and row["which"] == "valid"]
     names = [name for name in dict.fromkeys(row["metric"] for row in points) if not name.startswith("Recall")]
     figure = Figure(figsize=(5.2 * len(names), 3.6), layout="constrained")
-    split = points[0]["on"]
+    split, how = points[0]["on"], FULL if points[0]["ranking"] == "full" else ranking_of(summary)
     known = summary["validation"].get(split, {})
     for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         curve = [(row["round"], row["value"]) for row in points if row["metric"] == name]
         axis.plot(*zip(*curve, strict=True), marker="o", markersize=3, label=points[0]["stage"])
         for number, reference in enumerate(n for n in summary["references"].get(split, {}) if n in known):
             axis.axhline(known[reference][name], linestyle="--", linewidth=1, color=f"C{number + 1}", label=reference)
-        axis.set(xlabel="round", ylabel=f"{name}, validation", ylim=(0, None))
+        axis.set(xlabel="round", ylabel=f"{ranked(name, how)}, validation", ylim=(0, None))
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(fontsize="small")
         axis.grid(alpha=0.3)
@@ -63,19 +64,19 @@ def learning_curve(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figur
     return figure
 
 
-def _worth(axis: Axes, metric: str, summary: dict[str, Any]) -> None:
+def _worth(axis: Axes, metric: str, how: str, summary: dict[str, Any]) -> None:
     """Draw a test metric by device class with its standard error, and everybody's mean."""
     cells = [row["metrics"].get(metric) for row in summary["classes"].values()]
     for place, cell in enumerate(cells):
         if cell is not None:
             axis.errorbar(cell["mean"], place, xerr=cell["standard_error"] or 0.0, fmt="o", color="tab:purple")
     axis.axvline(summary["fairness"][metric]["mean"], color="black", linestyle="--", linewidth=1, label="all users")
-    axis.set(xlabel=f"{metric} of test items (mean ± s.e.)", xlim=(0, None))
+    axis.set(xlabel=f"{ranked(metric, how)} of test items (mean ± s.e.)", xlim=(0, None))
     axis.legend(fontsize="x-small", loc="lower right")
     axis.grid(alpha=0.3, axis="x")
 
 
-def fleet(summary: dict[str, Any]) -> Figure:
+def fleet(summary: dict[str, Any], how: str) -> Figure:
     """Draw, per device class, what became of invitations, what a round took, and what the model is worth to its users.
 
     Shares of invitations that contributed or failed and why; time and energy of a round.
@@ -117,6 +118,6 @@ def fleet(summary: dict[str, Any]) -> Figure:
         axis.set(xlabel=f"{label} (p10, p50, p90)")
         axis.grid(alpha=0.3, axis="x")
     if metric is not None:
-        _worth(last[0], metric, summary)
+        _worth(last[0], metric, how, summary)
     figure.suptitle("fleet: simulated participation, time and energy", fontsize="medium")
     return figure

@@ -19,7 +19,7 @@ def ranking_of(summary: Mapping[str, Any]) -> str:
     """
     if "continual" in summary:
         return FULL
-    found = re.search(r"sampled ranking: (\d+)", summary["protocol"])
+    found = re.search(r"sampled ranking: (\d+)", summary.get("protocol", ""))
     return SAMPLED if found is None else f"1 + {found[1]} {SAMPLED}"
 
 

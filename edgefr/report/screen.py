@@ -19,6 +19,7 @@ from edgefr.fleet.devices import WHY, Failure
 from edgefr.report.fleet import GRADES, megabytes, short, spread, weakest
 from edgefr.report.layout import count
 from edgefr.report.learning import RANKINGS
+from edgefr.report.rankings import ranked, ranking_of
 from edgefr.report.tables import seed_tables, warnings
 from edgefr.report.verdict import Row, Verdict, Worth, headline, over_seeds, verdicts
 from edgefr.spent import told
@@ -257,7 +258,7 @@ def _left_out(summary: Summary) -> list[str]:
     sat_out = summary["privacy"].get("sat_out")
     if sat_out and sat_out["clients"]:
         out.append(f"{sat_out['clients']:,} clients sat out, their privacy budget spent")
-    return [*out, *_least_served(fleet)]
+    return [*out, *_least_served(fleet, ranking_of(summary))]
 
 
 def _by_reason(classes: Mapping[str, Summary]) -> dict[str, list[str]]:
@@ -268,12 +269,12 @@ def _by_reason(classes: Mapping[str, Summary]) -> dict[str, list[str]]:
     return out
 
 
-def _least_served(fleet: Summary) -> list[str]:
+def _least_served(fleet: Summary, how: str) -> list[str]:
     """Name the class whose users the model is worth least to, where classes can be told apart by more than chance."""
     for metric, row in fleet.get("fairness", {}).items():
         if metric.startswith("NDCG") and row["worst"] and row["p_equal"] is not None and row["p_equal"] < 0.05:
             worst, best = row["worst"]["class"], row["best"]["class"]
-            return [f"served least: {worst}, best: {best} (their users' {metric}, by more than chance)"]
+            return [f"served least: {worst}, best: {best} (their users' {ranked(metric, how)}, by more than chance)"]
     return []
 
 

@@ -15,6 +15,7 @@ from edgefr.report.fairness import fairness_table
 from edgefr.report.fleet import fleet_table, short
 from edgefr.report.layout import Sheet, count
 from edgefr.report.lists import list_table
+from edgefr.report.rankings import ranking_of
 from edgefr.report.sessions import group_table
 from edgefr.run import Run
 
@@ -33,7 +34,7 @@ def print_run(run: Run, console: Console) -> None:
         if "sessions" in summary:
             console.print(group_table(summary))
         if summary["transfer"]:
-            console.print(transfer_table(summary["transfer"]))
+            console.print(transfer_table(summary["transfer"], ranking_of(summary)))
     for split, lines in summary["verdicts"].items():
         for line in lines:
             console.print(_verdict(split, line))
@@ -53,7 +54,7 @@ def print_run(run: Run, console: Console) -> None:
 def _print_federated(summary: dict[str, Any], console: Console) -> None:
     """Print what a run cost the devices, and what its privacy is worth."""
     console.print(fleet_table(summary["fleet"]))
-    by_class = fairness_table(summary["fleet"])
+    by_class = fairness_table(summary["fleet"], ranking_of(summary))
     if by_class is not None:
         console.print(by_class)
     console.print(privacy_table(summary["privacy"]))
@@ -82,13 +83,13 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
     full = summary["full_ranking"].get(split, {})
     names, last = _shown(stages), summary["stage"]
     learned = summary["learning"][split].get(last, {"against": {}, "metric": ""})
-    rows = []
+    rows, sampled = [], ranking_of(summary).replace(" + ", "+").replace(" ", "\n")
     for stage, values in (stages | references).items():
         row = {"test items": stage}
         if full:
             row |= {f"{n}\nfull": f"{full[stage][n]:.4f}" if stage in full else "-" for n in names}
         row[f"{last} is better\n{learned['metric']}, 95 %"] = gain(learned["against"].get(stage))
-        rows.append(row | {f"{n}\n1+sampled": f"{values[n]:.4f}" for n in names})
+        rows.append(row | {f"{n}\n{sampled}": f"{values[n]:.4f}" for n in names})
     title = f"{summary['method']} on {summary['data']}"
     users = summary["full_ranking"]["users"]
     return Sheet(
@@ -113,13 +114,13 @@ def _shown(stages: dict[str, dict[str, Any]]) -> list[str]:
     return [name for name in next(iter(stages.values())) if not name.startswith("Recall")]
 
 
-def transfer_table(transfer: dict[str, dict[str, float]]) -> Sheet:
-    """Show TransFR Tables 5 and 6: source, target, delta; of several targets each has the two of its own."""
+def transfer_table(transfer: dict[str, dict[str, float]], how: str) -> Sheet:
+    """Show TransFR Tables 5 and 6 as ranked: source, target, delta; of several targets each has the two of its own."""
     rows = [
         {"metric": metric} | {name: f"{v:.1%}" if name.startswith("delta") else f"{v:.4f}" for name, v in row.items()}
         for metric, row in transfer.items()
     ]
-    return Sheet("transfer after local training (TransFR Tables 5 and 6)", rows, words=["metric"])
+    return Sheet(f"transfer after local training, {how} (TransFR Tables 5 and 6)", rows, words=["metric"])
 
 
 def privacy_table(report: dict[str, Any]) -> Table:
@@ -231,7 +232,7 @@ def seed_tables(summary: dict[str, Any]) -> list[Sheet]:
             {"test items": stage} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}
             for stage, values in (stages | summary["references"][split]).items()
         ]
-        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}"
+        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}, {ranking_of(summary)}"
         sheets.append(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
     return sheets
 

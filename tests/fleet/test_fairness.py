@@ -79,7 +79,7 @@ def test_seeds_are_summed_up_by_their_worst_class_and_spread() -> None:
 
 def printed(fleet: dict[str, Any]) -> str:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(fairness_table(fleet))
+    console.print(fairness_table(fleet, "1 + 99 sampled"))
     return console.export_text()
 
 
@@ -89,7 +89,7 @@ def test_the_table_shows_each_class_and_who_is_worst() -> None:
     assert "│ watch        │       12.5% │      2 │ 1.0000 ± 0.0000 │     +0.5833 │" in shown
     assert "│ speaker      │           - │      0 │               - │           - │" in shown
     assert "HR@5: worst phone 0.3000, best phone 0.3000" in shown
-    assert fairness_table({"classes": {}}) is None
+    assert fairness_table({"classes": {}}, "full ranking") is None
 
 
 WORLD = (

@@ -76,6 +76,44 @@ def test_what_the_page_says_first_is_what_the_summary_says(made: Made) -> None:
     assert f"{run.summary['fleet']['seconds']['p50']:.3g} s" in said
 
 
+def test_every_metric_says_its_ranking(made: Made) -> None:
+    said = words((made("plain") / "report.html").read_text())
+    sampled = "NDCG@10 (1 + 99 sampled)"
+    assert re.search(r"Does learning help\? (Yes|No) NDCG@10 \(full ranking\) 0\.\d{4}", said)
+    fair = said.split("Is it fair to every device class?")[-1]
+    assert f"{sampled} is 0." in fair or "none is called the best" in fair
+    assert f"{sampled}, mean ± standard error" in fair
+    panels = said.split("One device class:")[1].split("Is it fair")[0]
+    assert f"{sampled} 0." in panels
+    assert re.search(r"NDCG@10 1\+99 sampled", said.split("All measurements")[-1])
+    blocks = words((made("blocks") / "report.html").read_text())
+    assert "NDCG@20 (full ranking), mean ± standard error" in blocks
+
+
+def curve_note(folder: Path, **changed: Any) -> str:
+    """What the page says of the round that is kept, of a run whose curve has these values after its rounds."""
+    facts = Facts.read(folder)
+    rows = [dict(row) for row in facts.rows]
+    for row in rows:
+        if row["round"] is not None and row["which"] == "valid":
+            row |= {"value": changed["values"][min(row["round"], 3)], "users": changed["users"]}
+    facts.__dict__["rows"] = rows
+    said = words(run_page(facts)).split("How does it learn?")[-1]
+    return said.split("The numbers of this figure")[1].split("Other metrics and items")[0]
+
+
+def test_the_page_says_which_round_is_kept_and_where_an_earlier_one_was_clearly_better(made: Made) -> None:
+    fallen = curve_note(made("plain"), values=[0.1, 0.3, 0.5, 0.2], users=900)
+    assert "The last round is kept" in fallen
+    assert "Validation items decide" not in fallen
+    assert "An earlier round was clearly better on validation items (NDCG@10 0.5000 after round 2, 0.2000" in fallen
+    assert "--set evaluation.keep=best" in fallen
+    for values, users in (([0.1, 0.2, 0.21, 0.2], 900), ([0.1, 0.3, 0.5, 0.4], 40), ([0.1, 0.2, 0.3, 0.4], 900)):
+        assert "clearly better" not in curve_note(made("plain"), values=values, users=users)
+    for kind, unit in (("central", "epoch"), ("blocks", "round"), ("sessions", "round")):
+        assert f"Validation items decide which {unit} is kept" in words((made(kind) / "report.html").read_text())
+
+
 def test_a_page_holds_nobody(made: Made) -> None:
     run = edgefr.Run.open(made("plain"))
     said = (run.path / "report.html").read_text()

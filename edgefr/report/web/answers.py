@@ -44,12 +44,11 @@ def helps(summary: dict[str, Any]) -> Answer:
         return Answer(question, "Not compared", "The run measured nothing that it could be compared with.")
     first = found[0]
     if first.answer == NOTHING:
-        value = f"{first.record['metric']} {first.record['value']:.4f}"
-        return Answer(question, capitals(NOT_LEARNED), f"{value} is that of the model as it begins.")
+        return Answer(question, capitals(NOT_LEARNED), f"{first.reached} is that of the model as it begins.")
     if first.answer == UNKNOWN:
         return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
     name, best = first.best
-    value = f"{first.record['metric']} {first.record['value']:.4f}"
+    value = first.reached
     beside = f"{interval(best)} against {named(name)} ({best['value']:.4f}), the best without learning"
     if first.answer == YES:
         return Answer(question, "Yes", f"{value}: {beside}.", GOOD)

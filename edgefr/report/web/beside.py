@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from edgefr.report.learning import RANKINGS
+from edgefr.report.rankings import ranked
 from edgefr.report.tables import count, seed_tables
 from edgefr.report.web import again, costs, verdict
 from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer, answers, capitals, number
@@ -123,7 +125,7 @@ def _row(facts: Facts, name: str, found: verdict.Found | None, axis: Axis) -> Ro
         s["seed"],
         "unknown" if found is None else found.answer,
         told.words,
-        "–" if found is None else f"{found.record['metric']} {found.record['value']:.4f}",
+        "–" if found is None else found.reached,
         "–" if best is None else f"{verdict.named(best_name)} {best['value']:.4f}",
         said,
         None if best is None else axis.strip(best["difference"], best["low"], best["high"], f"{name}: {said}"),
@@ -163,10 +165,11 @@ def _curves(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
     x = Axis.over([row["round"] for *_, rows in shown for row in rows], whole=True, tight=True)
     y = Axis.over([row["value"] for *_, rows in shown for row in rows])
     lines = tuple(line(name, place, _points(name, metric, rows), x, y) for name, place, rows in shown)
-    how = "full ranking" if ranking == "full" else "sampled candidates"
+    how = RANKINGS[ranking]
     about = f"{metric} on validation items ({how}) after each round that was measured"
     left = len(every) - len(shown)
-    return Section("curves", "How do they learn?", {"chart": Chart(about, "round", metric, x, y, lines), "left": left})
+    chart = Chart(about, "round", ranked(metric, how), x, y, lines)
+    return Section("curves", "How do they learn?", {"chart": chart, "left": left})
 
 
 def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefr.metrics.continual import MASKS
 from edgefr.report.blocks import block_table
+from edgefr.report.rankings import FULL, ranked
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 
@@ -43,4 +44,4 @@ def _matrix(mask: str, kept: dict[str, Any], names: list[str]) -> Matrix:
     )
     told = {"learning average": "LA", "retained average": "RA", "harmonic mean": "HM", "forgetting": "forgetting"}
     found = tuple((words, f"{kept[key]:.4f}") for words, key in told.items())
-    return Matrix(f"{kept['metric']}, mask: {mask}", tuple(names), rows, found)
+    return Matrix(f"{ranked(kept['metric'], FULL)}, mask: {mask}", tuple(names), rows, found)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.fleet.policies import POLICIES
+from edgefr.report.rankings import ranked, ranking_of
 from edgefr.report.tables import count
 from edgefr.report.web.chart import Axis, Strip, short
 from edgefr.report.web.facts import Facts
@@ -72,13 +73,14 @@ def section(facts: Facts) -> Section | None:
         return None
     fleet = facts.summary["fleet"]
     axes = {name: _axis(fleet, name, unit) for name, unit in (("seconds", "s"), ("energy_j", "J"))}
+    how = ranking_of(facts.summary)
     bundles = {row["class"]: row for row in facts.summary["bundles"]}
-    classes = [_class(name, row, axes, bundles.get(name, {})) for name, row in fleet["classes"].items()]
+    classes = [_class(name, row, axes, bundles.get(name, {}), how) for name, row in fleet["classes"].items()]
     return Section(
         "costs",
         "What does it cost the devices?",
         {
-            "all": _class("all", {"label": "all devices", **fleet}, axes, {}),
+            "all": _class("all", {"label": "all devices", **fleet}, axes, {}, how),
             "classes": classes,
             "axes": axes,
             "grades": GRADES,
@@ -145,7 +147,7 @@ def weakest(kinds: Sequence[str]) -> str | None:
     return max(found, key=order.index, default=None)
 
 
-def _class(name: str, row: dict[str, Any], axes: dict[str, Axis], bundle: dict[str, Any]) -> Class:
+def _class(name: str, row: dict[str, Any], axes: dict[str, Axis], bundle: dict[str, Any], how: str) -> Class:
     spreads = {quantity: _spread(row, quantity) for quantity in QUANTITIES}
     evidence = row.get("evidence", {})
     graded = {quantity: weakest(list(of.values())) for quantity, of in evidence.items()}
@@ -166,7 +168,7 @@ def _class(name: str, row: dict[str, Any], axes: dict[str, Axis], bundle: dict[s
         strips,
         {quantity: grade for quantity, grade in graded.items() if grade is not None},
         evidence,
-        (*_worth(row), *_shipped(bundle)),
+        (*_worth(row, how), *_shipped(bundle)),
     )
 
 
@@ -179,11 +181,14 @@ def said(spread: dict[str, float]) -> str:
     return f"{short(spread['p50'])} ({short(spread['p10'])} to {short(spread['p90'])})"
 
 
-def _worth(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the model is worth to the users of a class, in words by metric."""
+def _worth(row: dict[str, Any], how: str) -> list[tuple[str, str]]:
+    """Return what the model is worth to the users of a class, in words by metric as ranked."""
     cells = {name: cell for name, cell in row.get("metrics", {}).items() if not name.startswith("Recall")}
     return [
-        (name, f"{cell['mean']:.4f}, {cell['difference']:+.4f} to everybody's mean ({count(cell['users'], 'user')})")
+        (
+            ranked(name, how),
+            f"{cell['mean']:.4f}, {cell['difference']:+.4f} to everybody's mean ({count(cell['users'], 'user')})",
+        )
         for name, cell in cells.items()
     ]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from edgefr.report.rankings import FULL, ranked, ranking_of
 from edgefr.report.web.chart import Axis, Chart, Point, levels, line
 from edgefr.report.web.facts import Facts, metrics_of
 from edgefr.report.web.section import Section
@@ -22,10 +24,37 @@ def section(facts: Facts) -> Section | None:
     blocks = "continual" in facts.summary
     charts = _charts(facts, rows) if blocks else [c for on in places for c in _charts(facts, metrics_of(rows, on=on))]
     wanted = _main(facts, rows)
-    first = next((chart for chart in charts if chart.y_title == wanted), charts[0])
+    first = next((chart for chart in charts if chart.y_title.startswith(f"{wanted} (")), charts[0])
     others = [chart for chart in charts if chart is not first]
     unit = "round" if facts.federated else "epoch"
-    return Section("curve", "How does it learn?", {"first": first, "others": others, "unit": unit, "blocks": blocks})
+    kept = _kept(facts, metrics_of(rows, metric=wanted), unit)
+    values = {"first": first, "others": others, "kept": kept, "blocks": blocks}
+    return Section("curve", "How does it learn?", values)
+
+
+def _kept(facts: Facts, points: Sequence[Row], unit: str) -> str:
+    """Say which round's model is tested, and whether an earlier one was clearly better on validation items.
+
+    Clearly is by more than two standard errors of a mean over as many users. These are at most those of a coin, since
+    a user's value is between 0 and 1.
+    """
+    s = facts.summary
+    if "central" in s or "best_round" in s["blocks"][0]:
+        return f"Validation items decide which {unit} is kept; test items, of which the verdict speaks, are others."
+    said = f"The last {unit} is kept; test items, of which the verdict speaks, are others than these."
+    last = points[-1]
+    best = max(metrics_of(points, on=last["on"], stage=last["stage"]), key=lambda row: float(row["value"]))
+    error = math.sqrt(best["value"] * (1 - best["value"]) / best["users"])
+    if best["value"] - last["value"] <= 2 * error:
+        return said
+    more = f"{best['value']:.4f} after {unit} {best['round']}, {last['value']:.4f} after {unit} {last['round']}"
+    better = f"An earlier {unit} was clearly better on validation items ({last['metric']} {more})"
+    return f"{said} {better}: --set evaluation.keep=best keeps the best."
+
+
+def _ranking(facts: Facts, row: Row) -> str:
+    """Return how a point of the curve was ranked."""
+    return FULL if row["ranking"] == "full" else ranking_of(facts.summary)
 
 
 def _main(facts: Facts, rows: Sequence[Row]) -> str:
@@ -57,9 +86,9 @@ def _chart(facts: Facts, points: Sequence[Row], metric: str) -> Chart:
         groups.setdefault(name, []).append(Point(at, row["value"], _said(name, unit, row, metric)))
     lines = [line(name, 0, own, x, y) for name, own in groups.items()]
     where = "" if points[0]["on"] == "main" or blocks else f" on {points[0]['on']}"
-    ranking = "full ranking" if points[0]["ranking"] == "full" else "sampled candidates"
+    ranking = _ranking(facts, points[0])
     about = f"{metric} on validation items{where} ({ranking}) after each {unit} that was measured"
-    return Chart(about, unit, metric, x, y, tuple(lines), levels(final, y), tuple(rules))
+    return Chart(about, unit, ranked(metric, ranking), x, y, tuple(lines), levels(final, y), tuple(rules))
 
 
 def _said(name: str, unit: str, row: Row, metric: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.report.fairness import FEWEST, fairness_table
+from edgefr.report.rankings import ranked, ranking_of
 from edgefr.report.web.chart import Axis, Strip
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
@@ -31,18 +32,19 @@ def section(facts: Facts) -> Section | None:
     if not metrics:
         return None
     metric = next((name for name in metrics if name.startswith("NDCG")), metrics[0])
+    how = ranking_of(facts.summary)
     overall, cells = fleet["fairness"][metric], {n: row["metrics"].get(metric) for n, row in fleet["classes"].items()}
     axis = Axis.over([0.0, *(end for cell in cells.values() if cell for end in _ends(cell))], most=4)
     rows = [_row(name, row, cells[name], axis) for name, row in fleet["classes"].items()]
     values = {
-        "metric": metric,
+        "metric": ranked(metric, how),
         "axis": axis,
         "mean": overall["mean"],
         "mean_at": axis.place(overall["mean"]),
         "rows": rows,
-        "sentence": _sentence(metric, overall, fleet["classes"]),
+        "sentence": _sentence(ranked(metric, how), overall, fleet["classes"]),
         "also": _also(overall),
-        "sheet": fairness_table(fleet),
+        "sheet": fairness_table(fleet, how),
         "fewest": FEWEST,
     }
     return Section("fairness", "Is it fair to every device class?", values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgefr.report.rankings import ranking_of
 from edgefr.report.tables import transfer_table
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
@@ -10,4 +11,7 @@ from edgefr.report.web.section import Section
 def section(facts: Facts) -> Section | None:
     """Return the section; None for a run in one domain."""
     found = facts.summary.get("transfer")
-    return Section("transfer", "From one domain to the other", {"sheet": transfer_table(found)}) if found else None
+    if not found:
+        return None
+    sheet = transfer_table(found, ranking_of(facts.summary))
+    return Section("transfer", "From one domain to the other", {"sheet": sheet})

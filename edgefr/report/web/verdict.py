@@ -8,6 +8,7 @@ from typing import Any
 from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.report import verdict as verdicts
 from edgefr.report.learning import RANKINGS
+from edgefr.report.rankings import ranked
 from edgefr.report.web.chart import Axis, Strip
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
@@ -47,6 +48,12 @@ class Found:
     def unbeaten(self) -> list[str]:
         """Return what the model is not better than by more than chance."""
         return [named(name) for name, one in self.known.items() if not one["low"] > 0]
+
+    @property
+    def reached(self) -> str:
+        """Return the metric with its ranking, and the value."""
+        r = self.record
+        return f"{ranked(r['metric'], RANKINGS.get(r['ranking'], r['ranking']))} {r['value']:.4f}"
 
     @property
     def measure(self) -> str:
