@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -42,12 +43,12 @@ def round_work(
     beside its update, and of the answer to it, or of another client's message.
     """
     examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
+    travel = Travel.of(program, project, told)
     none = np.zeros(len(cohort), np.int64)
     steps = sum((phase.epochs * np.maximum(_epoch(sampler, cohort, phase)[1], 1) for phase in phases), none)
     read = sum((phase.epochs * _epoch(sampler, cohort, phase)[0] for phase in phases), none)
     history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
     frozen = frozen_bytes(program)
-    upload = released_values(program, project)
     return Work(
         steps=steps,
         examples_per_step=read / steps + history,
@@ -56,13 +57,28 @@ def round_work(
         resident_parameters=sum(spec.size for spec in program.specs.values()) + frozen / FLOAT,
         activation_bytes=activation_bytes(program, sampler.batch_size)
         + reading_bytes(program, np.minimum(sampler.batch_size, examples) + history),
-        bytes_down=FLOAT * (fetched_values(program) + told[1]) + frozen * newcomers,
-        bytes_up=FLOAT * (upload + told[0]),
+        bytes_down=travel.down + travel.once * newcomers,
+        bytes_up=travel.up,
         message_bytes=FLOAT * told[0],
         optimiser="adam" if phases and RULES[phases[0].optimiser].moments else "sgd",  # what its traffic is like
         passes=3.0 if program.transformer is None else PASSES,  # nearly all of it is a frozen encoder's
         width=max(spec.shape[-1] for spec in program.specs.values()),
     )
+
+
+@dataclass(frozen=True)
+class Travel:
+    """These are the bytes that a client moves: `once`, before its first round, and `down` and `up` in every round."""
+
+    once: float
+    down: int
+    up: int
+
+    @classmethod
+    def of(cls, program: LocalProgram, project: int | None = None, told: tuple[int, int] = (0, 0)) -> Travel:
+        """Count them; arguments as in `round_work`."""
+        down, up = fetched_values(program) + told[1], released_values(program, project) + told[0]
+        return cls(frozen_bytes(program), FLOAT * down, FLOAT * up)
 
 
 def _epoch(sampler: Sampler | SessionSampler, cohort: Clients, phase: Phase) -> tuple[Clients, Clients]:

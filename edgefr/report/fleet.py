@@ -70,6 +70,11 @@ def megabytes(row: Mapping[str, Any]) -> dict[str, float] | None:
     return {q: (down[q] + up[q]) / 1e6 for q in ("p50", "p90") if down.get(q) is not None and up.get(q) is not None}
 
 
+def once(fleet: Mapping[str, Any]) -> float:
+    """Return the MB that a client downloads once, before its first round; 0 where nothing is, or nobody wrote it."""
+    return float(fleet.get("travel", {}).get("once", 0.0)) / 1e6
+
+
 def spread(values: Mapping[str, float] | None) -> str:
     """Write median and 90th percentile, a dash where there are none."""
     if not values or values.get("p50") is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from edgefr.fleet.devices import WHY, Failure
-from edgefr.report.fleet import GRADES, megabytes, short, spread, weakest
+from edgefr.report.fleet import GRADES, megabytes, once, short, spread, weakest
 from edgefr.report.layout import count
 from edgefr.report.learning import RANKINGS
 from edgefr.report.rankings import ranked, ranking_of
@@ -190,9 +190,10 @@ def _federated_seeds(summaries: Sequence[Summary], width: int) -> list[Text]:
     ]
     sizes = [size["p50"] for f in fleets if (size := megabytes(f)) and size.get("p50") is not None]
     typical += [f"{_ends(sizes)} MB"] if sizes else []
-    slowest = Counter(max(f["classes"].items(), key=lambda one: _median(one[1]))[0] for f in fleets)
+    slowest = Counter(max(f["classes"].items(), key=lambda one: _tenth(one[1]))[0] for f in fleets)
     invited, came = (sum(f[name] for f in fleets) for name in ("invited", "contributed"))
-    lines = [f"{', '.join(typical)} of a typical client in a round; slowest: {', '.join(slowest)}"] if typical else []
+    whom = f"of a typical client in a round; slowest tenth: {', '.join(slowest)}"
+    lines = [f"{', '.join(typical)} {whom}"] if typical else []
     lines += [f"{invited - came:,} of {invited:,} invitations came to nothing"] if came < invited else []
     worst = max((one["privacy"] for one in summaries), key=lambda report: float(report["eps_guaranteed"] or "inf"))
     return [
@@ -207,16 +208,20 @@ def _ends(values: Sequence[float]) -> str:
 
 
 def _costs(fleet: Summary) -> list[Text]:
-    """Show what a round costs a client: the typical one, and one of the class that takes longest."""
-    slowest = max(fleet["classes"].items(), key=lambda one: _median(one[1]), default=None)
-    if slowest is None or not _median(slowest[1]):
+    """Show what a round costs a client: the typical one, and one of the class whose slowest tenth takes longest.
+
+    What a device downloads once, before its first round, is said in the heading of what is moved.
+    """
+    slowest = max(fleet["classes"].items(), key=lambda one: _tenth(one[1]), default=None)
+    if slowest is None or not _tenth(slowest[1]):
         return [Text.assemble(("cost".ljust(INDENT), "bold"), "no client did a round")]
     name, row = slowest
-    working = [one["evidence"] for one in fleet["classes"].values() if _median(one)]
+    working = [one["evidence"] for one in fleet["classes"].values() if _tenth(one)]
+    moved = f"MB ({short(once(fleet))} once)" if once(fleet) else "MB"
     rows = [
-        ("cost of a round, p50 (p90)", "seconds", "joules", "MB", "RAM MB", "known from"),
+        ("cost of a round, p50 (p90)", "seconds", "joules", moved, "RAM MB", "known from"),
         ("  typical client", *_figures(fleet), _grade(working)),
-        (f"  slowest class: {name}", *_figures(row), _grade([row["evidence"]])),
+        (f"  slowest tenth: {name}", *_figures(row), _grade([row["evidence"]])),
     ]
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines: list[Text] = []
@@ -233,8 +238,9 @@ def _grade(evidence: Sequence[Mapping[str, Mapping[str, str]]]) -> str:
     return least if len(found) < 2 else f"{least} or better"
 
 
-def _median(row: Summary) -> float:
-    return float((row.get("seconds") or {}).get("p50") or 0.0)
+def _tenth(row: Summary) -> float:
+    """Return from how many seconds on a tenth of a class's rounds is; 0 where nobody began one."""
+    return float((row.get("seconds") or {}).get("p90") or 0.0)
 
 
 def _figures(row: Summary) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgefr.engine.examples import plan_for
+from edgefr.engine.footprint import Travel
 from edgefr.measure import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.fairness import over_runs, with_fairness
 from edgefr.report.learning import Learning, learning
@@ -54,7 +56,17 @@ def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[d
 
 def _federated(sim: Training) -> dict[str, Any]:
     """Return the parts that speak of privacy and of the fleet."""
-    return {"privacy": _privacy(sim), "fleet": with_fairness(sim.fleet.summary(), sim)}
+    return {"privacy": _privacy(sim), "fleet": with_fairness(sim.fleet.summary(), sim) | {"travel": _travel(sim)}}
+
+
+def _travel(sim: Training) -> dict[str, float]:
+    """Return the bytes that a client moves: once, before its first round, and down and up in every round.
+
+    `fetched_once`: the clients that did fetch what is fetched once. What some rounds send beside their update is left
+    out here, and counted in the fleet's spreads and totals.
+    """
+    travel = Travel.of(sim.federation.program, sim.federation.plan.project)
+    return {**asdict(travel), "fetched_once": int(sim.participation.met[sim.clients].sum())}
 
 
 def _central(sim: Training) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_a_run_ends_with_one_screen(small: tuple[str | Path, ...], cli: Cli) -> 
     assert max(len(line) for line in lines if not line.startswith(paths)) <= 100, out
     assert lines[0].startswith("fedmf on demo: "), "whether it was worth it comes first"
     assert "NDCG@10" in lines[0]
-    for part in ("popularity", "chance", "95 % over users", "slowest class", "left out", "nothing is guaranteed"):
+    for part in ("popularity", "chance", "95 % over users", "slowest tenth", "left out", "nothing is guaranteed"):
         assert part in out
     assert lines[-1] == f"run: {small[-1]}"
 

@@ -98,13 +98,19 @@ def test_what_a_model_is_before_rounds_is_said_once() -> None:
     assert not any(line.startswith("pretrain") for line in lines)
 
 
-def test_costs_are_those_of_the_typical_client_and_of_the_slowest_class() -> None:
-    slow = device() | {"seconds": {"p10": 1.0, "p50": 7.5, "p90": 9.0}}
+def test_costs_are_those_of_the_typical_client_and_of_the_class_with_the_slowest_tenth() -> None:
+    slow = device() | {"seconds": {"p10": 1.0, "p50": 1.1, "p90": 9000.0}}
     lines = shown(summary(fleet=fleet(phone=device(), watch=slow)))
     typical, slowest = (line.split() for line in lines if line.startswith("  "))
     assert typical[:4] == ["typical", "client", "1.25", "(1,234)"]
-    assert slowest[:5] == ["slowest", "class:", "watch", "7.5", "(9)"]
+    assert slowest[:5] == ["slowest", "tenth:", "watch", "1.1", "(9,000)"]
     assert slowest[-3:] == ["estimate", "or", "better"], "no figure is better known than its weakest input"
+
+
+def test_what_is_downloaded_once_is_told_from_what_a_round_moves() -> None:
+    travel = {"once": 2.5e6, "down": 4e5, "up": 1e5, "fetched_once": 9}
+    assert "  MB (2.5 once)  RAM MB" in "\n".join(shown(summary(fleet=fleet() | {"travel": travel})))
+    assert "once" not in "\n".join(shown(summary(fleet=fleet() | {"travel": travel | {"once": 0.0}})))
 
 
 def test_who_is_left_out_is_said_with_the_reason() -> None:
@@ -205,5 +211,5 @@ def test_seeds_are_counted_and_averaged() -> None:
     assert lines[-1] == "runs: runs/demo"
     assert len(lines) <= LINES
     cost, private = (next(line for line in lines if line.startswith(name)) for name in ("cost", "privacy"))
-    assert re.search(r" s, .* J, .* MB of a typical client in a round; slowest: \w+", cost)
+    assert re.search(r" s, .* J, .* MB of a typical client in a round; slowest tenth: \w+", cost)
     assert "guaranteed" in private

@@ -114,6 +114,19 @@ def test_the_page_says_which_round_is_kept_and_where_an_earlier_one_was_clearly_
         assert f"Validation items decide which {unit} is kept" in words((made(kind) / "report.html").read_text())
 
 
+def test_the_first_download_is_told_from_further_rounds_and_the_straggler_is_named(made: Made) -> None:
+    facts = Facts.read(made("plain"))
+    travel, classes = facts.summary["fleet"]["travel"], facts.summary["fleet"]["classes"]
+    assert travel["once"] == 0.0 < travel["down"]
+    assert "downloads" not in words(run_page(facts)).split("What does it cost the devices?")[-1].split("One device")[0]
+    travel |= {"once": 2.5e6, "fetched_once": 40}
+    classes["laptop_x86"]["seconds"] |= {"p50": 1e-9, "p90": 1e6}
+    said = words(run_page(facts))
+    assert f"Slowest tenth: {classes['laptop_x86']['label']}, 1,000,000 s or more" in said
+    assert "Before its first round a device also downloads 2.5 MB, once" in said
+    assert f"Each further round moves {(travel['down'] + travel['up']) / 1e6:.3g} MB" in said
+
+
 def test_a_page_holds_nobody(made: Made) -> None:
     run = edgefr.Run.open(made("plain"))
     said = (run.path / "report.html").read_text()

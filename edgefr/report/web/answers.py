@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.measure import UNLEARNED
+from edgefr.report.fleet import once
 from edgefr.report.tables import count
 from edgefr.report.verdict import NOT_YET as NOT_LEARNED
 from edgefr.report.web import costs
@@ -103,7 +104,7 @@ def privacy(report: dict[str, Any]) -> Answer:
 
 
 def cost(fleet: dict[str, Any], served: int = 0) -> Answer:
-    """Say what a typical round costs a device, and on which class it takes longest; of `served` ones nobody knows."""
+    """Say what a typical round costs a device, and which class holds up the others; of `served` ones nobody knows."""
     question = "At what cost?"
     typical = [f"{short(value)} {unit}" for value, unit in costs.typical(fleet)]
     if not typical and served:
@@ -111,9 +112,11 @@ def cost(fleet: dict[str, Any], served: int = 0) -> Answer:
     if not typical:
         return Answer(question, "Nothing was spent", "No device started to work.")
     slow = costs.slowest(fleet)
-    slowest = "" if slow is None else f" Slowest class: {slow[0]}, {short(slow[1])} s."
+    slowest = "" if slow is None else f" Slowest tenth: {slow[0]}, {short(slow[1])} s or more."
+    first = f", first downloads ({short(once(fleet))} MB, once) among them" if once(fleet) else ""
     hours = costs.virtual(fleet["virtual_hours"])
-    why = f"Of a typical device in one round, simulated.{slowest} {count(fleet['rounds'], 'round')} took {hours}."
+    took = f"{count(fleet['rounds'], 'round')} took {hours}"
+    why = f"Of a typical device in one round, simulated{first}.{slowest} {took}."
     return Answer(question, " · ".join(typical), why)
 
 
