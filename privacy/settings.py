@@ -6,7 +6,7 @@ Owns the fields and their rules; `plan` derives the numbers.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -87,6 +87,11 @@ class PrivacySettings(Choice):
     examples: ExampleSettings | None = Field(
         None, description="DP-SGD on the device: a guarantee about single interactions; none: plain steps"
     )
+
+    @classmethod
+    def _besides(cls, key: str, values: Mapping[str, Any]) -> str:
+        lacks = key in ("sigma", "epsilon") and values.get("clip") is None
+        return f"; {key} needs a clip too: set clip" if lacks else ""
 
     @model_validator(mode="after")
     def _is_trusted(self) -> Self:
@@ -192,7 +197,8 @@ class NoiseSettings(PrivacySettings):
         given = [name for name in ("sigma", "epsilon", "scale") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
-            raise ValueError(f"{self.mechanism} noise needs exactly one of sigma, epsilon, scale; got {found}")
+            clip = "" if given or self.clip is not None else "; sigma and epsilon need a clip too: set clip"
+            raise ValueError(f"{self.mechanism} noise needs exactly one of sigma, epsilon, scale; got {found}{clip}")
         if self.clip is None and given[0] != "scale":
             raise ValueError(
                 f"{given[0]} needs a clip: set clip, or give the noise as scale (which guarantees nothing)"

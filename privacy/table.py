@@ -236,7 +236,7 @@ class Choice(BaseModel):
             return values
         for key, value in values.items():
             if key not in cls.model_fields and not cls._is_default(key, value):
-                raise _fault(cls._why_not(str(key)), str(key))
+                raise _fault(cls._why_not(str(key)) + cls._besides(str(key), values), str(key))
         return {key: value for key, value in values.items() if key in cls.model_fields}
 
     @classmethod
@@ -255,6 +255,11 @@ class Choice(BaseModel):
             return str(unknown("key", key, cls.model_fields))
         named = f"{cls.key} to {' or '.join(owners)}"
         return f"{key} belongs to {', '.join(owners)}, and {cls.key} is {cls.entry_name()}: drop it, or set {named}"
+
+    @classmethod
+    def _besides(cls, key: str, values: Mapping[str, Any]) -> str:
+        """Say what a key needs beside its entry and is not among the values, so that one refusal names all of it."""
+        return ""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:

@@ -83,7 +83,7 @@ def sweep(
     Ctrl-C loses only the runs under way, or what they did since their last checkpoint: the same command with --resume
     DIR goes on.
 
-    Example: `edgefr sweep --grid 'privacy.epsilon=[1,8,inf]' --set privacy.mechanism=gaussian`
+    Example: `edgefr sweep --grid 'privacy.epsilon=[1,8,inf]' --set privacy.mechanism=gaussian --set privacy.clip=1`
 
     Example: `edgefr sweep --grid 'rounds=[5,10]' --set method=fedmf --seeds 3 --workers 2`
     """

@@ -99,8 +99,11 @@ def test_a_rule_without_a_part_is_not_registered() -> None:
         (["aggregation.serverlr=2"], "unknown key 'serverlr'; did you mean 'server_lr'"),
         (
             ["privacy.sigma=1"],
-            "privacy.sigma: sigma belongs to laplace, .* and mechanism is none",
+            "privacy.sigma: sigma belongs to laplace, .* and mechanism is none.*; sigma needs a clip too: set clip",
         ),
+        (["privacy.epsilon=2"], "or set mechanism to .* or discrete-gaussian; epsilon needs a clip too: set clip"),
+        (["privacy.epsilon=2", "privacy.clip=1"], "or set mechanism to [a-z -]*discrete-gaussian$"),
+        (["privacy.mechanism=gaussian"], "exactly one of sigma, epsilon, scale; got none .* need a clip too: set clip"),
         (["method=gpfedrec", "aggregation.similarity=cosines"], "unknown similarity 'cosines'; did you mean 'cosine'"),
     ],
 )

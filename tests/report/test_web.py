@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import edgefr
 from edgefr.report.web.chart import Axis
@@ -18,6 +20,8 @@ from edgefr.report.web.facts import Facts
 from edgefr.report.web.page import run_page
 from edgefr.report.web.privacy import in_words, watchers
 from edgefr.report.web.write import write_report
+from edgefr.sweeps.grid import Axis as GridAxis
+from edgefr.sweeps.plan import Ask, Plan
 from privacy.errors import InputError
 from tests.cli.conftest import cache, cli, inside, place
 from tests.report.conftest import KINDS
@@ -125,6 +129,32 @@ def test_the_first_download_is_told_from_further_rounds_and_the_straggler_is_nam
     assert f"Slowest tenth: {classes['laptop_x86']['label']}, 1,000,000 s or more" in said
     assert "Before its first round a device also downloads 2.5 MB, once" in said
     assert f"Each further round moves {(travel['down'] + travel['up']) / 1e6:.3g} MB" in said
+
+
+@pytest.mark.parametrize("noise", ["", "mechanism: gaussian, clip: 1, sigma: 2", "mechanism: paper-laplace, scale: 1"])
+def test_the_sweep_that_a_page_names_is_one_that_would_run(
+    noise: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a run"
+    shutil.copytree(made("plain"), folder)
+    if noise:
+        experiment = edgefr.load_experiment(folder / "experiment.yaml", [f"privacy={{{noise}}}"])
+        (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment.model_dump(mode="json")))
+    page = run_page(Facts.read(folder))
+    (command,) = [html.unescape(one) for one in re.findall(r"<pre[^>]*>(edgefr sweep [^<]*)</pre>", page)]
+    words = shlex.split(command)
+    options = list(zip(words[2::2], words[3::2], strict=True))
+    monkeypatch.chdir(tmp_path)
+    grid = [value for name, value in options if name == "--grid"]
+    plan = Plan(
+        Ask(
+            tuple(GridAxis.parse(text) for text in grid),
+            experiment=Path(dict(options)["--experiment"]),
+            changes=tuple(value for name, value in options if name == "--set"),
+            devices=Path(dict(options)["--devices"]),
+        )
+    )
+    assert len(plan.points) == 4
 
 
 def test_a_page_holds_nobody(made: Made) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
+from edgefr.data import GIVEN
 from edgefr.report.web.answers import capitals, number
 from edgefr.report.web.chart import Axis, Strip, short
 from edgefr.report.web.facts import Facts
@@ -84,10 +88,29 @@ def section(facts: Facts) -> Section | None:
             "not_covered": report["not_covered"],
             "rows": [*render(report), *render_examples(report.get("examples"))],
             "name": facts.name,
+            "sweep": None if facts.summary["data"] == GIVEN else sweep(facts),
             "sat_out": _sat_out(report),
             "expected": _utility(facts),
         },
     )
+
+
+def sweep(facts: Facts) -> str:
+    """Return the command that tries other epsilons of this run's experiment, as typed in the folder that holds the run.
+
+    It sets what epsilon needs and the experiment lacks, and takes back what named the noise in its place.
+    """
+    asked = yaml.safe_load(facts.experiment)["privacy"]
+    changes = []
+    if "epsilon" not in asked:
+        changes += ["privacy.mechanism=gaussian"]
+    if asked.get("clip") is None:
+        changes += ["privacy.clip=1"]
+    changes += [f"privacy.{name}=null" for name in ("sigma", "scale") if asked.get(name) is not None]
+    words = ["edgefr", "sweep", "--experiment", f"{facts.name}/experiment.yaml"]
+    words += ["--devices", f"{facts.name}/devices.yaml"]
+    words += [word for change in changes for word in ("--set", change)]
+    return shlex.join([*words, "--grid", "privacy.epsilon=[1,4,8,inf]"])
 
 
 def _words(report: dict[str, Any]) -> list[str]:
