@@ -110,7 +110,11 @@ def export_run(
         model,
         Targets(
             {name: limits_of(fleet.spec, name) for name in fleet.classes if only in (None, name)},
-            {name: np.searchsorted(users, own).tolist() for name, own in users_by_class(run, saved).items()},
+            {
+                name: np.searchsorted(users, own).tolist()
+                for name, own in users_by_class(run, saved).items()
+                if only in (None, name)
+            },
             with_users,
         ),
         Provenance(created, facts, experiment.seed, expires_days, promise),

@@ -19,8 +19,10 @@ from edge.connection import Server
 from edge.remote import join
 from edgefr.remote.collecting import Collecting
 from edgefr.remote.origin import Origins, together
+from edgefr.remote.rehearsal import rehearse
 from edgefr.remote.serving import origins_of, serve
 from edgefr.reproductions.runs import IDEAL_FLEET
+from edgefr.shipping import users_of_class
 from privacy.errors import InputError
 from tests.cli.commands import edgefr, refused
 from tests.closeness import assert_same
@@ -66,6 +68,15 @@ def test_devices_of_two_classes_end_where_the_simulator_does(twins: Twins, tmp_p
     opened = [line.bundle for line, _ in twins.begun.lineage.rounds]
     assert opened == [together(one["bundle"] for one in said.values())] * ROUNDS
     assert opened[0] not in [one["bundle"] for one in said.values()]
+
+
+def test_one_class_of_several_is_rehearsed(twins: Twins, tmp_path: Path) -> None:
+    """Its copy's bundle carries the users of that class alone; those of the others are no fault."""
+    found = rehearse(twins.begun, OTHER, 1, 1, timeout_s=12.0, min_answers=1, out=tmp_path / "out").summary
+    assert found["simulated"]["answers"] == found["happened"]["answers"] == [1]
+    assert found["largest_difference"] < 1e-5
+    (client,) = found["clients"]
+    assert client["client"] in users_of_class(twins.begun, OTHER)
 
 
 def test_devices_of_two_classes_are_in_one_sum(twins: Twins, tmp_path: Path) -> None:
