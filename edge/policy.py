@@ -15,12 +15,12 @@ Owns: the policy's keys, reading them, what a bundle's release must satisfy. Doe
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from edge.admission import reason
 from edge.learning import PROTOTYPE, ReleaseRecord
@@ -36,6 +36,17 @@ NEAR = 1 + 1e-9
 REACH = {"replace-one": 2.0, "zero-out": 1.0}
 """How far one client can move what is noised, in clips."""
 NOISED = {"local": "here", "central": "server"}
+NEVER = "do not use it, and tell who made it"
+"""What is done about a bundle that breaks its promise, whatever a policy allows."""
+MOST_NAMES = 8
+
+
+class Refusal(NamedTuple):
+    """This is one reason why updates may not leave: `what`, and the key and value that allow it, or what else helps."""
+
+    what: str
+    instead: str = ""
+    remedy: str = ""
 
 
 class Policy(BaseModel):
@@ -86,6 +97,8 @@ class Policy(BaseModel):
         None, strict=False, description="shared tensors that may leave; left out: those that the bundle names"
     )
 
+    _file: Path | None = PrivateAttr(None)
+
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a policy file. Raises `InputError` in one line for one that is missing or is not a policy."""
@@ -103,45 +116,66 @@ class Policy(BaseModel):
     def of(cls, folder: Path) -> Self:
         """Return the policy in the folder of a device's state; the defaults where there is none."""
         path = folder / NAME
-        return cls.read(path) if path.exists() else cls()
+        found = cls.read(path) if path.exists() else cls()
+        found._file = path
+        return found
+
+    @property
+    def where(self) -> str:
+        """Return where a device's owner changes this policy, for the end of a line; nothing where it has no file."""
+        return "" if self._file is None else f" in {self._file} (or a file that --policy gives)"
 
     def refuses(
         self, release: ReleaseRecord, promise: Promise | None, signed_by: str | None, released: Collection[str]
     ) -> str | None:
-        """Return the first reason, in one line, why a bundle's updates may not leave; None: they may.
+        """Return all reasons, in one line, why a bundle's updates may not leave; None: they may.
 
         `release` and `promise`: of the bundle. `signed_by`: the trusted key that signed it. `released`: names of all
-        that its updates hold.
+        that its updates hold. Of a bundle that breaks its promise the line says that alone: no key allows it.
         """
-        return next(self._reasons(release, promise, signed_by, released), None)
+        found = list(self._reasons(release, promise, signed_by, released))
+        found = [one for one in found if one.remedy == NEVER] or found
+        keys = ", ".join(one.instead for one in found if one.instead)
+        allow = [f"get another bundle, or allow it with {keys}{self.where}"] if keys else []
+        helps = dict.fromkeys([*(one.remedy for one in found if one.remedy), *allow])
+        return "; ".join([*(one.what for one in found), *helps]) or None
+
+    def needs(
+        self, release: ReleaseRecord, promise: Promise | None, signed_by: str | None, released: Collection[str]
+    ) -> list[str]:
+        """Return the keys, each with the value, that would let a bundle's updates leave, as `refuses` names them."""
+        return [one.instead for one in self._reasons(release, promise, signed_by, released) if one.instead]
 
     def refuses_in_the_clear(self) -> str | None:
         """Return why no update may leave without masks, in one line; None: it may."""
         if not self.sealed:
             return None
         seen = "policy sealed: the server would see the update itself"
-        return f"{seen}; join one that sums them under masks, or allow it with sealed: false"
+        return f"{seen}; join one that sums them under masks, or allow it with sealed: false{self.where}"
 
     def _reasons(
         self, release: ReleaseRecord, promise: Promise | None, signed_by: str | None, released: Collection[str]
-    ) -> Iterator[str]:
+    ) -> Iterator[Refusal]:
         if self.signed and signed_by is None:
             yield _refused("signed", "no key that this device trusts has signed the bundle", "signed: false")
         others = sorted(set(released) - set(released if self.tensors is None else self.tensors))
         if others:
-            yield _refused("tensors", f"{others[0]} would leave the device", f"tensors with {others[0]} in it")
+            names = ", ".join(others[:MOST_NAMES]) + (", ..." if len(others) > MOST_NAMES else "")
+            yield _refused("tensors", f"{others[0]} would leave the device", f"tensors with {names} in it")
         if promise is not None:
             beside = ["a prototype of the session leaves beside the update"] if PROTOTYPE in released else []
             for fault in (*_broken(release, promise), *beside):
-                yield f"the bundle promises more than it does: {fault}; do not use it, and tell who made it"
+                yield Refusal(f"the bundle promises more than it does: {fault}", remedy=NEVER)
             if promise.trust == "central" and signed_by is None:
-                yield "policy trust: only a signed bundle says which server adds the noise; trust its key with --key"
+                unsigned = "policy trust: only a signed bundle says which server adds the noise"
+                yield Refusal(unsigned, remedy="trust its key with --key")
             yield from self._beyond(promise)
         elif not self.unprotected:
             yield _refused("unprotected", "the bundle promises nothing for its updates", "unprotected: true")
         clip = release.clip if promise is None else promise.clip
         if clip is not None and clip > self.largest_clip * NEAR:
-            yield _refused("largest_clip", f"updates are clipped to {clip:g}", f"largest_clip: {clip:g}")
+            enough = _short(clip, lambda value: value >= clip)
+            yield _refused("largest_clip", f"updates are clipped to {clip:g}", f"largest_clip: {enough}")
 
     def too_few(self, promise: Promise | None, seen: int) -> bool:
         """Say whether a secure sum of so many clients, as the device sees them, is opened of too few.
@@ -150,7 +184,7 @@ class Policy(BaseModel):
         """
         return seen < self.least_cohort and not (promise is not None and promise.trust == "local")
 
-    def _beyond(self, promise: Promise) -> Iterator[str]:
+    def _beyond(self, promise: Promise) -> Iterator[Refusal]:
         """Give the reasons why a promise, even if it is kept, is not enough."""
         if promise.trust == "central" and self.trust == "local":
             yield _refused("trust", "the server would see the sum before noise is added to it", "trust: central")
@@ -159,9 +193,11 @@ class Policy(BaseModel):
             yield _refused("least_cohort", seen, f"least_cohort: {promise.cohort}")
         if promise.multiplier * NEAR < self.least_noise:
             least = f"the noise is {promise.multiplier:.4g} times the sensitivity of a release"
-            yield _refused("least_noise", least, f"least_noise: {promise.multiplier:.4g}")
+            enough = _short(promise.multiplier, lambda value: value <= promise.multiplier)
+            yield _refused("least_noise", least, f"least_noise: {enough}")
         if promise.delta > self.delta * NEAR:
-            yield _refused("delta", f"what is promised has delta {promise.delta:g}", f"delta: {promise.delta:g}")
+            enough = _short(promise.delta, lambda value: value >= promise.delta)
+            yield _refused("delta", f"what is promised has delta {promise.delta:g}", f"delta: {enough}")
         if promise.epsilon > self.epsilon * NEAR:
             spends = f"its {promise.rounds} rounds would spend epsilon {promise.epsilon:.4g}"
             yield _refused("epsilon", spends, f"epsilon: {math.ceil(promise.epsilon)}")
@@ -192,8 +228,13 @@ def event_of(promise: Promise | None) -> Event:
     return Event(promise.mechanism, promise.norm, promise.multiplier, promise.steps)
 
 
-def _refused(key: str, what: str, instead: str) -> str:
-    return f"policy {key}: {what}; get another bundle, or allow it with {instead}"
+def _refused(key: str, what: str, instead: str) -> Refusal:
+    return Refusal(f"policy {key}: {what}", instead)
+
+
+def _short(value: float, allows: Callable[[float], bool]) -> str:
+    """Return a limit in few digits where these still allow the value, and in all of them elsewhere."""
+    return next((text for text in (f"{value:.4g}", repr(value)) if allows(float(text))), repr(value))
 
 
 def _broken(release: ReleaseRecord, promise: Promise) -> Iterator[str]:

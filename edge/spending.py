@@ -88,17 +88,17 @@ class Spending:
             at = datetime.fromtimestamp(today, UTC)
             return (
                 f"policy releases_per_day: {recent} updates have left in the 24 hours to {at:%Y-%m-%d %H:%M} UTC; "
-                "wait, or allow more with releases_per_day"
+                f"wait, or allow more with releases_per_day{policy.where}"
             )
         epsilon = _epsilon([*(release.event for release in self.releases), event], policy.delta)
         if epsilon <= policy.epsilon or (math.isinf(epsilon) and policy.unprotected):
             return None
         if math.isinf(epsilon):
             which = "this one" if _epsilon([event], policy.delta) == math.inf else "an earlier one"
-            return f"policy unprotected: of {which} nothing is bounded; allow it with unprotected: true"
+            return f"policy unprotected: of {which} nothing is bounded; allow it with unprotected: true{policy.where}"
         return (
             f"policy epsilon: {self.spent(policy.delta):.4g} of {policy.epsilon:g} is spent, and one more release "
-            f"would make it {epsilon:.4g}; nothing more leaves this device, unless you raise epsilon"
+            f"would make it {epsilon:.4g}; nothing more leaves this device, unless you raise epsilon{policy.where}"
         )
 
     def after(self, number: int, event: Event, clip: float | None, now: int) -> Spending:

@@ -290,3 +290,40 @@ def test_1000_damaged_files_are_read_or_refused_in_one_line(tmp_path):
             refusals.append(str(error))
     assert len(refusals) > 500
     assert all(line.isprintable() for line in refusals)
+
+
+def test_a_refusal_names_all_keys_that_refuse_and_the_file_to_change(tmp_path):
+    loud = CENTRAL | {
+        "cohort": 1,
+        "multiplier": 0.012345678,
+        "clip": 123.4567891,
+        "epsilon": 40.2,
+        "delta": 1.23456789e-4,
+    }
+    terms = release(noised="server", clip=123.4567891, scale=5.0, step=123.4567891 / 1024)
+    owner = Policy.of(tmp_path)
+    found = refused(owner, terms, promise(**loud))
+    for key in ("trust", "least_cohort", "least_noise", "largest_clip", "delta", "epsilon"):
+        assert found.count(f"policy {key}: ") == 1, found
+        assert found.count(f" {key}: ") == 2, found
+    assert found.count("allow it with ") == 1
+    assert str(tmp_path / "policy.yaml") in found
+    assert "--policy" in found
+    allowed = found.split("allow it with ")[1].split(" in ")[0]
+    assert allowed.startswith("trust: central, least_cohort: 1, ")
+    (tmp_path / "policy.yaml").write_text(allowed.replace(", ", "\n"))
+    assert refused(Policy.of(tmp_path), terms, promise(**loud)) is None, "what it says is enough"
+    assert Policy().needs(terms, promise(**loud), KEY, ["item"]) == allowed.split(", ")
+
+
+def test_a_broken_promise_is_not_to_be_allowed(tmp_path):
+    found = refused(
+        Policy.of(tmp_path), release(noised="server"), promise(**CENTRAL | {"multiplier": 80.0, "cohort": 1})
+    )
+    assert "do not use it" in found
+    assert "allow it" not in found
+
+
+def test_all_tensors_that_would_leave_are_named(tmp_path):
+    found = refused(Policy(tensors=["bias"]), says=promise(), released=["item", "bias", "adapter"])
+    assert found.endswith("allow it with tensors with adapter, item in it")
