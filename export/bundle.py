@@ -15,8 +15,9 @@ from pydantic import JsonValue as Json
 from pydantic import TypeAdapter, ValidationError
 
 from edge.admission import ALWAYS
-from edge.bundle import open_bundle
+from edge.bundle import Bundle, open_bundle
 from edge.manifest import LASTS_DAYS, SIGNATURE, Promise, canonical
+from edge.policy import Policy
 from edge.recommender import Recommender
 from export.candidates import candidates
 from export.clients import Users, check
@@ -107,6 +108,7 @@ def export_bundles(
     None), memory_mb, memory_from ("measured" or "estimate"), latency_ms and energy_mj (of a recommendation and reading
     one text; None: not known), fits, lacks (what the class has too little of, or None), overlap and hr_kept (None: not
     measured), passed_over (better variants and why not), parity_users, max_score_error, top10_equal, encoder_cosine,
+    policy_needs (keys and values without which a device's default policy lets no update leave; None: none is made),
     bundle_id, path, written (False: was there).
     Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same bundle, and
     for a class whose every variant loses too much.
@@ -217,7 +219,8 @@ def _one(kit: Kit, plan: Plan, target: Path, reference: Reference, key: Ed25519P
         manifest = fill(folder, kit, plan)
         if key is not None:
             write_atomic(folder / SIGNATURE, signature_of("bundle", canonical(manifest), key))
-        parity = compare(Recommender(folder), reference, kit.users, plan.users)
+        opened = Recommender(folder)
+        parity = compare(opened, reference, kit.users, plan.users)
         written = place(folder, target, manifest.bundle_id)
     return {
         "class": plan.device_class,
@@ -230,10 +233,20 @@ def _one(kit: Kit, plan: Plan, target: Path, reference: Reference, key: Ed25519P
         "max_score_error": parity.max_score_error,
         "top10_equal": parity.top10_equal,
         "encoder_cosine": None if form is None else form.cosine,
+        "policy_needs": _policy_needs(opened.bundle, signed=key is not None),
         "bundle_id": manifest.bundle_id,
         "path": str(target),
         "written": written,
     }
+
+
+def _policy_needs(bundle: Bundle, *, signed: bool) -> list[str] | None:
+    """Return what a device's default policy lacks to let updates of a bundle leave, the key that signed it trusted."""
+    learning = bundle.config.learning
+    if learning is None:
+        return None
+    by = "the publisher's key" if signed else None
+    return Policy().needs(learning.release, bundle.manifest.privacy, by, learning.leaving)
 
 
 def _check_targets(out: Path, targets: Targets, users: int) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from edge.bundle import Bundle
 from edge.manifest import File, Promise
+from edge.policy import Policy
 from edgefr.report.layout import Sheet
+
+UNPROTECTED = "unprotected: true"
+"""What a policy needs where nothing is promised."""
 
 
 def sheets(bundle: Bundle, asked: bool = False) -> list[Sheet]:
@@ -62,6 +66,27 @@ def size_of(bundle: Bundle) -> str:
     """Return the number of files and MB (10^6 bytes)."""
     files = bundle.manifest.files
     return f"{len(files)} files, {sum(entry.size for entry in files) / 1e6:,.2f} MB"
+
+
+def by_default(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say whether devices with the default policy release what a private run's bundles ask for, and what to set.
+
+    `rows`: of `export_bundles`. None where they promise nothing of a client's data, or no device learns from them.
+
+    >>> by_default([{"policy_needs": ["trust: central"]}])  # doctest: +ELLIPSIS
+    "a device with the default policy releases nothing: set privacy.trust=local, or trust: central in each device's..."
+    """
+    needs = list(dict.fromkeys(key for row in rows for key in row.get("policy_needs") or ()))
+    if all(row.get("policy_needs") is None for row in rows) or UNPROTECTED in needs:
+        return None
+    if not needs:
+        return "a device with the default policy releases what it learns"
+    local = "privacy.trust=local, or " if "trust: central" in needs else ""
+    least = Policy().least_cohort
+    wide = any(key.startswith("least_cohort") for key in needs)
+    instead = f" (privacy.at_least={least} in place of least_cohort)" if wide else ""
+    own = f"{', '.join(needs)} in each device's policy.yaml"
+    return f"a device with the default policy releases nothing: set {local}{own}{instead}"
 
 
 def _facts(bundle: Bundle, asked: bool) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from edgefr.fleet.devices import WHY, Failure
+from edgefr.report.bundles import by_default
 from edgefr.report.fleet import GRADES, megabytes, once, short, spread, weakest
 from edgefr.report.layout import count
 from edgefr.report.learning import RANKINGS
@@ -51,13 +52,9 @@ def first_screen(summary: Summary, path: Path, width: int = COLUMNS) -> list[Tex
     """
     found = verdicts(summary)
     head, places = _head(summary, found, width), _places(path)
-    foot = [
-        *_protocol(summary, width),
-        *_federated(summary, width),
-        *_shipped(summary, width),
-        *_warned(summary, width),
-        *places,
-    ]
+    foot = [*_protocol(summary, width), *_federated(summary, width), *_shipped(summary, width)]
+    last = [*_warned(summary, width), *places]
+    foot += [*_devices(summary, width, LINES - len(head) - len(foot) - len(last) - FEWEST), *last]
     room = LINES - len(head) - len(foot)
     table = _table(found[0], max(room, FEWEST)) if found else []
     blank = [Text()] if room - len(table) >= 2 else []
@@ -298,6 +295,12 @@ def _shipped(summary: Summary, width: int) -> list[Text]:
     parts += [f"too big for {', '.join(unfit[:MOST_NAMES])}"] if unfit else []
     parts += [f"they keep at least {min(kept):.1%} of the model's HR@10"] if kept else []
     return _said("shipped", "; ".join(parts), width, most=2)
+
+
+def _devices(summary: Summary, width: int, room: int) -> list[Text]:
+    """Say of a private run, in `room` lines, whether devices let updates leave unless their owners say otherwise."""
+    found = by_default(summary["bundles"])
+    return [] if found is None else _said("devices", found, width, most=min(max(room, 1), 3))
 
 
 def _warned(summary: Summary, width: int) -> list[Text]:

@@ -10,7 +10,7 @@ from edge.device import Device
 from edge.manifest import Promise
 from edgefr.report.bundles import promise_of as in_one_line
 from edgefr.report.bundles import sheets
-from edgefr.shipping import promise_of
+from edgefr.shipping import export_run, promise_of
 from export.bundle import Provenance, Targets, export_bundles
 from export.model import Names, TrainedModel
 from privacy.accounting import composed
@@ -100,6 +100,8 @@ def test_a_strict_device_takes_what_a_run_promises_and_counts_no_more(tmp_path: 
     assert promised is not None
     assert (promised.trust, promised.norm, promised.clip, promised.rounds) == ("local", "l1", 1.0, 1)
     assert promised.epsilon == pytest.approx(4.0, rel=1e-3)
+    (row,) = export_run(run, with_users=True)
+    assert row["policy_needs"] == []
     card = (run.path / "bundles" / remote.CLASS / "MODEL_CARD.md").read_text()
     assert f"({promised.epsilon:.6g}, 1e-05)" in card
     assert "seed" not in card

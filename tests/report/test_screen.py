@@ -171,6 +171,27 @@ def test_bundles_and_warnings() -> None:
     assert "shipped no bundles" in said(summary())
 
 
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        ([], "devices a device with the default policy releases what it learns"),
+        (["epsilon: 12"], "releases nothing: set epsilon: 12 in each device's policy.yaml"),
+        (["trust: central"], "nothing: set privacy.trust=local, or trust: central in each device's policy.yaml"),
+        (
+            ["trust: central", "least_cohort: 1"],
+            "nothing: set privacy.trust=local, or trust: central, least_cohort: 1 in each device's policy.yaml "
+            "(privacy.at_least=10 in place of least_cohort)",
+        ),
+        (["unprotected: true"], None),
+        (None, None),
+    ],
+)
+def test_a_private_run_says_whether_devices_release_by_default(needs: list[str] | None, words: str | None) -> None:
+    row = {"class": "phone", "variant": "f16", "files_mb": 0.5, "fits": True, "hr_kept": 0.975, "lacks": None}
+    found = said(summary(bundles=[{**row, "policy_needs": needs}, {**row, "class": "tv", "policy_needs": needs}]))
+    assert ("default policy" not in found) if words is None else (words in found)
+
+
 def test_a_central_reference_costs_no_device() -> None:
     note = "central reference: pools everybody's data; no federation, no privacy"
     lines = shown(summary(central={"note": note}, fleet={}, privacy={}))
@@ -183,6 +204,7 @@ def test_the_longest_of_everything_is_one_screen_still() -> None:
         f"a_device_class_of_a_very_long_name_indeed_longer_than_any_{n}": device(4, 0, {"memory": 3}) for n in range(9)
     }
     row = {"files_mb": 0.5, "fits": False, "hr_kept": 0.9, "lacks": "lacks " + "room " * 90, "top10_equal": 1.0}
+    row |= {"policy_needs": ["trust: central", "least_cohort: 1", "least_noise: 0.01", "largest_clip: 1000"]}
     found = summary(
         record(**{f"reference_{number}": (number / 100, -0.5, 0.5) for number in range(40)}),
         fleet=fleet(phone=device(), **never),

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from edgefr.data import GIVEN
+from edgefr.report.bundles import by_default
 from edgefr.report.web.answers import capitals, number
 from edgefr.report.web.chart import Axis, Strip, short
 from edgefr.report.web.facts import Facts
@@ -75,7 +76,7 @@ def section(facts: Facts) -> Section | None:
         "privacy",
         "What is the privacy worth?",
         {
-            "words": _words(report),
+            "words": [*_words(report), *_devices(facts)],
             "unit": _unit(report["adjacency"]) if math.isfinite(promised) else None,
             "watchers": watchers(math.isfinite(promised) and promised <= MEANINGLESS, report),
             "epsilons": _epsilons(report, audit),
@@ -119,6 +120,12 @@ def _words(report: dict[str, Any]) -> list[str]:
         return [f"{capitals(NOT_YET)}.", f"{capitals(would_cost(report))}."]
     whole = [f"This is of {TOGETHER}: {report['served']} of {report['rounds']}."] if report.get("served") else []
     return [*in_words(number(report["eps_guaranteed"]), report["delta"], report["trust"]), *whole]
+
+
+def _devices(facts: Facts) -> list[str]:
+    """Say whether devices take part under their default policy, and what to set where they do not."""
+    found = by_default(facts.summary["bundles"])
+    return [] if found is None else [f"{capitals(found)}."]
 
 
 def in_words(epsilon: float, delta: float, trust: str) -> list[str]:
