@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 from edgefr.cli.app import app
+from tests.cli.commands import TINY_FEDMF, edgefr
 from tests.cli.test_help import ALL
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +51,22 @@ def test_every_line_is_taken(page: Path) -> None:
 def test_every_command_is_on_the_page() -> None:
     named = {parsed(line) for line in lines_of(PAGES[0])}
     assert sorted(set(ALL) - named) == []
+
+
+def test_the_lines_on_bundles_and_devices_run_in_the_pages_order(tmp_path: Path) -> None:
+    """On a small run in place of the demo, without what takes long, and what needs a server."""
+    settings = tmp_path / "small.yaml"
+    settings.write_text(TINY_FEDMF.replace("speaker_512", "watch_w5"))
+    made = edgefr("simulate", "--experiment", settings, "--out", "runs/demo", cache=tmp_path / "cache", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    page = PAGES[0].read_text()
+    part = page[page.index("## What is shipped") : page.index("`edgefr serve` and")].replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True)[1:] for line in re.findall(r"^    (edgefr .*)$", part, re.MULTILINE)]
+    lines = [line for line in lines if line[0] not in ("calibrate", "simulate", "cost")]
+    assert {"update", "trust"} < {line[1] for line in lines}
+    for line in lines:
+        done = edgefr(*line, cache=tmp_path / "cache", cwd=tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
 
 
 @pytest.mark.parametrize(
