@@ -10,7 +10,7 @@ signatures (`edge.connection`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,6 +54,19 @@ class TrafficCounts:
     bytes_up: int = 0
     bytes_down: int = 0
     stopped: str | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Return whether the server had a round for this device at all."""
+        return bool(self.taken + self.late + self.rested + self.unsafe) or self.stopped is not None
+
+
+Tell = Callable[[str, int, int, str], None]
+"""Hears of a device's round by name, whether it is over for the device (1 of 1), and how it stands in words."""
+
+
+def _silent(stage: str, done: int, total: int, note: str) -> None:
+    """Tell nobody."""
 
 
 def update_limit(learning: Learning) -> int:
@@ -106,13 +119,15 @@ def join(
     ca: Path | None = None,
     patience: Patience | None = None,
     shown: tuple[Path, Path] | None = None,
+    progress: Tell = _silent,
 ) -> TrafficCounts:
     """Work for the server at `url` until it has no more rounds, then take its last update.
 
     A device that was stopped at any moment goes on where it was when it joins again: what it has learned of a round is
     sent first, not learned again. It has to be enrolled there (`edge.connection.enrol`). It ends by itself where its
     own policy or ledger lets nothing more leave. `times`: when each interaction was, unix seconds, for methods that
-    read sessions: each round meets the next session (None: all are of the newest).
+    read sessions: each round meets the next session (None: all are of the newest). `progress` hears how each round
+    stands.
 
     Raises `InputError` for a device that is not enrolled or lets nothing leave at all, a server that cannot be reached
     or refuses the device, one of another bundle, one whose rounds are not those that the device's state has come to,
@@ -129,6 +144,7 @@ def join(
     counts, after = TrafficCounts(), 0
     if (waiting := unanswered(device)) is not None and server.send_again(waiting.round, waiting.to_bytes()):
         counts.taken, after = 1, waiting.round
+        progress(f"round {after}", 1, 1, "answered, waiting for the next")
     own = Own(list(interactions), None if times is None else list(times))
     until = time.monotonic() + server.patience.idle_s
     while True:
@@ -140,12 +156,14 @@ def join(
             continue
         if task.rest:
             after, counts.rested, until = task.round, counts.rested + 1, time.monotonic() + server.patience.idle_s
+            progress(f"round {after}", 1, 1, "sat out, the budget is spent; waiting for the next")
             continue
         counts.bytes_down += len(task.content)
         check_bundle(device, task, url)
         catch_up(device, task, url)
         if task.done:
             return counts
+        progress(f"round {task.round}", 0, 1, "asked, learning and sending")
         try:
             release = device.learn(*own.of_round(device, task.round), masked=task.seat is not None)
             after, failure = task.round, device.work.get("failed")
@@ -153,10 +171,13 @@ def join(
                 counts.failed, counts.failure = counts.failed + 1, failure
             if _sent(device, server, task, release, counts):
                 counts.taken += 1
+                progress(f"round {after}", 1, 1, "answered, waiting for the next")
             else:
                 counts.late += 1
+                progress(f"round {after}", 1, 1, "too late, waiting for the next")
         except SumRefused as refused:
             counts.unsafe, counts.refused = counts.unsafe + 1, str(refused)
+            progress(f"round {task.round}", 1, 1, "its secure sum was refused, waiting for the next")
         except Withheld as refused:
             return replace(counts, stopped=str(refused))
         until = time.monotonic() + server.patience.idle_s

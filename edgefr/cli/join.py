@@ -130,13 +130,16 @@ def join(
     user = Identity.of(state).record.user  # before a state is made for somebody who is nobody there
     adopt(policy, state)
     device = Device(bundle, state, user=None if Store(state).exists else user, trusted=key, renew=renew)
-    with shown(doing="taking part in rounds"):
+    with shown(doing="waiting to be asked for a round") as progress:
         items, times = read_stream(interactions)
         check_work(device, items)
-        done = work(device, url, items, times, ca=ca, shown=pair(tls_cert, tls_key))
+        done = work(device, url, items, times, ca=ca, shown=pair(tls_cert, tls_key), progress=progress)
     Console().print(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )
+    if not done.asked:
+        why = "the server has no further round, and asked this device for none; join again when it serves more"
+        Console().print(why, soft_wrap=True)
     if done.unsafe:
         Console().print(f"{done.unsafe} secure sums refused: {done.refused}", soft_wrap=True)
     if done.failed:

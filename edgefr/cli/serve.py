@@ -105,7 +105,7 @@ def serve(
     from edgefr.remote.collecting import Collecting
     from edgefr.remote.server import Access
     from edgefr.remote.serving import serve as serve_run
-    from edgefr.report.layout import Sheet
+    from edgefr.report.layout import Sheet, plainly
     from edgefr.report.tables import print_path
     from edgefr.run import Run
     from privacy.report import render_ledger
@@ -153,7 +153,7 @@ def serve(
             ready=lambda url: print(f"{collecting.said}; listening on {url}", flush=True),
             progress=progress,
         )
-    shown_as = [(name.replace("_", " "), str(v)) for name, v in served.summary.items() if name != "privacy"]
+    shown_as = [(name.replace("_", " "), plainly(v)) for name, v in served.summary.items() if name != "privacy"]
     spent = served.summary["privacy"]
     rows = [{"what": n, "value": v} for n, v in [*shown_as, *(render_ledger(spent) if spent is not None else [])]]
     console = Console()
@@ -171,9 +171,9 @@ def _only_look(**given: object) -> None:
 def _status(run: Run, shown_to: tuple[Path, Path] | None) -> None:
     """Print what the server of a run is doing, or what it left."""
     from edgefr.remote.status import status
-    from edgefr.report.layout import Sheet
+    from edgefr.report.layout import Sheet, plainly
 
-    rows = [{"what": name, "value": str(value)} for name, value in status(run, shown_to).items()]
+    rows = [{"what": name, "value": plainly(value)} for name, value in status(run, shown_to).items()]
     Console().print(Sheet("server", rows, words=["what", "value"]))
 
 

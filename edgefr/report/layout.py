@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -12,6 +14,9 @@ from rich.text import Text
 
 WIDEST = 24
 """Where room is short, columns of words are folded at this width; columns of numbers never are."""
+
+DIGEST = re.compile("[0-9a-f]{64}")
+"""What is known by its first digits."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,31 @@ class Sheet:
         lines = [line for text in (name, *(row[name] for row in self.rows)) for line in text.split("\n")]
         widest = max(map(cell_len, lines))
         return 3 + (min(widest, WIDEST) if name in self.words else widest)
+
+
+def plainly(value: Any) -> str:
+    """Write a value of a summary as tables show it: numbers in four digits, lists and names without brackets.
+
+    >>> plainly({"missing": [0, 2], "std_on_mean": 1.22474487, "trusted": None})
+    'missing 0, 2; std on mean 1.225; trusted none'
+    """
+    if value is None or (isinstance(value, str | list | tuple | dict) and not value):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    if isinstance(value, Mapping):
+        words = {name: name if isinstance(one, Mapping) else str(name).replace("_", " ") for name, one in value.items()}
+        return "; ".join(f"{words[name]} {_inner(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_inner, value))
+    return f"{value[:16]}..." if DIGEST.fullmatch(str(value)) else str(value)
+
+
+def _inner(value: Any) -> str:
+    """Write a part of a value, in brackets where it has parts with names."""
+    return f"({plainly(value)})" if isinstance(value, Mapping) and value else plainly(value)
 
 
 def count(number: int, noun: str) -> str:
