@@ -54,6 +54,10 @@ class Participants(ABC):
     def adjourn(self) -> None:
         """No round follows, or one with other data."""
 
+    def fetched(self, clients: Clients) -> int:
+        """Count those of `clients` that fetched the frozen tables for a round; devices have them in their bundles."""
+        return 0
+
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs."""
         return {}
@@ -158,6 +162,9 @@ class Participation(Participants):
         if self.federation.plan.where == "each upload" or self.experiment.privacy.examples is not None:
             seen = np.isin(failure, [Failure.VOID, Failure.STALE])
             self.federation.counters.participation[clients[seen]] += 1
+
+    def fetched(self, clients: Clients) -> int:
+        return int(self.met[clients].sum())
 
     def state(self) -> dict[str, Any]:
         return {

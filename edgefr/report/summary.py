@@ -66,7 +66,7 @@ def _travel(sim: Training) -> dict[str, float]:
     out here, and counted in the fleet's spreads and totals.
     """
     travel = Travel.of(sim.federation.program, sim.federation.plan.project)
-    return {**asdict(travel), "fetched_once": int(sim.participation.met[sim.clients].sum())}
+    return {**asdict(travel), "fetched_once": sim.participation.fetched(sim.clients)}
 
 
 def _central(sim: Training) -> dict[str, Any]:

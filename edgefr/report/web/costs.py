@@ -121,9 +121,9 @@ def typical(fleet: dict[str, Any]) -> list[tuple[float, str]]:
 
 def first_download(fleet: dict[str, Any]) -> str | None:
     """Say what is downloaded once, what every round moves, and that both are in the figures; None where nothing is."""
-    if not once(fleet):
+    travel = fleet.get("travel", {})
+    if not once(fleet) or not travel["fetched_once"]:
         return None
-    travel = fleet["travel"]
     each = (travel["down"] + travel["up"]) / 1e6
     return (
         f"Before its first round a device also downloads {short(once(fleet))} MB, once: what the model reads and never "
