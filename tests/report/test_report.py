@@ -177,7 +177,15 @@ def test_over_seeds_is_mean_and_sample_sd() -> None:
 
 def test_figures_are_drawn_the_same_each_time(tmp_path: Path) -> None:
     rows = [
-        {"round": number, "on": "main", "stage": "federated", "which": "valid", "metric": metric, "value": number / 10}
+        {
+            "round": number,
+            "on": "main",
+            "stage": "federated",
+            "which": "valid",
+            "ranking": "sampled",
+            "metric": metric,
+            "value": number / 10,
+        }
         for number in (1, 2)
         for metric in ("HR@5", "NDCG@5")
     ]
