@@ -39,12 +39,10 @@ Log = Callable[[list[dict[str, Any]]], None]
 class Participants(ABC):
     """Whoever decides who takes part in a run's rounds: for simulated clients the fleet, else devices themselves.
 
-    `ledger`: what each client has released (None: nothing is guaranteed, or devices' own ledger counts it). `met`
-    [clients]: who has fetched what is fetched once (nobody, where that is not seen).
+    `ledger`: what each client has released (None: nothing is guaranteed, or devices' own ledger counts it).
     """
 
     ledger: Ledger | None = None
-    met: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     @abstractmethod
     def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
@@ -68,7 +66,7 @@ class Participants(ABC):
 
 @dataclass
 class Participation(Participants):
-    """This invites clients round after round.
+    """This invites clients round after round. `met` [clients]: who has fetched the frozen tables already.
 
     `broadcasts`: what clients that are at work started from, by version (policy async; empty for the others, whose
     clients all start from the server's tensors as they are). `number`: the last round. `ledger`: what each client has
