@@ -19,16 +19,21 @@ from edgefr.remote.keys import Keys
 from edgefr.remote.log import FILE as LOG
 from edgefr.remote.log import without
 from edgefr.run import CHECKPOINT, PRIVATE, Run
+from export.folder import USERS
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
 
 
 @dataclass(frozen=True)
 class Left:
-    """This is what forgetting came to: the name that is left, and the served rounds that the client took part in."""
+    """This is what forgetting came to: the name that is left, and the served rounds that the client took part in.
+
+    `bundles`: folders of the run that hold bundles with users, this one among them.
+    """
 
     pseudonym: str
     rounds: int
+    bundles: tuple[str, ...] = ()
 
     @property
     def kept(self) -> list[str]:
@@ -40,6 +45,10 @@ class Left:
             "forgot it would promise too much",
             "the run's own checkpoint has what simulation made of the data set: simulate anew without them to be rid "
             "of it; copies of the run, of its data and of bundles with users are elsewhere",
+            *(
+                f"{bundle} is a bundle with users, and has them: delete it, or export it anew"
+                for bundle in self.bundles
+            ),
         ]
 
 
@@ -65,7 +74,14 @@ def forget(run: Run, user: str) -> Left:
     users[client] = pseudonym
     write_json(run.closed(CHECKPOINT) / "names.json", names, mode=0o600)
     rounds = [(closed or opened).clients for opened, closed in Lineage.of(run.path).rounds]
-    return Left(pseudonym, sum(client in asked for asked in rounds))
+    return Left(pseudonym, sum(client in asked for asked in rounds), tuple(_bundles_with(run, user)))
+
+
+def _bundles_with(run: Run, user: str) -> list[str]:
+    """Return the folders of bundles in a run's folder that have a user's vector, history and name."""
+    forms = {json.dumps(user, ensure_ascii=ascii_).encode() for ascii_ in (True, False)}
+    found = [path for path in run.path.rglob(USERS) if any(form in path.read_bytes() for form in forms)]
+    return sorted(path.parents[1].relative_to(run.path).as_posix() for path in found)
 
 
 def _without_rows(run: Run, user: str) -> None:

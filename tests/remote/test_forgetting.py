@@ -51,6 +51,10 @@ def test_nothing_of_a_name_is_left_and_what_was_spent_stays_spent(tmp_path: Path
     assert (left.pseudonym, left.rounds) == (f"forgotten-{numbers[gone]}", 1)
     carried = [name for name in before if name.startswith("bundles/")]  # this run's bundles carry users, for tests
     assert holding(run.path, gone) == carried
+    assert sorted({"/".join(name.split("/")[:2]) for name in carried}) == list(left.bundles) != []
+    assert all(
+        any(line.startswith(f"{bundle} is a bundle with users") for line in left.kept) for bundle in left.bundles
+    )
     assert set(holding(run.path, other)) >= {"private/keys.jsonl", LOG, "checkpoint/names.json"}
     assert list(answers.of(9, [gone, other])) == [other]
     assert 0 < pq.read_table(run.path / "private/users.parquet").num_rows < rows
