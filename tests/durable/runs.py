@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from edgefr.run import LOCK
 from tests.cli.commands import COMMAND, ROOT, environment, without_progress
 
 F3CREC = """\
@@ -63,8 +64,8 @@ def result(run: Path) -> dict[str, Any]:
     found["summary.json"] = simulated(json.loads((run / "summary.json").read_text()))
     names = json.loads((run / "checkpoint" / "names.json").read_text()) if found.get("model.safetensors") else {}
     found["names.json"] = {key: value for key, value in names.items() if key != "created"}
-    files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file() and "round-" not in str(p))
-    found["files"] = files
+    files = [p for p in run.rglob("*") if p.is_file() and "round-" not in str(p) and p.name != LOCK]
+    found["files"] = sorted(str(p.relative_to(run)) for p in files)  # a kill at the very end leaves the lock
     for seed in sorted(run.glob("seed-*")):
         found[seed.name] = result(seed)
     return found
