@@ -47,7 +47,7 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
 
 
 def _few_enough(name: str, dataset: Dataset, most: int) -> npt.NDArray[np.bool_]:
-    """Say of every row whether its user has no more than `most`. Raises `InputError` where nobody has."""
+    """Return, for every row, whether its user has no more than `most`. Raises `InputError` where nobody has."""
     found: npt.NDArray[np.bool_] = np.diff(dataset.offsets)[dataset.user] <= most
     if not found.any():
         raise InputError(f"every user of '{name}' has over {most} interactions; raise data_options.user_most")
