@@ -21,10 +21,10 @@ import torch
 from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.backend import Backend, Inline, blocks, own
+from edgefr.engine.backend import Backend, Inline, blocks
 from edgefr.engine.federation import Federation
-from edgefr.engine.on_ray import OnRay, opened, pack
-from edgefr.engine.work import LocalWork
+from edgefr.engine.held import Held
+from edgefr.engine.on_ray import OnRay
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.plan import plan
@@ -47,7 +47,7 @@ def federation(given: argparse.Namespace, backend: Backend) -> Federation:
 
 
 def cpu() -> dict[str, float]:
-    """Return the CPU seconds so far of this process, of the workers of its Ray and of Ray's other processes."""
+    """Return the CPU seconds so far of this process, of its Ray's workers and stores and of Ray's other processes."""
     found: dict[int, tuple[int, bytes, float]] = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
@@ -55,39 +55,22 @@ def cpu() -> dict[str, float]:
             threads = [(each / "schedstat").read_text("utf-8") for each in (entry / "task").iterdir()]
             on_core = sum(int(text.split()[0]) for text in threads) / 1e9
             found[int(entry.name)] = parent, (entry / "cmdline").read_bytes(), on_core
-    spent = {"the driver": time.process_time(), "workers": 0.0, "Ray itself": 0.0}
+    spent = {"the driver": time.process_time(), "workers": 0.0, "stores": 0.0, "Ray itself": 0.0}
     for parent, command, seconds in found.values():
         while parent in found and parent != os.getpid():
             parent = found[parent][0]
         if parent == os.getpid():
-            spent["workers" if command.startswith(b"ray::") else "Ray itself"] += seconds
+            who = "stores" if command.startswith(b"ray::Store") else "workers"
+            spent[who if command.startswith(b"ray::") else "Ray itself"] += seconds
     return spent
 
 
-def journey(on_ray: OnRay, there: Federation, sampler: Sampler, had: Ragged) -> str:
-    """Say what it costs the driver that a block's private tensors travel with it: out, and back into everybody's."""
-    clients, ray = len(had), on_ray.ray
-    shards = there.shards(np.arange(clients), sampler.train.counts)
-    cut = [[shards[at] for at in block] for block in blocks(len(shards))]
-    work = LocalWork(there.program, there.phases("round"), sampler, had, 1, there.device)
-    spent, crossed = np.zeros(3), 0
-    for block in cut:
-        at = [time.process_time()]
-        tensors = [own(work, there.private, shard) for shard in block]
-        content = pack({name: torch.cat([each[name] for each in tensors]) for name in tensors[0]})
-        at.append(time.process_time())
-        back = opened(ray.get(ray.put(content)))
-        at.append(time.process_time())
-        for name, value in back.items():
-            there.private[name].index_copy_(0, torch.from_numpy(np.concatenate(block)), value)
-        at.append(time.process_time())
-        spent += np.diff(at)
-        crossed += sum(value.nbytes for value in back.values())
-    gathered, went, put = 1e3 * spent / len(cut)
-    return (
-        f"private tensors: {crossed / len(cut) / 1e3:.0f} kB a block each way, CPU of the driver: {gathered:.2f} ms to "
-        f"gather, {went:.2f} to and from the object store, {put:.2f} to put back; {crossed / 1e6:.1f} MB of everybody's"
-    )
+def state(there: Federation) -> str:
+    """Say where what clients keep lies."""
+    held = {name: value for name, value in there.private.items() if isinstance(value, Held)}
+    here = sum(value.nbytes for name, value in there.private.items() if name not in held)
+    there_ = sum(value.nbytes for value in held.values())
+    return f"what clients keep: {there_ / 1e6:.1f} MB, with stores, in each of two; {here / 1e6:.1f} MB with the driver"
 
 
 def main() -> None:
@@ -113,9 +96,10 @@ def main() -> None:
             each.round(number, everyone, sampler, had)
             walls[name].append(time.perf_counter() - began)
             spent[name].append({who: seconds - before[who] for who, seconds in cpu().items()})
-    travels = journey(on_ray, made["on Ray"], sampler, had)
-    on_ray.close()
+    kept = state(made["on Ray"])
     assert torch.equal(made["here"].shared["item"], made["on Ray"].shared["item"]), "other bits"
+    assert torch.equal(made["here"].private["user"], made["on Ray"].private["user"][:]), "other bits"
+    on_ray.close()
     # the first two rounds compile, import and start workers
     here, there = (float(np.median(walls[name][2:])) for name in made)
     work = float(np.median([each["the driver"] for each in spent["here"][2:]]))
@@ -127,7 +111,7 @@ def main() -> None:
     print(f"CPU: {work:.3f} s here; " + ", ".join(f"{who} {seconds:.3f} s" for who, seconds in costs.items()))
     over = 1e3 * (sum(costs.values()) - work) / count
     print(f"CPU beyond the work: {over:.1f} ms a block, {1e3 * costs['the driver'] / count:.1f} of it the driver's")
-    print(travels)
+    print(kept)
 
 
 if __name__ == "__main__":

@@ -205,11 +205,13 @@ def finish_run(
     began = time.perf_counter() if began is None else began
     try:
         training.train(callbacks, progress)
+        # what clients keep may lie with the backend
+        results = training.experiment.protocol.entry.results(training)
+        save_model(run, training)
+        if training.saved:
+            run.write_tensors("blocks", training.saved)
     finally:
         training.federation.backend.close()
-    save_model(run, training)
-    if training.saved:
-        run.write_tensors("blocks", training.saved)
     if training.prepared.sessions is not None:
         write_candidates(run.path / "candidates.parquet", training.prepared.dataset, training.prepared.splits["main"])
     run.write_metrics(training.measured.rows)
@@ -219,7 +221,7 @@ def finish_run(
     if training.federation.plan.guarantees:
         run.write_norms(norms_of(training))
     shipped, why = _ship(run, progress) if bundles else ([], None)
-    summary = summarise(training, time.perf_counter() - began, peak_mb() or 0.0, shipped)
+    summary = summarise(training, results, time.perf_counter() - began, peak_mb() or 0.0, shipped)
     if why is not None:
         summary["no_bundles"] = why
     if figures:

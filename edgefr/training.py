@@ -10,7 +10,7 @@ metrics (`measure`), files (`run`, `checkpoint`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -299,6 +299,7 @@ class Training:
         self.participation.restore(state["participation"])
         self.measured.restore(state["measured"])
         self.keeping.restore(state["keeping"], f.device)
-        self.best = None if state["best"] is None else Model.of(state["best"], f.program, f.device)
+        best = None if state["best"] is None else Model.of(state["best"], f.program, f.device)
+        self.best = None if best is None else replace(best, private=f.backend.kept(best.private))
         self.saved = {name: torch.as_tensor(value) for name, value in state["saved"].items()}
         self.done, self.spent = state["done"], state["spent"]

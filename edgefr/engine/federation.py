@@ -85,11 +85,12 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
 class Federation:
     """A federation is a server and its clients, round after round.
 
-    `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
-    clients are trained per vectorised call; results are summed over blocks of shards, and these sums in order,
-    so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or in this process
-    `executor` (None: as backend `inline` does). `noise`: where noise on sums comes from (None: simulated, with a key
-    that nobody keeps). `keeps`: clients keep the tables of their last round for themselves, to recommend from (`own`).
+    `shared` are the server's tensors; `private` those of all clients, [clients, *shape], where `backend` keeps them.
+    `shard_size` clients are trained per vectorised call; results are summed over blocks of shards, and these sums in
+    order, so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or in this
+    process `executor` (None: as backend `inline` does). `noise`: where noise on sums comes from (None: simulated, with
+    a key that nobody keeps). `keeps`: clients keep the tables of their last round for themselves, to recommend from
+    (`own`).
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Federation:
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
-        self.private = program.init_private(seed, torch.arange(clients))
+        self.private = self.backend.first(program, seed, clients)
         self.tables = first_tables(program, self.shared)
         trains = trained(program, self.phases("round"), "shared", "rows") if keeps else []
         if keeps and not trains:
@@ -166,6 +167,7 @@ class Federation:
         """
         self.backend.start()
         started = time.perf_counter()
+        self.private = self.backend.kept(self.private)
         groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
         named = np.concatenate([np.zeros(0, np.int64), *(group.clients for group in groups)])
         if len(np.unique(named)) < len(named):
@@ -384,7 +386,7 @@ class Federation:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()` of a federation of the same experiment (arrays in place of tensors)."""
         self.shared = {name: torch.from_numpy(value).to(self.device) for name, value in state["shared"].items()}
-        self.private = {name: torch.from_numpy(value) for name, value in state["private"].items()}
+        self.private = self.backend.kept({name: torch.from_numpy(value) for name, value in state["private"].items()})
         for name, kept in state["previous"].items():
             table, known = (torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
             self.previous[name] = (table, known)

@@ -30,8 +30,14 @@ CENTRAL = "central reference: pools everybody's data; no federation, no privacy"
 PACKAGES = ("edgefr", "numpy", "torch", "onnxruntime", "onnx", "transformers", "dp-accounting")
 
 
-def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the whole summary as JSON values. `seconds`: wall time of the run; `bundles`: one row per device class."""
+def summarise(
+    sim: Training, results: dict[str, Any], seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the whole summary as JSON values.
+
+    `results`: what its protocol says of the run, which may ask the model; `seconds`: wall time of the run; `bundles`:
+    one row per device class.
+    """
     e = sim.experiment
     return {
         "schema": "edgefr.summary/1",
@@ -45,7 +51,7 @@ def summarise(sim: Training, seconds: float, peak_rss_mb: float, bundles: list[d
         "protocol": sim.prepared.protocol,
         "seed": e.seed,
         "rounds": 0 if e.row.central is not None else e.rounds,
-        **e.protocol.entry.results(sim),
+        **results,
         **(_federated(sim) if e.row.central is None else _central(sim)),
         "engine": _engine(sim, seconds, peak_rss_mb),
         "encoder": None if sim.prepared.text is None else sim.prepared.text.report,

@@ -242,7 +242,7 @@ def test_a_run_without_rounds_has_an_empty_ledger(tmp_path: Path, cli: Cli) -> N
 def test_two_recipients_are_two_entries_and_their_epsilons_are_composed() -> None:
     simulation, _ = ran(*SMALL, "clients_per_round=1.0", "rounds=2", NOISE % "", CALM)
     simulation.participation.ledger.spend([7], Event("discrete-gaussian", multiplier=4.0, recipient="another client"))
-    found = summarise(simulation, 1.0, 1.0, [])["privacy"]
+    found = summarise(simulation, {}, 1.0, 1.0, [])["privacy"]
     assert [(row["recipient"], row["releases"]) for row in found["composed"]] == [("server", 2), ("another client", 1)]
     assert found["recipients"] == "another client, server"
     assert found["eps_guaranteed"] == pytest.approx(THREE, rel=1e-9)

@@ -36,6 +36,7 @@ from edgefr.engine.processes import Workers
 from edgefr.engine.shared_memory import Reader, Shelf, sealed
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, PROTOTYPE_FORMS, TEACHERS
+from edgefr.methods.fedcar.parts import NEGATIVES
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.transfr.parts import HEADS
@@ -45,7 +46,8 @@ from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from privacy.table import Table
-from tests.contract.programs import CLIENTS, ITEMS, program, work
+from tests.contract import sessions
+from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.contract.test_executors import Remembered
 from tests.noises import KEY
 
@@ -182,10 +184,20 @@ def test_some_cases_have_blocks_of_several_shards_and_some_of_one() -> None:
     assert sizes["fedmf"] == {1}
 
 
-@pytest.mark.parametrize("table", [HEADS, TEACHERS, DISTILL_WEIGHTS, PROTOTYPE_FORMS], ids=lambda table: table.what)
+@pytest.mark.parametrize("table", [HEADS, TEACHERS, DISTILL_WEIGHTS, PROTOTYPE_FORMS, NEGATIVES], ids=lambda t: t.what)
 def test_parts_of_programs_go_along_to_workers(table: Table[Any]) -> None:
     for entry in table.values():
         assert sealed(entry)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_program_goes_along_to_workers(variant: str) -> None:
+    assert sealed(program(variant))
+
+
+@pytest.mark.parametrize("variant", sessions.VARIANTS)
+def test_every_program_of_sessions_goes_along_to_workers(variant: str) -> None:
+    assert sealed(sessions.program(variant))
 
 
 def test_the_setting_is_told_once_and_again_when_it_is_another(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,22 @@ class Negative:
     heard: Callable[[Encoder, Tensor, Shown], Tensor]
 
 
+def _encoder_values(encoder: Form) -> int:
+    return encoder.values
+
+
+def _vector_values(encoder: Form) -> int:
+    return encoder.dim
+
+
+def _both_values(encoder: Form) -> int:
+    return encoder.values + encoder.length * encoder.dim
+
+
+def _no_values(encoder: Form) -> int:
+    return 0
+
+
 def _encoder_told(encoder: Encoder, tensors: Mapping[str, Tensor], shown: Shown) -> Tensor:
     return encoder.joined(tensors)
 
@@ -116,10 +132,10 @@ NEGATIVES: Table[Negative] = Table("negative", Negative)
 for _norm in (Norm("post", False, True), Norm("pre", True, False), Norm("none", False, False)):
     NORMS.register(_norm)
 for _negative in (
-    Negative("encoder", lambda e: e.values, _encoder_told, _encoder_heard),
-    Negative("vectors", lambda e: e.dim, _vector_told, _vector_heard),
-    Negative("both", lambda e: e.values + e.length * e.dim, _both_told, _both_heard),
-    Negative("none", lambda e: 0, _encoder_told, _encoder_heard),
+    Negative("encoder", _encoder_values, _encoder_told, _encoder_heard),
+    Negative("vectors", _vector_values, _vector_told, _vector_heard),
+    Negative("both", _both_values, _both_told, _both_heard),
+    Negative("none", _no_values, _encoder_told, _encoder_heard),
 ):
     NEGATIVES.register(_negative)
 
