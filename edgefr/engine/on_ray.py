@@ -14,6 +14,7 @@ Owns: what is put in the object store, the order of sums, what is done again. Do
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ import torch
 
 from edgefr import cluster
 from edgefr.cluster import LOCAL, Connection, connect
+from edgefr.engine import at_hand
 from edgefr.engine.aggregate import ShardAggregate, Terms
 from edgefr.engine.backend import read_of
 from edgefr.engine.elsewhere import Elsewhere, Round, Setting, answer, cut, trained
@@ -38,6 +40,8 @@ AHEAD = 3
 """Tasks that are handed out for every processor, ahead of the one that is waited for."""
 TASKS = 2
 """Tasks that a round has for every processor, if its blocks are few or small: one costs 7 to 11 ms of CPU."""
+BRIEF = 0.2
+"""Seconds of a round below which the next one has one task for every processor: more even work would not pay."""
 LARGE = 1 << 25
 """Bytes of sums that may come back at a time, if they are of more than one block."""
 RETRIES = 10
@@ -75,6 +79,8 @@ class OnRay(Elsewhere):
         self._connection: Connection | None = None
         self._setting: Setting | None = None
         self._told: Any = None
+        self._tasks = TASKS
+        self._files: set[str] = set()
 
     def start(self) -> None:
         """Connect, or start a Ray of one's own, which takes some seconds."""
@@ -87,7 +93,8 @@ class OnRay(Elsewhere):
         """Leave the cluster, and what clients keep ends; so does a Ray of one's own."""
         self._setting = self._told = None
         if self.stores is not None:
-            self.stores.close()
+            self.stores.close(self._files)
+        self._files = set()
         if self._connection is not None:
             self._connection.close()
         self.ray, self.task, self.stores, self._connection = None, None, None, None
@@ -112,11 +119,12 @@ class OnRay(Elsewhere):
         """Yield what leaves each block, in order; with no terms the updates themselves."""
         setting = Setting.of(work)
         if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
-            self._setting, self._told = setting, self._put(setting)
+            self._setting, self._told = setting, self._put_at_hand(setting)
+        began = time.perf_counter()
         told = [self._told, self._put(Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables)))]
         blocks = [[shards[at] for at in block] for block in cut(terms, len(shards))]
         processors = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
-        size = at_a_time(len(blocks), processors, 2 * sum(value.nbytes for value in shared.values()))
+        size = at_a_time(len(blocks), self._tasks * processors, 2 * sum(value.nbytes for value in shared.values()))
         tasks = [blocks[first : first + size] for first in range(0, len(blocks), size)]
         under_way = UnderWay(self, told, tasks, read_of(work, private), terms is not None, AHEAD * processors)
         number = 0
@@ -124,9 +132,18 @@ class OnRay(Elsewhere):
             for each in answers:
                 yield _result(each, work.round, number)
                 number += 1
+        self._tasks = TASKS if time.perf_counter() - began > BRIEF else 1
 
     def _put(self, thing: Any) -> Any:
         return self.ray.put(pack(thing))
+
+    def _put_at_hand(self, thing: Any) -> Any:
+        """Put an object whose large arrays each machine has from a file of its own."""
+        stream, buffers = pack(thing)
+        large = {at: at_hand.digest(b) for at, b in enumerate(buffers) if b.nbytes >= at_hand.LARGE}
+        self._files |= set(large.values())
+        there = {at: (name, buffers[at].nbytes, self.ray.put(buffers[at])) for at, name in large.items()}
+        return self.ray.put((stream, [there.get(at, buffer) for at, buffer in enumerate(buffers)]))
 
 
 class UnderWay:
@@ -225,13 +242,13 @@ def _result(came_of_it: tuple[str, Any], number: int, block: int) -> Any:
     return opened(content)
 
 
-def at_a_time(blocks: int, processors: int, bytes_: int) -> int:
-    """Return how many of a round's blocks, whose sums have so many bytes each, a task is of.
+def at_a_time(blocks: int, tasks: int, bytes_: int) -> int:
+    """Return how many of a round's blocks, whose sums have so many bytes each, one of so many tasks is of.
 
-    >>> at_a_time(16, 2, 1 << 19), at_a_time(63, 32, 1 << 19), at_a_time(63, 2, 1 << 26)
+    >>> at_a_time(16, 4, 1 << 19), at_a_time(63, 64, 1 << 19), at_a_time(63, 4, 1 << 26)
     (4, 1, 1)
     """
-    return max(1, min(-(-blocks // (TASKS * processors)), LARGE // max(bytes_, 1)))
+    return max(1, min(-(-blocks // tasks), LARGE // max(bytes_, 1)))
 
 
 # --- in a worker of Ray -----------------------------------------------------------------------------------------------
@@ -297,6 +314,15 @@ def _held(told: list[Any]) -> tuple[Setting, Round]:
         del _HELD[name]
     for name, reference in zip(names, told, strict=True):
         if name not in _HELD:
-            _HELD[name] = opened(cluster.opened(reference))
+            stream, parts = cluster.opened(reference)
+            _HELD[name] = opened((stream, [_bytes_of(part) for part in parts]))
     setting, round_ = (_HELD[name] for name in names)
     return setting, round_
+
+
+def _bytes_of(part: Any) -> npt.NDArray[np.uint8]:
+    """Return an array's bytes, from this machine's file where it is one of the large ones."""
+    if isinstance(part, np.ndarray):
+        return part
+    name, size, reference = part
+    return at_hand.at_hand(name, size, lambda: cluster.opened(reference))

@@ -19,7 +19,7 @@ import itertools
 import pickle
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from edgefr import cluster
+from edgefr.engine import at_hand
 from edgefr.engine.held import Held
 from edgefr.engine.shared_memory import packed
 from edgefr.engine.work import Clients
@@ -126,8 +127,10 @@ class Stores:
         for number in range(max(2, len(cluster.machines(ray)))):
             self.actors.append(self._new(number))
 
-    def close(self) -> None:
-        """End the stores, and what they hold."""
+    def close(self, files: Iterable[str] = ()) -> None:
+        """End the stores, what they hold, and the files of these names on their machines."""
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.get([actor.leave.remote(list(files)) for actor in self.actors], timeout=PATIENCE)
         for actor in self.actors:
             self.ray.kill(actor)
         self.actors.clear()
@@ -295,6 +298,10 @@ class Store:
     def ready(self) -> None:
         """Answer, and so be there."""
 
+    def leave(self, files: Sequence[str]) -> None:
+        """Drop files that this machine has for the run."""
+        at_hand.drop(files)
+
     def make(self, part: int, names: Mapping[str, str], program: Packed, seed: int, first: int, last: int) -> None:
         """Make what the clients [first, last) begin with."""
         made = opened(program).init_private(seed, torch.arange(first, last))
@@ -330,7 +337,7 @@ class Store:
 
     def stash(self, part: int, number: int, *changes: Packed) -> None:
         """Put aside what a round makes of a range, in the place of whatever was put aside before."""
-        self.next[part] = number, [_owned(opened(each)) for each in changes]
+        self.next[part] = number, [opened(each) for each in changes]
 
     def commit(self, number: int) -> None:
         """Make what was put aside under this number the state."""
@@ -347,14 +354,9 @@ class Store:
         held, aside = opened(content)
         self.parts[part] = {name: value.clone() for name, value in held.items()}
         if aside is not None:
-            self.next[part] = aside[0], [_owned(change) for change in aside[1]]
+            self.next[part] = aside
 
     def _apply(self, part: int, change: Change) -> None:
         index, rows = torch.from_numpy(change[0].copy()), change[1]
         for name in rows.keys() & self.parts[part].keys():  # the others were dropped meanwhile
             self.parts[part][name].index_copy_(0, index, rows[name])
-
-
-def _owned(change: Change) -> Change:
-    """Return a change that does not keep the object store's memory."""
-    return change[0].copy(), {name: value.clone() for name, value in change[1].items()}
