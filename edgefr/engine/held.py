@@ -24,7 +24,7 @@ AT_ONCE = 1 << 16
 
 
 class Rows(Protocol):
-    """The rows of a tensor [clients, *shape], wherever they lie."""
+    """These are the rows of a tensor [clients, *shape], wherever they lie."""
 
     @property
     def like(self) -> Tensor:

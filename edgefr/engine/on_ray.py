@@ -180,7 +180,7 @@ class UnderWay:
                 changes = [change for _, change in self._done(number)]
 
     def _done(self, number: int) -> Iterator[tuple[Sequence[tuple[str, Any]], list[Any]]]:
-        """Yield of each task, in order, what became of its blocks and where its clients' new rows are."""
+        """Yield what became of each task's blocks, in order, and where its clients' new rows are."""
         for wanted in range(len(self.tasks)):
             answers = self._waited(wanted, number)
             yield answers, self.handed.pop(wanted)[1:]

@@ -44,7 +44,7 @@ PATIENCE = 300
 Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 """An object for the object store: arrays beside the rest of it, which readers see without a copy."""
 Change = tuple[Clients, dict[str, Tensor]]
-"""New rows: places of clients in their range, and what they have now."""
+"""This is of new rows: places of clients in their range, and what they have now."""
 T = TypeVar("T")
 
 
@@ -141,7 +141,7 @@ class Stores:
         """Return the private tensors that clients begin with; each store makes those of its own."""
         likes = {n: v[:0] for n, v in program.init_private(seed, torch.arange(min(clients, 1))).items()}
         names = {name: self._name() for name in likes}
-        bounds, sent = ranges(clients, len(self.actors)), self.ray.put(pack(program))
+        bounds, sent = self._bounds(clients), self.ray.put(pack(program))
 
         def make() -> list[Any]:
             who = [(part, actor) for part in range(len(self.actors)) for actor in self._holders(part)]
@@ -152,14 +152,14 @@ class Stores:
 
     def keep(self, value: Tensor) -> Held:
         """Return a tensor of all clients whose rows lie with the stores from now on."""
-        name, bounds = self._name(), ranges(len(value), len(self.actors))
+        name, bounds = self._name(), self._bounds(len(value))
         parts = [self.ray.put(pack(value[a:b].contiguous())) for a, b in itertools.pairwise(bounds)]
         self._surely(lambda: [a.put.remote(p, name, each) for p, each in enumerate(parts) for a in self._holders(p)])
         return Held(Lying(self, name, value[:0].clone(), len(value)))
 
     def read(self, rows: Lying, clients: Clients) -> Tensor:
         """Return a copy of some clients' rows, in their order."""
-        bounds = ranges(rows.clients, len(self.actors))
+        bounds = self._bounds(rows.clients)
 
         def ask() -> list[Any]:
             mine = [clients[where] - bounds[part] for part, where in enumerate(places(clients, bounds))]
@@ -169,7 +169,7 @@ class Stores:
 
     def write(self, rows: Lying, clients: Clients, new: Tensor) -> None:
         """Replace some clients' rows, with both stores of each range."""
-        bounds = ranges(rows.clients, len(self.actors))
+        bounds = self._bounds(rows.clients)
         parts = []
         for part, where in enumerate(places(clients, bounds)):
             index = torch.from_numpy(np.flatnonzero(where))
@@ -245,8 +245,7 @@ class Stores:
 
         What is asked may be asked again: reading, and writing the same.
         """
-        if not self.actors:  # and Ray must not be asked: it would start by itself
-            raise RuntimeError("what clients kept has ended with the backend that kept it")
+        self._must_be_there()
         for left in reversed(range(TRIES)):
             try:
                 self._forget()
@@ -258,6 +257,16 @@ class Stores:
                 with suppress(self.ray.exceptions.RayError):  # another one is gone by now
                     self.mend()
         raise AssertionError
+
+    def _bounds(self, clients: int) -> npt.NDArray[np.int64]:
+        """Return where the stores' ranges of so many clients begin and end."""
+        self._must_be_there()
+        return ranges(clients, len(self.actors))
+
+    def _must_be_there(self) -> None:
+        """Raise RuntimeError after the end: Ray must not be asked then, since it would start by itself."""
+        if not self.actors:
+            raise RuntimeError("what clients kept has ended with the backend that kept it")
 
     def _forget(self) -> None:
         """Let the stores drop the tensors that nobody has any more."""
