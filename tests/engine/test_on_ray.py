@@ -18,10 +18,16 @@ import numpy as np
 import pytest
 import torch
 
+from cloud.settings import AggregationSettings
 from edgefr.engine.federation import Federation
 from edgefr.engine.on_ray import OnRay, opened, pack
+from edgefr.methods.fedmf.program import FedMF
+from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.errors import InputError
+from privacy.plan import plan
+from privacy.settings import PrivacySettings
 from tests.clusters import at_work, two_nodes
+from tests.contract.programs import CLIENTS, ITEMS, work
 from tests.engine.test_processes import CASES, EVERYONE, Faulty, rounds, run
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -111,6 +117,36 @@ def test_a_node_that_dies_in_a_round_changes_no_bit_and_another_may_join(cluster
     assert_same(expected, rounds("replay", backend))
     gone.join()
     assert_same(expected, rounds("replay", backend))
+
+
+class Ill(FedMF):
+    """FedMF whose client 3 begins with what is no number, in one place of its vector."""
+
+    def init_private(self, seed: int, clients: torch.Tensor) -> dict[str, torch.Tensor]:
+        made = super().init_private(seed, clients)
+        made["user"][clients == 3, 0] = torch.nan
+        return made
+
+
+def test_who_is_dropped_keeps_what_it_had(backend: OnRay) -> None:
+    found = {}
+    for name, by in (("here", None), ("there", backend)):
+        local = Ill(FedMFSettings(dim=4), ITEMS, 1)
+        made = Federation(
+            local,
+            clients=CLIENTS,
+            seed=1,
+            shard_size=4,
+            aggregation=AggregationSettings(),
+            plan=plan(PrivacySettings(), 1, CLIENTS, CLIENTS, "uniform"),
+            device=torch.device("cpu"),
+            backend=by,
+        )
+        made.round(1, EVERYONE, work(local).sampler, work(local).context)
+        assert made.counters.dropped == 1
+        found[name] = made.private["user"][:]
+        assert torch.isnan(found[name][3]).tolist() == [True, False, False, False]
+    assert found["here"].numpy().tobytes() == found["there"].numpy().tobytes()
 
 
 def test_a_fault_comes_back_with_its_reason_and_wrong_input_as_such(backend: OnRay) -> None:
