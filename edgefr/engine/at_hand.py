@@ -40,15 +40,15 @@ def at_hand(name: str, size: int, fetch: Callable[[], Bytes]) -> Bytes:
     Raises `InputError` when the disk is full or not writable, `RuntimeError` where something else is fetched.
     """
     found = _mapped(_folder() / name, size)
-    if found is None or digest(found) != name:
-        content = fetch()
-        if digest(content) != name:
-            raise RuntimeError(f"what was fetched is not what has the digest {name}")
-        _drop_old()
-        write_atomic(_folder() / name, lambda file: file.write(content.data), mode=0o600)
-        found = _mapped(_folder() / name, size)
-        assert found is not None
-    return found
+    if found is not None and digest(found) == name:
+        return found
+    content = fetch()
+    if digest(content) != name:
+        raise RuntimeError(f"what was fetched is not what has the digest {name}")
+    _drop_old()
+    write_atomic(_folder() / name, lambda file: file.write(content.data), mode=0o600)
+    written = _mapped(_folder() / name, size)
+    return content if written is None else written  # None: another run on this machine has ended, and dropped it
 
 
 def drop(names: Iterable[str]) -> None:

@@ -74,6 +74,18 @@ def test_what_a_killed_run_left_is_dropped_after_a_day_and_nothing_else(folder: 
     assert found.tolist() == CONTENT.tolist()  # who has it mapped keeps it
 
 
+def test_a_file_that_another_run_drops_at_once_is_not_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = at_hand.write_atomic
+
+    def written_and_dropped(path: Path, content: Any, mode: int) -> Path:
+        done = write(path, content, mode)
+        at_hand.drop([path.name])
+        return done
+
+    monkeypatch.setattr(at_hand, "write_atomic", written_and_dropped)
+    assert at_hand.at_hand(NAME, 200, fetched()[1]).tolist() == CONTENT.tolist()
+
+
 @pytest.fixture
 def cluster(folder: Path) -> Iterator[Any]:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")

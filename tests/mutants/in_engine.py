@@ -159,8 +159,8 @@ FAULTS = (
     Fault(
         "a machine believes its file whatever is in it",
         "edgefr/engine/at_hand.py",
-        "if found is None or digest(found) != name:",
-        "if found is None:",
+        "if found is not None and digest(found) == name:",
+        "if found is not None:",
         "tests/engine/test_at_hand.py::test_a_file_that_is_not_what_its_name_says_is_written_anew",
     ),
     Fault(
