@@ -65,9 +65,10 @@ class Held(Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             if func in _FACTS:
                 return func(*args, **(kwargs or {}))
-            name = str(func.__name__)
-            if name.endswith("_") and not name.endswith("__"):
-                raise TypeError(f"{name} would write to a copy of rows that lie elsewhere: give them by index")
+            if _writes(str(func.__name__), kwargs or {}):
+                raise RuntimeError(
+                    f"{func.__name__} would write to a copy of rows that lie elsewhere: give them by index"
+                )
             here, named = _here(args), _here(kwargs or {})
         return func(*here, **named)
 
@@ -153,6 +154,12 @@ _FACTS = {
     Tensor.element_size,
 }
 """What is known of a held tensor without its rows."""
+
+
+def _writes(name: str, named: dict[str, Any]) -> bool:
+    """Say whether a call of this name writes to a tensor it is given: `add_`, `+=`, a property, `out=`."""
+    inside = name.endswith("_") and not name.endswith("__")  # `+=` too, which TypeError would make an addition
+    return inside or name == "__set__" or isinstance(named.get("out"), Held)
 
 
 def _split(at: Any, clients: int) -> tuple[Clients, tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 
 import numpy as np
@@ -109,8 +110,17 @@ def test_arithmetic_has_the_rows_come_and_leaves_them_as_they_are() -> None:
 
 def test_what_would_be_written_to_a_copy_and_lost_is_refused() -> None:
     _, there = both()
-    for lost in (lambda: there.add_(1), lambda: there.copy_(torch.zeros(5, 3)), lambda: there.zero_()):
-        with pytest.raises(TypeError, match="would write to a copy of rows that lie elsewhere"):
+    ones = torch.ones(5, 3)
+    for lost in (
+        lambda: there.add_(1),
+        lambda: there.copy_(ones),
+        lambda: there.zero_(),
+        lambda: operator.iadd(there, ones),
+        lambda: operator.imul(there, 2),
+        lambda: torch.add(ones, ones, out=there),
+        lambda: setattr(there, "data", ones),
+    ):
+        with pytest.raises(RuntimeError, match="would write to a copy of rows that lie elsewhere"):
             lost()
     with pytest.raises(ValueError, match="read-only"):
         there.numpy()[0, 0] = 1.0
