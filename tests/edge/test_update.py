@@ -97,3 +97,10 @@ def test_what_is_promised_is_read_as_whole_steps_and_as_nothing_else() -> None:
     for update in (found.update.astype(np.float32), found.update.astype(np.int64), found.update[:-1]):
         with pytest.raises(InputError, match="not a release of this bundle"):
             read_update(ClientUpdate(BUNDLE, 3, update, {}).to_bytes(), learning, BUNDLE)
+
+
+def test_a_release_whose_header_is_nested_too_deeply_is_refused() -> None:
+    """A server reads it only if it has a release's length, which large models' have."""
+    deep = b"[" * 90_000 + b"]" * 90_000
+    with pytest.raises(InputError, match="not a release of this bundle"):
+        read_update(len(deep).to_bytes(8, "little") + deep, way().learning, BUNDLE)
