@@ -151,11 +151,11 @@ FAULTS = (
     ),
     Fault(
         "one round with too few in its sum ends a device",
-        "edge/sealing.py",
-        "from edge.secure_sum import Participant, SumRefused",
-        "from edge.device import Withheld as SumRefused\nfrom edge.secure_sum import Participant",
+        "edge/remote.py",
+        "except SumRefused as refused:",
+        "except ZeroDivisionError as refused:",
         f"{SEALING}::test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_stays",
-        NO_REASON,
+        ("SumRefused", "InputError"),
     ),
     Fault(
         "a device that demands masks lets its update leave without",
@@ -287,14 +287,6 @@ FAULTS = (
         "np.clip(steps, WIDEST.min, WIDEST.max).astype(np.int32)",
         "steps.astype(np.int32)",
         f"{UPDATE}::test_steps_that_do_not_fit_stop_at_the_ends",
-    ),
-    Fault(
-        "who has nothing to learn from sends nothing",
-        "edge/local_work.py",
-        "if learning.release.promises and not self.has_work(learning, state):",
-        "if False:",
-        f"{DEVICE}::test_an_update_of_which_something_is_promised_tells_nothing_of_how_much_there_was",
-        ("InputError",),
     ),
     # --- a release, whatever the graphs do
     Fault(
