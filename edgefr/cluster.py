@@ -66,6 +66,13 @@ def machines(ray: Any) -> list[str]:
     return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
 
 
+def here() -> str:
+    """Return the machine that this runs on, in a worker of Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
 def on_machine(name: str) -> Any:
     """Return how Ray is told to put an actor on a machine, or on another one if it is gone."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -172,11 +172,15 @@ def _go(
             run.write_experiment(experiment)
         key = run.noise_key(experiment.draws_noise)
         training = Training.start(experiment, prepared, fleet, device, run.log.append, key)
-        keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
-        if warn is not None:
-            keeper.restore(training, warn)
-        if key is not None:
-            run.bind(key, keeper.belongs_to)
+        try:
+            keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
+            if warn is not None:
+                keeper.restore(training, warn)
+            if key is not None:
+                run.bind(key, keeper.belongs_to)
+        except BaseException:
+            training.federation.backend.close()
+            raise
     with tracked(options.track, run, experiment) as told:
         finish_run(run, training, [keeper, *told], options.bundles, options.figures, began, progress)
     return run

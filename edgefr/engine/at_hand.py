@@ -71,7 +71,7 @@ def _mapped(path: Path, size: int) -> Bytes | None:
 
 def _drop_old() -> None:
     """Drop what runs have left that were killed."""
-    for path in _folder().glob("?" * 64):
+    for path in [*_folder().glob("?" * 64), *_folder().glob(".*.part")]:
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > OLD:
                 path.unlink()

@@ -121,7 +121,6 @@ class Federation:
         self.previous: dict[str, tuple[Tensor, Tensor]] = {}  # table after the previous block, and the rows it had
         program.frozen.update({name: table.to(device) for name, table in program.frozen.items()})
         self.shared = {name: value.to(device) for name, value in program.init_shared(seed).items()}
-        self.private = self.backend.first(program, seed, clients)
         self.tables = first_tables(program, self.shared)
         trains = trained(program, self.phases("round"), "shared", "rows") if keeps else []
         if keeps and not trains:
@@ -130,6 +129,7 @@ class Federation:
         self.pulls = pulls_of(program)
         check_laid(program, clients, plan.clip is not None, self.rule.personal)
         self.counters = Counters(participation=np.zeros(clients, np.int64))
+        self.private = self.backend.first(program, seed, clients)
 
     @property
     def rule(self) -> Rule:

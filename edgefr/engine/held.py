@@ -109,6 +109,8 @@ class Held(Tensor):
     def index_copy_(self, dim: int, index: Tensor, source: Tensor) -> Tensor:  # type: ignore[override]
         """Replace the rows of some clients."""
         _of_clients(dim)
+        if source.dtype != self.dtype or source.shape != (len(index), *self.shape[1:]):
+            raise RuntimeError(f"{list(source.shape)} of {source.dtype} are not rows of {self!r}")
         self[index] = source
         return self
 
@@ -133,6 +135,10 @@ class Held(Tensor):
         out: npt.NDArray[Any] = self.whole().numpy()
         out.flags.writeable = False
         return out
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """Return what `numpy` does."""
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("rows that lie elsewhere do not travel as a whole: send those of some clients")
@@ -159,7 +165,7 @@ _FACTS = {
 def _writes(name: str, named: dict[str, Any]) -> bool:
     """Say whether a call of this name writes to a tensor it is given: `add_`, `+=`, a property, `out=`."""
     inside = name.endswith("_") and not name.endswith("__")  # `+=` too, which TypeError would make an addition
-    return inside or name == "__set__" or isinstance(named.get("out"), Held)
+    return inside or name in ("__set__", "__setitem__") or isinstance(named.get("out"), Held)
 
 
 def _split(at: Any, clients: int) -> tuple[Clients, tuple[Any, ...]]:
@@ -172,6 +178,8 @@ def _split(at: Any, clients: int) -> tuple[Clients, tuple[Any, ...]]:
     if isinstance(first, int):
         raise TypeError("a held tensor is asked for many clients at a time")
     found = np.asarray(first)
+    if found.dtype == bool and len(found) != clients:
+        raise IndexError(f"a mask of {len(found)} for {clients} clients")
     return np.flatnonzero(found) if found.dtype == bool else found.astype(np.int64), tuple(rest)
 
 

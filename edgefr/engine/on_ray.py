@@ -105,7 +105,8 @@ class OnRay(Elsewhere):
 
     def kept(self, private: Tensors) -> dict[str, torch.Tensor]:
         """Give the stores what lies here."""
-        return {n: v if isinstance(v, Held) else self._stores().keep(v) for n, v in private.items()}
+        stores = self._stores()
+        return {n: v if _lies_with(stores, v) else stores.keep(v[:]) for n, v in private.items()}
 
     def _stores(self) -> Stores:
         self.start()
@@ -141,7 +142,9 @@ class OnRay(Elsewhere):
         """Put an object whose large arrays each machine has from a file of its own."""
         stream, buffers = pack(thing)
         large = {at: at_hand.digest(b) for at, b in enumerate(buffers) if b.nbytes >= at_hand.LARGE}
-        self._files |= set(large.values())
+        if self.stores is not None:
+            self.stores.drop_files(self._files - set(large.values()))
+        self._files = set(large.values())
         there = {at: (name, buffers[at].nbytes, self.ray.put(buffers[at])) for at, name in large.items()}
         return self.ray.put((stream, [there.get(at, buffer) for at, buffer in enumerate(buffers)]))
 
@@ -221,11 +224,17 @@ class UnderWay:
         self.rows, self.handed = [], {}
 
 
+def _lies_with(stores: Stores, value: torch.Tensor) -> bool:
+    return isinstance(value, Held) and isinstance(value.lie, Lying) and value.lie.stores is stores
+
+
 def lent_of(private: Tensors, back: bool, stores: Stores | None) -> Lent | None:
     """Return what tasks get from the stores; None where nothing of it lies there."""
     lie = {name: value.lie for name, value in private.items() if isinstance(value, Held)}
     if not lie or stores is None:
         return None
+    if not all(_lies_with(stores, value) for value in private.values() if isinstance(value, Held)):
+        raise RuntimeError("what clients kept lies with another backend")
     clients = {len(rows) for rows in lie.values()}
     assert len(clients) == 1
     names = {name: rows.name for name, rows in lie.items() if isinstance(rows, Lying)}

@@ -119,13 +119,14 @@ class Stores:
 
     def __init__(self, ray: Any):
         self.ray = ray
-        self._kind = ray.remote(num_cpus=0)(Store)
+        self._kind = ray.remote(num_cpus=0, memory=1)(Store)  # Ray 2.60 puts what asks for nothing where it likes
         self._numbers = itertools.count()
         self.unwanted: list[str] = []
         self._nodes: list[str] = []
         self.actors: list[Any] = []
         for number in range(max(2, len(cluster.machines(ray)))):
             self.actors.append(self._new(number))
+        self._nodes = self.ray.get([actor.ready.remote() for actor in self.actors])
 
     def close(self, files: Iterable[str] = ()) -> None:
         """End the stores, what they hold, and the files of these names on their machines."""
@@ -134,6 +135,11 @@ class Stores:
         for actor in self.actors:
             self.ray.kill(actor)
         self.actors.clear()
+
+    def drop_files(self, files: Iterable[str]) -> None:
+        """Drop files of these names on the stores' machines."""
+        for actor in self.actors if (names := list(files)) else ():
+            actor.leave.remote(names)
 
     # --- tensors of all clients -----------------------------------------------------------------------------------
 
@@ -206,8 +212,13 @@ class Stores:
             for actor in self._holders(part)
         ]
         self.ray.get(calls)
-        for actor in self.actors:
-            actor.commit.remote(number)  # whoever dies before it leaves its range with another that does it
+        for actor, done in [(actor, actor.commit.remote(number)) for actor in self.actors]:
+            try:
+                self.ray.get(done)
+            except self.ray.exceptions.RayTaskError as error:
+                raise RuntimeError(f"a store could not put back a round: {error}") from error
+            except self.ray.exceptions.RayError:
+                self.ray.kill(actor)  # who did not hear of it leaves its ranges with others that did
 
     # --- machines that die ----------------------------------------------------------------------------------------
 
@@ -232,6 +243,7 @@ class Stores:
             for part, held_by in ((number, before), ((number + 1) % count, after)):
                 self.ray.get(made.take.remote(part, held_by.give.remote(part)))
             self.actors[number] = made  # one that has not all of it never is
+            self._nodes[number] = self.ray.get(made.ready.remote())
 
     def _answers(self, number: int) -> bool:
         try:
@@ -304,8 +316,9 @@ class Store:
         self.parts: dict[int, dict[str, Tensor]] = {}
         self.next: dict[int, tuple[int, list[Change]]] = {}
 
-    def ready(self) -> None:
-        """Answer, and so be there."""
+    def ready(self) -> str:
+        """Answer, and so be there: on which machine."""
+        return cluster.here()
 
     def leave(self, files: Sequence[str]) -> None:
         """Drop files that this machine has for the run."""

@@ -133,9 +133,12 @@ def _make_base(job: Job, setting: Setting) -> str:
     folder.mkdir(parents=True)
     run = Run(folder)
     training = _started(run, experiment, prepared, setting)
-    training.learn()
-    state = {"training": training.state(), "events": run.log.flush()}
-    checkpoint.write(folder, training.rounds, state, belongs_to)
+    try:
+        training.learn()
+        state = {"training": training.state(), "events": run.log.flush()}
+        checkpoint.write(folder, training.rounds, state, belongs_to)
+    finally:
+        training.federation.backend.close()
     return str(folder)
 
 

@@ -20,7 +20,7 @@ import torch
 
 from cloud.settings import AggregationSettings
 from edgefr.engine.federation import Federation
-from edgefr.engine.on_ray import OnRay, opened, pack
+from edgefr.engine.on_ray import OnRay, lent_of, opened, pack
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.errors import InputError
@@ -157,6 +157,19 @@ def test_a_fault_comes_back_with_its_reason_and_wrong_input_as_such(backend: OnR
     with pytest.raises(InputError, match="too little of it"):
         run(backend, Faulty(InputError("too little of it")))
     assert_same(rounds("fedmf", None), rounds("fedmf", backend))
+
+
+def test_what_lies_with_another_backend_is_fetched_and_never_taken_for_ones_own(cluster: Any, backend: OnRay) -> None:
+    other = OnRay(cluster.address)
+    theirs, own = other.kept({"x": torch.ones(4, 2)}), backend.kept({"x": torch.zeros(4, 2)})
+    with pytest.raises(RuntimeError, match="lies with another backend"):
+        lent_of(theirs, True, backend.stores)
+    assert backend.kept(own)["x"] is own["x"]
+    assert torch.equal(backend.kept(theirs)["x"][:], torch.ones(4, 2))
+    assert other.stores is not None
+    other.stores.close()
+    with pytest.raises(RuntimeError, match="ended with the backend"):
+        backend.kept(theirs)
 
 
 def test_a_cluster_that_does_not_answer_is_named() -> None:

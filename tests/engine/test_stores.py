@@ -77,6 +77,45 @@ def test_rows_are_read_written_and_copied_wherever_they_lie(stores: Stores) -> N
     assert torch.equal(held.whole(), VALUE)
 
 
+def machines(stores: Stores) -> list[str]:
+    found: list[str] = ray.get([actor.ready.remote() for actor in stores.actors])
+    return found
+
+
+def test_each_store_is_on_a_machine_of_its_own_and_this_is_known(stores: Stores) -> None:
+    assert len(set(machines(stores))) == 2
+    assert machines(stores) == stores._nodes
+
+
+def test_a_store_that_cannot_put_back_a_round_ends_it(stores: Stores) -> None:
+    held = stores.keep(VALUE)
+    with pytest.raises(RuntimeError, match="could not put back a round"):
+        stores.take_back([changes(stores, held, VALUE.double())])
+
+
+def test_who_did_not_hear_that_a_round_is_whole_is_replaced_by_one_that_did(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, get, deaf = stores.keep(VALUE), stores.ray.get, list[Any]()
+
+    class Unheard:
+        exceptions, kill = ray.exceptions, staticmethod(ray.kill)
+
+        @staticmethod
+        def get(asked: Any, **how: Any) -> Any:
+            if not isinstance(asked, list) and not deaf:
+                deaf.append(asked)
+                raise ray.exceptions.RayError("the connection broke")
+            return get(asked, **how)
+
+    change = changes(stores, held, VALUE + 100)
+    monkeypatch.setattr(stores, "ray", Unheard)
+    stores.take_back([change])
+    monkeypatch.undo()
+    assert deaf
+    assert torch.equal(held.whole(), VALUE + 100)
+
+
 def test_what_nobody_has_any_more_is_dropped(stores: Stores) -> None:
     held, other = stores.keep(VALUE), stores.keep(VALUE)
     name, kept = stored(held).name, stored(other).name
@@ -173,7 +212,7 @@ def test_processes_that_are_killed_are_replaced_and_the_machines_are_different_o
     assert len(pids) == 2
     os.kill(pids[0], signal.SIGKILL)
     assert torch.equal(held.whole(), VALUE)
-    assert len(set(stores._nodes)) == 2
+    assert len(set(machines(stores))) == 2
     assert len(at_work("Store")) == 2
 
 
