@@ -124,9 +124,16 @@ class Stores:
         self.unwanted: list[str] = []
         self._nodes: list[str] = []
         self.actors: list[Any] = []
-        for number in range(max(2, len(cluster.machines(ray)))):
-            self.actors.append(self._new(number))
-        self._nodes = self.ray.get([actor.ready.remote() for actor in self.actors])
+        for left in reversed(range(TRIES)):  # a machine may die meanwhile
+            self.actors, self._nodes = [], []
+            for number in range(max(2, len(cluster.machines(ray)))):
+                self.actors.append(self._new(number))
+            try:
+                self._nodes = self.ray.get([actor.ready.remote() for actor in self.actors])
+                break
+            except self.ray.exceptions.RayError:
+                if not left:
+                    raise
 
     def close(self, files: Iterable[str] = ()) -> None:
         """End the stores, what they hold, and the files of these names on their machines."""

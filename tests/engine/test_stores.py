@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,11 @@ VALUE = torch.arange(33.0).view(11, 3)
 
 
 def kill(stores: Stores, number: int) -> None:
+    """End a store, and wait until it is gone."""
     ray.kill(stores.actors[number])
+    with suppress(ray.exceptions.RayActorError):
+        while True:
+            ray.get(stores.actors[number].ready.remote())
 
 
 def stored(held: Held) -> Lying:
