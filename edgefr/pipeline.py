@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,23 +165,21 @@ def _go(
     began = time.perf_counter()
     device = torch_device(experiment.engine.device)
     data_dir = None if options.data_dir is None else Path(options.data_dir)
-    with nullcontext() if warn is not None else run.recorded(experiment, fleet, options.noise_key):
-        prepared = prepare(experiment, data_dir, str(device), progress, options.data)
-        if experiment.engine.shard_size is None:
-            experiment = sized(experiment, prepared)
-            run.write_experiment(experiment)
-        key = run.noise_key(experiment.draws_noise)
-        training = Training.start(experiment, prepared, fleet, device, run.log.append, key)
-        try:
+    with ExitStack() as ending:
+        with nullcontext() if warn is not None else run.recorded(experiment, fleet, options.noise_key):
+            prepared = prepare(experiment, data_dir, str(device), progress, options.data)
+            if experiment.engine.shard_size is None:
+                experiment = sized(experiment, prepared)
+                run.write_experiment(experiment)
+            key = run.noise_key(experiment.draws_noise)
+            training = Training.start(experiment, prepared, fleet, device, run.log.append, key)
+            ending.callback(training.federation.backend.close)
             keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
             if warn is not None:
                 keeper.restore(training, warn)
             if key is not None:
                 run.bind(key, keeper.belongs_to)
-        except BaseException:
-            training.federation.backend.close()
-            raise
-    with tracked(options.track, run, experiment) as told:
+        told = ending.enter_context(tracked(options.track, run, experiment))
         finish_run(run, training, [keeper, *told], options.bundles, options.figures, began, progress)
     return run
 

@@ -85,11 +85,11 @@ class Training:
         """
         schedule = schedule_of(experiment, prepared, devices)
         population = len(np.flatnonzero(schedule[0].task.train.counts))
-        federation = federate(experiment, prepared, devices, population, experiment.total_rounds, device, noise_key)
-        fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
-        participation = Participation(experiment, federation, fleet, log)
         about = About.of(prepared.dataset.catalogue)
         about.check(experiment.evaluation.metrics)
+        fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
+        federation = federate(experiment, prepared, devices, population, experiment.total_rounds, device, noise_key)
+        participation = Participation(experiment, federation, fleet, log)
         measured = Measurements(experiment.evaluation, experiment.seed, about)
         return cls(experiment, prepared, federation, participation, measured, schedule, keeping(experiment))
 

@@ -25,10 +25,19 @@ def two_nodes() -> Iterator[Any]:
 
 
 def at_work(call: str) -> list[int]:
-    """The processes that run a function for Ray now, on any node of this machine."""
-    found = []
+    """The processes that run a function for Ray now, on the nodes that this process started."""
+    parents, found = dict[int, int](), []
     for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and f"ray::{call}".encode() in (entry / "cmdline").read_bytes():
+        with suppress(OSError, ValueError):
+            parents[int(entry.name)] = int((entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
+            if f"ray::{call}".encode() in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
-    return found
+    return [pid for pid in found if os.getpid() in _ancestors(pid, parents)]
+
+
+def _ancestors(pid: int, parents: dict[int, int]) -> list[int]:
+    out = []
+    while pid in parents:
+        pid = parents[pid]
+        out.append(pid)
+    return out

@@ -46,17 +46,16 @@ class Rows(Protocol):
 class Held(Tensor):
     """This is a tensor [clients, *shape] whose rows lie elsewhere; its first index is always of clients.
 
-    >>> held = Held(SomeRows(torch.arange(6).view(3, 2)))  # doctest: +SKIP
-    >>> held[torch.tensor([2, 0])].tolist(), held[:, 1].tolist()  # doctest: +SKIP
-    ([[4, 5], [0, 1]], [1, 3, 5])
+    `held[clients]` are rows of some clients, `held[:, 1]` a value of everybody's, and both may be assigned to. In-place
+    calls on what these return change a copy, as they do with rows that any index of a tensor gathers.
     """
 
-    lie: Rows
+    source: Rows
 
-    def __new__(cls, lie: Rows) -> Held:
-        like = lie.like
-        made: Held = Tensor._make_wrapper_subclass(cls, (len(lie), *like.shape[1:]), dtype=like.dtype)  # type: ignore[attr-defined]
-        made.lie = lie
+    def __new__(cls, source: Rows) -> Held:
+        like = source.like
+        made: Held = Tensor._make_wrapper_subclass(cls, (len(source), *like.shape[1:]), dtype=like.dtype)  # type: ignore[attr-defined]
+        made.source = source
         return made
 
     @classmethod
@@ -79,27 +78,27 @@ class Held(Tensor):
 
     def whole(self) -> Tensor:
         """Return all rows in one tensor of this process."""
-        return self.lie.read(np.arange(len(self)))
+        return self.source.read(np.arange(len(self)))
 
     def __len__(self) -> int:
-        return len(self.lie)
+        return len(self.source)
 
     def __getitem__(self, at: Any) -> Tensor:
         clients, rest = _split(at, len(self))
         if not rest:
-            return self.lie.read(clients)
+            return self.source.read(clients)
         parts = [clients[first : first + AT_ONCE] for first in range(0, max(len(clients), 1), AT_ONCE)]
-        return torch.cat([self.lie.read(some)[(slice(None), *rest)] for some in parts])
+        return torch.cat([self.source.read(some)[(slice(None), *rest)] for some in parts])
 
     def __setitem__(self, at: Any, value: Any) -> None:
         clients, rest = _split(at, len(self))
         new = torch.as_tensor(value, dtype=self.dtype)
         if rest:
-            rows = self.lie.read(clients)
+            rows = self.source.read(clients)
             rows[(slice(None), *rest)] = new
         else:
             rows = new.expand(len(clients), *self.shape[1:])
-        self.lie.write(clients, rows)
+        self.source.write(clients, rows)
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:  # type: ignore[override]
         """Return the rows of some clients."""
@@ -120,7 +119,7 @@ class Held(Tensor):
 
     def clone(self, *, memory_format: torch.memory_format | None = None) -> Held:
         """Return a copy that lies where this one does."""
-        return Held(self.lie.copied())
+        return Held(self.source.copied())
 
     def detach(self) -> Held:
         """Return itself: nothing is differentiated through rows that lie elsewhere."""

@@ -26,12 +26,12 @@ import torch
 
 from edgefr import cluster
 from edgefr.cluster import LOCAL, Connection, connect
-from edgefr.engine import at_hand
+from edgefr.engine import mapped_files
 from edgefr.engine.aggregate import ShardAggregate, Terms
 from edgefr.engine.backend import read_of
 from edgefr.engine.elsewhere import Elsewhere, Round, Setting, answer, cut, trained
 from edgefr.engine.held import Held
-from edgefr.engine.stores import Change, Lying, Packed, Stores, opened, pack, places, ranges, together
+from edgefr.engine.stores import Change, Packed, StoredRows, Stores, opened, pack, places, ranges, together
 from edgefr.engine.work import Clients, LocalWork
 from export.program import LocalProgram, Tensors
 from privacy.errors import InputError
@@ -106,7 +106,7 @@ class OnRay(Elsewhere):
     def kept(self, private: Tensors) -> dict[str, torch.Tensor]:
         """Give the stores what lies here."""
         stores = self._stores()
-        return {n: v if _lies_with(stores, v) else stores.keep(v[:]) for n, v in private.items()}
+        return {n: v if _stored_with(stores, v) else stores.keep(v[:]) for n, v in private.items()}
 
     def _stores(self) -> Stores:
         self.start()
@@ -120,7 +120,7 @@ class OnRay(Elsewhere):
         """Yield what leaves each block, in order; with no terms the updates themselves."""
         setting = Setting.of(work)
         if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
-            self._setting, self._told = setting, self._put_at_hand(setting)
+            self._setting, self._told = setting, self._put_mapped(setting)
         began = time.perf_counter()
         told = [self._told, self._put(Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables)))]
         blocks = [[shards[at] for at in block] for block in cut(terms, len(shards))]
@@ -138,10 +138,10 @@ class OnRay(Elsewhere):
     def _put(self, thing: Any) -> Any:
         return self.ray.put(pack(thing))
 
-    def _put_at_hand(self, thing: Any) -> Any:
+    def _put_mapped(self, thing: Any) -> Any:
         """Put an object whose large arrays each machine has from a file of its own."""
         stream, buffers = pack(thing)
-        large = {at: at_hand.digest(b) for at, b in enumerate(buffers) if b.nbytes >= at_hand.LARGE}
+        large = {at: mapped_files.digest(b) for at, b in enumerate(buffers) if b.nbytes >= mapped_files.LARGE}
         if self.stores is not None:
             self.stores.drop_files(self._files - set(large.values()))
         self._files = set(large.values())
@@ -224,21 +224,20 @@ class UnderWay:
         self.rows, self.handed = [], {}
 
 
-def _lies_with(stores: Stores, value: torch.Tensor) -> bool:
-    return isinstance(value, Held) and isinstance(value.lie, Lying) and value.lie.stores is stores
+def _stored_with(stores: Stores, value: torch.Tensor) -> bool:
+    return isinstance(value, Held) and isinstance(value.source, StoredRows) and value.source.stores is stores
 
 
 def lent_of(private: Tensors, back: bool, stores: Stores | None) -> Lent | None:
     """Return what tasks get from the stores; None where nothing of it lies there."""
-    lie = {name: value.lie for name, value in private.items() if isinstance(value, Held)}
-    if not lie or stores is None:
+    held = {name: value for name, value in private.items() if isinstance(value, Held)}
+    if not held or stores is None:
         return None
-    if not all(_lies_with(stores, value) for value in private.values() if isinstance(value, Held)):
+    if not all(_stored_with(stores, value) for value in held.values()):
         raise RuntimeError("what clients kept lies with another backend")
-    clients = {len(rows) for rows in lie.values()}
-    assert len(clients) == 1
-    names = {name: rows.name for name, rows in lie.items() if isinstance(rows, Lying)}
-    return Lent(names, ranges(clients.pop(), len(stores.actors)), back)
+    names = {name: value.source.name for name, value in held.items() if isinstance(value.source, StoredRows)}
+    (clients,) = {len(value) for value in held.values()}
+    return Lent(names, ranges(clients, len(stores.actors)), back)
 
 
 def _result(came_of_it: tuple[str, Any], number: int, block: int) -> Any:
@@ -262,7 +261,7 @@ def at_a_time(blocks: int, tasks: int, bytes_: int) -> int:
 
 # --- in a worker of Ray -----------------------------------------------------------------------------------------------
 
-_HELD: dict[str, Any] = {}
+_OPENED: dict[str, Any] = {}
 """The setting and the round that the last task needed, by the names of their objects."""
 
 
@@ -278,7 +277,7 @@ def run_blocks(told: list[Any], contents: Sequence[Packed], lent: Lent | None, *
     now: list[tuple[Clients, dict[str, torch.Tensor]]] = []
 
     def left(block: list[tuple[Clients, Tensors]]) -> Packed:
-        result = trained(*_held(told), block)
+        result = trained(*_told(told), block)
         if lent is None or not lent.back or not isinstance(result, ShardAggregate):
             return pack(result)
         kept = torch.from_numpy(result.kept)
@@ -316,16 +315,16 @@ def _changes(now: list[tuple[Clients, dict[str, torch.Tensor]]], bounds: npt.NDA
     return out
 
 
-def _held(told: list[Any]) -> tuple[Setting, Round]:
+def _told(told: list[Any]) -> tuple[Setting, Round]:
     """Return the setting and the round, opened once in each process."""
     names = [reference.hex() for reference in told]
-    for name in _HELD.keys() - set(names):
-        del _HELD[name]
+    for name in _OPENED.keys() - set(names):
+        del _OPENED[name]
     for name, reference in zip(names, told, strict=True):
-        if name not in _HELD:
+        if name not in _OPENED:
             stream, parts = cluster.opened(reference)
-            _HELD[name] = opened((stream, [_bytes_of(part) for part in parts]))
-    setting, round_ = (_HELD[name] for name in names)
+            _OPENED[name] = opened((stream, [_bytes_of(part) for part in parts]))
+    setting, round_ = (_OPENED[name] for name in names)
     return setting, round_
 
 
@@ -334,4 +333,4 @@ def _bytes_of(part: Any) -> npt.NDArray[np.uint8]:
     if isinstance(part, np.ndarray):
         return part
     name, size, reference = part
-    return at_hand.at_hand(name, size, lambda: cluster.opened(reference))
+    return mapped_files.mapped(name, size, lambda: cluster.opened(reference))

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from edgefr import cluster
-from edgefr.engine import at_hand
+from edgefr.engine import mapped_files
 from edgefr.engine.held import Held
 from edgefr.engine.shared_memory import packed
 from edgefr.engine.work import Clients
@@ -91,7 +91,7 @@ def together(parts: Sequence[Tensors], clients: Clients, bounds: npt.NDArray[np.
     return out
 
 
-class Lying:
+class StoredRows:
     """These are the rows of one tensor of all clients, as its stores hold them under `name`."""
 
     def __init__(self, stores: Stores, name: str, like: Tensor, clients: int):
@@ -109,7 +109,7 @@ class Lying:
         """Replace these clients' rows."""
         self.stores.write(self, clients, rows)
 
-    def copied(self) -> Lying:
+    def copied(self) -> StoredRows:
         """Return a copy of all rows in the same stores."""
         return self.stores.copied(self)
 
@@ -123,6 +123,7 @@ class Stores:
         self._numbers = itertools.count()
         self.unwanted: list[str] = []
         self._nodes: list[str] = []
+        self._lost: set[int] = set()
         self.actors: list[Any] = []
         for left in reversed(range(TRIES)):  # a machine may die meanwhile
             self.actors, self._nodes = [], []
@@ -161,16 +162,16 @@ class Stores:
             return [a.make.remote(p, names, sent, seed, int(bounds[p]), int(bounds[p + 1])) for p, a in who]
 
         self._surely(make)
-        return {name: Held(Lying(self, names[name], like, clients)) for name, like in likes.items()}
+        return {name: Held(StoredRows(self, names[name], like, clients)) for name, like in likes.items()}
 
     def keep(self, value: Tensor) -> Held:
         """Return a tensor of all clients whose rows lie with the stores from now on."""
         name, bounds = self._name(), self._bounds(len(value))
         parts = [self.ray.put(pack(value[a:b].contiguous())) for a, b in itertools.pairwise(bounds)]
         self._surely(lambda: [a.put.remote(p, name, each) for p, each in enumerate(parts) for a in self._holders(p)])
-        return Held(Lying(self, name, value[:0].clone(), len(value)))
+        return Held(StoredRows(self, name, value[:0].clone(), len(value)))
 
-    def read(self, rows: Lying, clients: Clients) -> Tensor:
+    def read(self, rows: StoredRows, clients: Clients) -> Tensor:
         """Return a copy of some clients' rows, in their order."""
         bounds = self._bounds(rows.clients)
 
@@ -180,7 +181,7 @@ class Stores:
 
         return together([opened(each) for each in self._surely(ask)], clients, bounds)[""]
 
-    def write(self, rows: Lying, clients: Clients, new: Tensor) -> None:
+    def write(self, rows: StoredRows, clients: Clients, new: Tensor) -> None:
         """Replace some clients' rows, with both stores of each range."""
         bounds = self._bounds(rows.clients)
         parts = []
@@ -190,11 +191,11 @@ class Stores:
             parts.append(self.ray.put(pack(change)))
         self._surely(lambda: [a.write.remote(p, each) for p, each in enumerate(parts) for a in self._holders(p)])
 
-    def copied(self, rows: Lying) -> Lying:
+    def copied(self, rows: StoredRows) -> StoredRows:
         """Return a copy of a tensor's rows."""
         name = self._name()
         self._surely(lambda: [actor.copy.remote(rows.name, name) for actor in self.actors])
-        return Lying(self, name, rows.like, rows.clients)
+        return StoredRows(self, name, rows.like, rows.clients)
 
     # --- rounds ---------------------------------------------------------------------------------------------------
 
@@ -219,13 +220,19 @@ class Stores:
             for actor in self._holders(part)
         ]
         self.ray.get(calls)
-        for actor, done in [(actor, actor.commit.remote(number)) for actor in self.actors]:
+        for store, done in enumerate([actor.commit.remote(number) for actor in self.actors]):
             try:
                 self.ray.get(done)
             except self.ray.exceptions.RayTaskError as error:
                 raise RuntimeError(f"a store could not put back a round: {error}") from error
             except self.ray.exceptions.RayError:
-                self.ray.kill(actor)  # who did not hear of it leaves its ranges with others that did
+                self._lost.add(store)
+        for _ in range(TRIES if self._lost else 0):  # none that may not have heard of it is asked any more
+            with suppress(self.ray.exceptions.RayError):
+                self.mend()
+                return
+        if self._lost:
+            raise RuntimeError("a store that did not hear of a round could not be replaced; go on with --resume")
 
     # --- machines that die ----------------------------------------------------------------------------------------
 
@@ -234,7 +241,9 @@ class Stores:
 
         Raises `InputError` where nobody does.
         """
-        count, gone = len(self.actors), [number for number in range(len(self.actors)) if not self._answers(number)]
+        count = len(self.actors)
+        self._lost |= {number for number in range(count) if number not in self._lost and not self._answers(number)}
+        gone = sorted(self._lost)
         for number in gone:
             if (number + 1) % count in gone or (number - 1) % count in gone:
                 raise InputError(
@@ -242,15 +251,13 @@ class Stores:
                     "with --resume"
                 )
         for number in gone:
-            made, before, after = (
-                self._new(number),
-                self.actors[(number - 1) % count],
-                self.actors[(number + 1) % count],
-            )
+            made, before, after = (self._new(number), *(self.actors[(number + n) % count] for n in (-1, 1)))
             for part, held_by in ((number, before), ((number + 1) % count, after)):
                 self.ray.get(made.take.remote(part, held_by.give.remote(part)))
-            self.actors[number] = made  # one that has not all of it never is
             self._nodes[number] = self.ray.get(made.ready.remote())
+            self.ray.kill(self.actors[number])
+            self.actors[number] = made  # one that has not all of it never is
+            self._lost.discard(number)
 
     def _answers(self, number: int) -> bool:
         try:
@@ -329,7 +336,7 @@ class Store:
 
     def leave(self, files: Sequence[str]) -> None:
         """Drop files that this machine has for the run."""
-        at_hand.drop(files)
+        mapped_files.drop(files)
 
     def make(self, part: int, names: Mapping[str, str], program: Packed, seed: int, first: int, last: int) -> None:
         """Make what the clients [first, last) begin with."""

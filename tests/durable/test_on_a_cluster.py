@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 
 import edgefr
-from edgefr import checkpoint
 from edgefr.engine.held import Held
 from edgefr.training import Training
 from privacy.noise_key import NoiseKey
 from tests.clusters import at_work, two_nodes
 from tests.durable import runs
-from tests.durable.test_whole_runs import BLOCKS, KINDS, LISTS, SESSIONS, Stopped, simulated
+from tests.durable.test_whole_runs import BLOCKS, KINDS, LISTS, SESSIONS, simulated, stopped
 from tests.noises import KEY
 from tests.visits import write_visits
 
@@ -56,18 +55,8 @@ def test_a_run_on_a_cluster_is_the_run_in_one_process(
     data, out = write_visits(tmp_path / "data"), tmp_path / "there"
     monkeypatch.setattr(NoiseKey, "new", lambda: KEY)  # who gets whose message is secret, and another in every run
     whole = runs.result(simulated(overrides, data, tmp_path / "here").path)
-    real, seen = checkpoint.write, list[Training]()
-
-    def write(folder: Path, rounds: int, state: dict[str, Any], belongs_to: str) -> None:
-        real(folder, rounds, state, belongs_to)
-        if rounds == stop:
-            raise Stopped
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write", write)
-        with pytest.raises(Stopped):
-            simulated(there, data, out)
-    learn = Training.learn
+    stopped(there, data, out, stop, monkeypatch)
+    learn, seen = Training.learn, list[Training]()
     monkeypatch.setattr(Training, "learn", lambda self, callbacks: (seen.append(self), learn(self, callbacks))[1])
     edgefr.resume(out, data_dir=data, bundles=False, figures=False, warn=pytest.fail)
     assert [name for name in runs.differences(out, whole) if name != "experiment.yaml"] == []

@@ -12,6 +12,8 @@ import pytest
 
 import edgefr
 from edgefr import checkpoint
+from edgefr.engine.backend import Backend
+from privacy.errors import InputError
 from tests.cli.commands import ROOT
 from tests.durable import runs
 from tests.visits import write_visits
@@ -52,22 +54,42 @@ def simulated(overrides: tuple[str, ...], data: Path, out: Path) -> edgefr.Run:
     return edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_stopped_is_the_run_that_did_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    overrides, stop = KINDS[kind]
-    data, out = write_visits(tmp_path / "data"), tmp_path / "stopped"
-    whole = runs.result(simulated(overrides, data, tmp_path / "whole").path)
+def stopped(overrides: tuple[str, ...], data: Path, out: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends when it has written its checkpoint of so many rounds."""
     real = checkpoint.write
 
     def write(folder: Path, rounds: int, state: dict[str, Any], belongs_to: str) -> None:
         real(folder, rounds, state, belongs_to)
-        if rounds == stop:
+        if rounds == after:
             raise Stopped
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write", write)
         with pytest.raises(Stopped):
             simulated(overrides, data, out)
+
+
+def test_who_works_is_let_go_where_a_run_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Backend] = []
+
+    def refused(*given: Any) -> str:
+        raise InputError("of other data")
+
+    monkeypatch.setattr(Backend, "close", lambda self: closed.append(self))
+    monkeypatch.setattr("edgefr.pipeline.owner", refused)
+    with pytest.raises(InputError, match="of other data"):
+        simulated(LISTS, tmp_path, tmp_path / "run")
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_stopped_is_the_run_that_did_not(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides, stop = KINDS[kind]
+    data, out = write_visits(tmp_path / "data"), tmp_path / "stopped"
+    whole = runs.result(simulated(overrides, data, tmp_path / "whole").path)
+    stopped(overrides, data, out, stop, monkeypatch)
     assert not (out / "summary.json").exists()
     edgefr.resume(out, data_dir=data, bundles=False, figures=False, warn=pytest.fail)
     assert runs.differences(out, whole) == []

@@ -79,7 +79,7 @@ def test_clients_may_be_named_by_arrays_by_truth_and_by_slices(monkeypatch: pyte
     plain, there = both()
     for at in (np.array([3, 1]), np.array([True, False, True, False, True]), slice(1, 4), (slice(None), 0)):
         assert torch.equal(there[at], plain[at])
-    lie = there.lie
+    lie = there.source
     assert isinstance(lie, Near)
     lie.asked.clear()
     assert torch.equal(there[:, 1], plain[:, 1])
@@ -92,8 +92,8 @@ def test_its_shape_and_type_are_known_without_a_row() -> None:
     for of in (plain, there):
         assert (of.shape, of.dtype, of.ndim, len(of), of.nbytes) == ((4, 2), torch.int32, 2, 4, 32)
         assert (of.size(0), of.dim(), of.numel(), of.device.type) == (4, 2, 8, "cpu")
-    assert isinstance(there.lie, Near)
-    assert there.lie.asked == []
+    assert isinstance(there.source, Near)
+    assert there.source.asked == []
     assert repr(there) == "Held([4, 2], torch.int32)"
 
 

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from edgefr.engine.held import Held
-from edgefr.engine.stores import Lying, Store, Stores, opened, pack, places, ranges, together
+from edgefr.engine.stores import Store, StoredRows, Stores, opened, pack, places, ranges, together
 from privacy.errors import InputError
 from tests.clusters import at_work, two_nodes
 from tests.contract.programs import program
@@ -47,9 +48,9 @@ def kill(stores: Stores, number: int) -> None:
             ray.get(stores.actors[number].ready.remote())
 
 
-def stored(held: Held) -> Lying:
-    assert isinstance(held.lie, Lying)
-    return held.lie
+def stored(held: Held) -> StoredRows:
+    assert isinstance(held.source, StoredRows)
+    return held.source
 
 
 def changes(stores: Stores, held: Held, rows: torch.Tensor) -> list[Any]:
@@ -98,27 +99,39 @@ def test_a_store_that_cannot_put_back_a_round_ends_it(stores: Stores) -> None:
         stores.take_back([changes(stores, held, VALUE.double())])
 
 
-def test_who_did_not_hear_that_a_round_is_whole_is_replaced_by_one_that_did(
+class Deaf:
+    """A store that is there, and is not reached when a round is whole."""
+
+    LOST = object()
+
+    def __init__(self, actor: Any):
+        self.actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "commit":
+            return SimpleNamespace(remote=lambda number: self.LOST)
+        return getattr(self.actor, name)
+
+
+def test_who_was_not_reached_and_does_not_die_either_is_asked_nothing_any_more(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, get, deaf = stores.keep(VALUE), stores.ray.get, list[Any]()
+    """A process that is to be killed may answer for a while, with what was before the round."""
 
-    class Unheard:
-        exceptions, kill = ray.exceptions, staticmethod(ray.kill)
+    def get(asked: Any, **how: Any) -> Any:
+        if asked is Deaf.LOST:
+            raise ray.exceptions.RayError("the connection broke")
+        return ray.get(asked, **how)
 
-        @staticmethod
-        def get(asked: Any, **how: Any) -> Any:
-            if not isinstance(asked, list) and not deaf:
-                deaf.append(asked)
-                raise ray.exceptions.RayError("the connection broke")
-            return get(asked, **how)
-
+    held = stores.keep(VALUE)
     change = changes(stores, held, VALUE + 100)
-    monkeypatch.setattr(stores, "ray", Unheard)
+    stores.actors[0] = Deaf(stores.actors[0])
+    slow = SimpleNamespace(exceptions=ray.exceptions, kill=lambda actor: None, get=get)
+    monkeypatch.setattr(stores, "ray", slow)
+    monkeypatch.setattr("edgefr.cluster.machines", lambda _: sorted(set(stores._nodes)))
     stores.take_back([change])
-    monkeypatch.undo()
-    assert deaf
     assert torch.equal(held.whole(), VALUE + 100)
+    monkeypatch.undo()
 
 
 def test_what_nobody_has_any_more_is_dropped(stores: Stores) -> None:
@@ -219,6 +232,20 @@ def test_processes_that_are_killed_are_replaced_and_the_machines_are_different_o
     assert torch.equal(held.whole(), VALUE)
     assert len(set(machines(stores))) == 2
     assert len(at_work("Store")) == 2
+
+
+@pytest.mark.slow
+def test_a_machine_that_dies_takes_nothing_with_it(cluster: Any) -> None:
+    late = cluster.add_node(num_cpus=1)
+    stores = Stores(ray)
+    assert len(set(machines(stores))) == 3
+    held = stores.keep(VALUE)
+    held[torch.tensor([2])] = torch.zeros(1, 3)
+    cluster.remove_node(late, allow_graceful=False)
+    assert torch.equal(held.whole(), VALUE.index_fill(0, torch.tensor([2]), 0))
+    held[torch.tensor([2, 9])] = torch.ones(2, 3)
+    assert torch.equal(held.whole(), VALUE.index_fill(0, torch.tensor([2, 9]), 1))
+    stores.close()
 
 
 def test_a_store_does_not_count_on_being_told_once() -> None:

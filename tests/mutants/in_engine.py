@@ -135,6 +135,35 @@ FAULTS = (
         ("RayTaskError", "ActorDiedError", "KeyError"),
     ),
     Fault(
+        "who may not have heard of a round is still asked",
+        "edgefr/engine/stores.py",
+        "self._lost.add(store)",
+        "self._lost.discard(store)",
+        f"{STORES}::test_who_was_not_reached_and_does_not_die_either_is_asked_nothing_any_more",
+        ("AssertionError", "ValueError"),
+    ),
+    Fault(
+        "a backend stays open where a run is refused",
+        "edgefr/pipeline.py",
+        "ending.callback(training.federation.backend.close)",
+        "ending.callback(lambda: None)",
+        "tests/durable/test_whole_runs.py::test_who_works_is_let_go_where_a_run_is_refused_before_it_begins",
+    ),
+    Fault(
+        "another backend's rows are taken for one's own",
+        "edgefr/engine/on_ray.py",
+        "isinstance(value.source, StoredRows) and value.source.stores is stores",
+        "isinstance(value.source, StoredRows)",
+        "tests/engine/test_on_ray.py::test_what_lies_with_another_backend_is_fetched_and_never_taken_for_ones_own",
+    ),
+    Fault(
+        "stores are put wherever Ray likes",
+        "edgefr/engine/stores.py",
+        "self._nodes = self.ray.get([actor.ready.remote() for actor in self.actors])",
+        "self.ray.get([actor.ready.remote() for actor in self.actors[::-1]]) and self._nodes.reverse()",
+        f"{STORES}::test_each_store_is_on_a_machine_of_its_own_and_this_is_known",
+    ),
+    Fault(
         "rows come in the stores' order",
         "edgefr/engine/stores.py",
         "index = torch.from_numpy(np.flatnonzero(where))\n        for name, rows in part.items():",
@@ -158,10 +187,10 @@ FAULTS = (
     ),
     Fault(
         "a machine believes its file whatever is in it",
-        "edgefr/engine/at_hand.py",
+        "edgefr/engine/mapped_files.py",
         "if found is not None and digest(found) == name:",
         "if found is not None:",
-        "tests/engine/test_at_hand.py::test_a_file_that_is_not_what_its_name_says_is_written_anew",
+        "tests/engine/test_mapped_files.py::test_a_file_that_is_not_what_its_name_says_is_written_anew",
     ),
     Fault(
         "a client that was dropped keeps what it trained, on a cluster",

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefr.engine import at_hand, shared_memory
+from edgefr.engine import mapped_files, shared_memory
 from edgefr.engine.on_ray import OnRay
 from privacy.files import cache_dir
 from tests.clusters import two_nodes
 from tests.engine.test_processes import rounds
 
 CONTENT = np.arange(200, dtype=np.uint8)
-NAME = at_hand.digest(CONTENT)
+NAME = mapped_files.digest(CONTENT)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path))
-    return tmp_path / "at-hand"
+    return tmp_path / "mapped"
 
 
 def fetched(content: np.ndarray = CONTENT) -> tuple[list[int], Callable[[], np.ndarray]]:
@@ -35,7 +35,7 @@ def fetched(content: np.ndarray = CONTENT) -> tuple[list[int], Callable[[], np.n
 def test_an_array_is_fetched_once_and_mapped_then(folder: Path) -> None:
     times, fetch = fetched()
     for _ in range(3):
-        found = at_hand.at_hand(NAME, 200, fetch)
+        found = mapped_files.mapped(NAME, 200, fetch)
         assert isinstance(found, np.memmap)
         assert not found.flags.writeable
         assert found.tolist() == CONTENT.tolist()
@@ -48,14 +48,14 @@ def test_a_file_that_is_not_what_its_name_says_is_written_anew(folder: Path, the
     folder.mkdir()
     (folder / NAME).write_bytes(there)
     times, fetch = fetched()
-    assert at_hand.at_hand(NAME, 200, fetch).tolist() == CONTENT.tolist()
+    assert mapped_files.mapped(NAME, 200, fetch).tolist() == CONTENT.tolist()
     assert times == [1]
     assert (folder / NAME).read_bytes() == bytes(CONTENT)
 
 
 def test_something_else_that_is_fetched_is_refused_and_not_written(folder: Path) -> None:
     with pytest.raises(RuntimeError, match="is not what has the digest"):
-        at_hand.at_hand(NAME, 200, fetched(CONTENT[::-1].copy())[1])
+        mapped_files.mapped(NAME, 200, fetched(CONTENT[::-1].copy())[1])
     assert not (folder / NAME).exists()
 
 
@@ -64,26 +64,26 @@ def test_what_a_killed_run_left_is_dropped_after_a_day_and_nothing_else(folder: 
     old, new, other = folder / ("0" * 64), folder / ("1" * 64), folder / "a note"
     for path in (old, new, other):
         path.write_bytes(b"x")
-    before = time.time() - at_hand.OLD - 60
+    before = time.time() - mapped_files.OLD - 60
     for path in (old, other):
         os.utime(path, (before, before))
-    found = at_hand.at_hand(NAME, 200, fetched()[1])
+    found = mapped_files.mapped(NAME, 200, fetched()[1])
     assert [path.exists() for path in (old, new, other)] == [False, True, True]
-    at_hand.drop([NAME, NAME])
+    mapped_files.drop([NAME, NAME])
     assert not (folder / NAME).exists()
     assert found.tolist() == CONTENT.tolist()  # who has it mapped keeps it
 
 
 def test_a_file_that_another_run_drops_at_once_is_not_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = at_hand.write_atomic
+    write = mapped_files.write_atomic
 
     def written_and_dropped(path: Path, content: Any, mode: int) -> Path:
         done = write(path, content, mode)
-        at_hand.drop([path.name])
+        mapped_files.drop([path.name])
         return done
 
-    monkeypatch.setattr(at_hand, "write_atomic", written_and_dropped)
-    assert at_hand.at_hand(NAME, 200, fetched()[1]).tolist() == CONTENT.tolist()
+    monkeypatch.setattr(mapped_files, "write_atomic", written_and_dropped)
+    assert mapped_files.mapped(NAME, 200, fetched()[1]).tolist() == CONTENT.tolist()
 
 
 @pytest.fixture
@@ -98,13 +98,13 @@ def test_machines_of_a_cluster_open_their_own_files_which_end_with_the_run(
     cluster: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_memory, "SMALL", 1)
-    monkeypatch.setattr(at_hand, "LARGE", 64)  # the driver says which arrays are large
+    monkeypatch.setattr(mapped_files, "LARGE", 64)  # the driver says which arrays are large
     expected, _ = rounds("dense layers and text", None)
     backend = OnRay(cluster.address)
     found, _ = rounds("dense layers and text", backend)
     files = list(folder.iterdir())
     assert len(files) > 2
-    assert all(at_hand.digest(np.fromfile(path, np.uint8)) == path.name for path in files)
+    assert all(mapped_files.digest(np.fromfile(path, np.uint8)) == path.name for path in files)
     for path in files:
         path.write_bytes(b"\0" * path.stat().st_size)
     monkeypatch.setattr(backend, "_setting", None)  # so that all is told, and opened, anew

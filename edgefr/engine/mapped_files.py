@@ -34,7 +34,7 @@ def digest(content: Bytes) -> str:
     return hashlib.sha256(content.data).hexdigest()
 
 
-def at_hand(name: str, size: int, fetch: Callable[[], Bytes]) -> Bytes:
+def mapped(name: str, size: int, fetch: Callable[[], Bytes]) -> Bytes:
     """Return an array of so many bytes and this digest from this machine's file; `fetch` is asked where it has none.
 
     Raises `InputError` when the disk is full or not writable, `RuntimeError` where something else is fetched.
@@ -58,7 +58,7 @@ def drop(names: Iterable[str]) -> None:
 
 
 def _folder() -> Path:
-    return cache_dir() / "at-hand"
+    return cache_dir() / "mapped"
 
 
 def _mapped(path: Path, size: int) -> Bytes | None:
