@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+PATIENCE = 120  # seconds: a machine that is slow to answer, as others run tests, is not dead
+
 
 @contextmanager
 def two_nodes() -> Iterator[Any]:
@@ -15,13 +17,24 @@ def two_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    patient = {"health_check_timeout_ms": 120_000}  # a machine that is slow to answer, as others run tests, is not dead
+    patient = {"health_check_timeout_ms": 1000 * PATIENCE}
     head = {"num_cpus": 1, "include_dashboard": False, "_system_config": patient}
     made = Cluster(initialize_head=True, head_node_args=head)
     made.add_node(num_cpus=1)
     yield made
     ray.shutdown()
     made.shutdown()
+
+
+@contextmanager
+def lent(made: Any) -> Iterator[Any]:
+    """Lend a cluster to one test, and wait until it has the nodes it had: Ray may call a dead one alive for long."""
+    had = made.list_all_nodes()
+    yield made
+    for node in made.list_all_nodes():
+        if node not in had:
+            made.remove_node(node)
+    made.wait_for_nodes(PATIENCE)
 
 
 def at_work(call: str) -> list[int]:

@@ -23,7 +23,7 @@ from edgefr.tuning.rules import Rules
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment
 from tests.cli.test_reproduce import data_dir
-from tests.clusters import at_work, two_nodes
+from tests.clusters import at_work, lent, two_nodes
 from tests.durable.runs import differences, result
 from tests.noises import KEY
 from tests.sweep.test_resume import SETTINGS
@@ -35,9 +35,16 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def nodes() -> Iterator[Any]:
     with two_nodes() as made:
         yield made
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> Iterator[Any]:
+    with lent(nodes):
+        yield nodes
+        ray.shutdown()  # what a test left connected, if it failed
 
 
 def act(job: str, folder: Path) -> str:
@@ -112,7 +119,6 @@ def test_who_stops_taking_results_ends_the_workers(cluster: Any, tmp_path: Path,
     running.close()  # type: ignore[attr-defined]
     until(lambda: not at_work("run_job"))
     assert ray.is_initialized() == connected
-    ray.shutdown()
 
 
 def test_a_machine_that_does_not_share_the_folder_is_refused_before_any_job(
@@ -185,14 +191,13 @@ def named(there: There) -> str | None:
 def test_every_machine_is_asked(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: int) -> None:
     monkeypatch.setattr(jobs_on_ray, "check", named)
     ray.init(cluster.address, log_to_driver=False)
-    nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
-    (tmp_path / nodes[one]).touch()
+    machines = [node.node_id for node in cluster.list_all_nodes()]
+    (tmp_path / machines[one]).touch()
     with pytest.raises(InputError, match="it has no name"):
         list(run_jobs(act, ["first"], tmp_path, Where(1, cluster.address), tmp_path))
     assert pids(tmp_path, "first") == []
-    (tmp_path / nodes[1 - one]).touch()
+    (tmp_path / machines[1 - one]).touch()
     assert list(run_jobs(act, ["first"], tmp_path, Where(1, cluster.address), tmp_path)) == [("first", "FIRST")]
-    ray.shutdown()
 
 
 def swept(out: Path, **options: Any) -> Path:

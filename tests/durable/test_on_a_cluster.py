@@ -20,7 +20,7 @@ import edgefr
 from edgefr.engine.held import Held
 from edgefr.training import Training
 from privacy.noise_key import NoiseKey
-from tests.clusters import at_work, two_nodes
+from tests.clusters import at_work, lent, two_nodes
 from tests.durable import runs
 from tests.durable.test_whole_runs import BLOCKS, KINDS, LISTS, SESSIONS, simulated, stopped
 from tests.noises import KEY
@@ -40,9 +40,15 @@ STOPS: dict[str, tuple[tuple[str, ...], int]] = {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def nodes() -> Iterator[Any]:
     with two_nodes() as made:
         yield made
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> Iterator[Any]:
+    with lent(nodes):
+        yield nodes
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
-from tests.clusters import at_work, two_nodes
+from tests.clusters import at_work, lent, two_nodes
 from tests.contract.programs import CLIENTS, ITEMS, work
 from tests.engine.test_processes import CASES, EVERYONE, Faulty, rounds, run
 
@@ -34,9 +34,15 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def nodes() -> Iterator[Any]:
     with two_nodes() as made:
         yield made
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> Iterator[Any]:
+    with lent(nodes):
+        yield nodes
 
 
 @pytest.fixture

@@ -17,17 +17,23 @@ import torch
 from edgefr.engine.held import Held
 from edgefr.engine.stores import Store, StoredRows, Stores, opened, pack, places, ranges, together
 from privacy.errors import InputError
-from tests.clusters import at_work, two_nodes
+from tests.clusters import at_work, lent, two_nodes
 from tests.contract.programs import program
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def nodes() -> Iterator[Any]:
     with two_nodes() as made:
         ray.init(made.address, log_to_driver=False)
         yield made
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> Iterator[Any]:
+    with lent(nodes):
+        yield nodes
 
 
 @pytest.fixture
