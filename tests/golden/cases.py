@@ -117,7 +117,7 @@ def _asked() -> Iterator[tuple[str, Overrides]]:
         for trust, fidelity in product(PRIVACY, FIDELITIES):
             if differs or trust == "none" or fidelity == "paper":  # elsewhere it would be the same run once more
                 name = f"{program}, {protocol}, {trust}, {fidelity}"
-                yield name, _values(base, protocol, trust, fidelity) | STEADY.get(name, {})
+                yield name, _values(base, protocol, trust, fidelity)
         if METHODS[base["method"]].ours:
             calm = CALM if base["method"] == "transfr" and protocol != "cross-domain" else {}
             yield f"{program}, {protocol}, none, ours", _values(base, protocol, "none", "ours") | calm
@@ -134,14 +134,8 @@ CALM = {"aggregation.optimiser": "sgd", "model.lr": "0.05", "model.head_lr": "0.
 """Rates at which processors come to the same values, for TransFR. A server's Adam divides small gradients by their
 size, and rounding with them. The case across domains has it."""
 
-STEADY = {
-    "f3crec on transfr, blocks, central, paper": {
-        "model.optimiser": "sgd",
-        "model.lr": "0.05",
-        "model.user_lr": "0.05",
-    }
-}
-"""Cases whose clients take plain steps, so that processors agree: by Adam they came as far apart as is let."""
+STEADY = {"model.optimiser": "sgd", "model.lr": "0.05", "model.user_lr": "0.05"}
+"""Plain steps of TransFR's clients where they replay, so that processors agree: by Adam they came 2e-4 apart."""
 
 _PAIRS = (("central", "released"), ("local", "paper"), ("none", "released"))
 
@@ -191,6 +185,8 @@ def _values(base: Overrides, protocol: str, trust: str, fidelity: str) -> Overri
     values = {**base, "fidelity": fidelity, **SIZE, **chosen, **PROTOCOLS[protocol], **PRIVACY[trust]}
     if METHODS[base["method"]].central is not None:
         values = {key: value for key, value in values.items() if key not in FEDERATED}
+    if base.get("backbone") == "transfr":
+        values |= STEADY
     if base["method"] == "transfr" and fidelity == "paper" and "model.client" not in base:
         values.pop("model.head")  # its head is of the adapter's widths
     if base["method"] == "fcucr" and trust == "central":

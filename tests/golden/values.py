@@ -136,28 +136,29 @@ def _short(value: Any) -> Any:
     return short(value) if isinstance(value, float) else value
 
 
-def differences(found: Any, kept: Any, at: str = "") -> list[str]:
-    """What differs by more than `TOLERANCE` of a value's size, a line each; empty where all is the same."""
+def differences(found: Any, kept: Any, at: str = "", within: float = TOLERANCE) -> list[str]:
+    """What differs by more than `within` of a value's size, a line each; empty where all is the same."""
     if isinstance(kept, dict) and isinstance(found, dict):
         missing = [f"{at}/{key} is missing" for key in kept.keys() - found.keys()]
         new = [f"{at}/{key} is new" for key in found.keys() - kept.keys()]
-        both = [line for key in kept if key in found for line in differences(found[key], kept[key], f"{at}/{key}")]
-        return sorted(missing + new) + both
+        both = [key for key in kept if key in found]
+        lines = [line for key in both for line in differences(found[key], kept[key], f"{at}/{key}", within)]
+        return sorted(missing + new) + lines
     if isinstance(kept, list) and isinstance(found, list) and len(kept) == len(found):
         if at.startswith("/tensors/"):
-            return _tensor_differs(found, kept, at)
+            return _tensor_differs(found, kept, at, within)
         pairs = enumerate(zip(found, kept, strict=True))
-        return [line for number, pair in pairs for line in differences(*pair, f"{at}/{number}")]
+        return [line for number, pair in pairs for line in differences(*pair, f"{at}/{number}", within)]
     if isinstance(kept, float) and isinstance(found, int | float):
-        close = math.isclose(found, kept, rel_tol=TOLERANCE, abs_tol=TOLERANCE * 1e-3)
+        close = math.isclose(found, kept, rel_tol=within, abs_tol=within * 1e-3)
         return [] if close else [f"{at} is {found}, kept was {kept}"]
     return [] if found == kept else [f"{at} is {found}, kept was {kept}"]
 
 
-def _tensor_differs(found: list[float], kept: list[float], at: str) -> list[str]:
+def _tensor_differs(found: list[float], kept: list[float], at: str, within: float) -> list[str]:
     """Two numbers of a tensor are compared by the tensor's length, or by `SHORTEST`."""
     far = max(abs(a - b) for a, b in zip(found, kept, strict=True))
-    return [] if far <= TOLERANCE * max(kept[0], SHORTEST) else [f"{at} is {found}, kept was {kept}"]
+    return [] if far <= within * max(kept[0], SHORTEST) else [f"{at} is {found}, kept was {kept}"]
 
 
 def bits_of(folder: Path) -> dict[str, Any]:
