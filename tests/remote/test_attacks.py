@@ -36,7 +36,7 @@ from tests.contract.programs import interactions
 from tests.export import worlds as exports
 from tests.remote.test_server import CLIENT, NUMBER, QUICK, USER, Broker, Odd, opened
 from tests.remote.test_server import broker as broker
-from tests.remote.worlds import fedmf, known, serving, take_part
+from tests.remote.worlds import fedmf, known, serving, take_part, time_up
 
 OTHER = bundles.user(0)
 ASKED = "/task?after=0"
@@ -247,10 +247,10 @@ def test_attack_3_a_device_talks_to_the_key_that_its_code_named(tmp_path: Path) 
 # --- 5: of one answer the others learned all --------------------------------------------------------------------------
 
 
-def test_attack_5_of_too_few_answers_nothing_is_published(tmp_path: Path) -> None:
-    twins = fedmf().own(tmp_path)
+def test_attack_5_of_too_few_answers_nothing_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins, progress = fedmf().own(tmp_path), time_up(monkeypatch, {1: 1})
     first, *others = twins.users
-    with serving(twins.begun, tmp_path / "served", rounds=2, timeout_s=4.0) as (url, future):
+    with serving(twins.begun, tmp_path / "served", rounds=2, progress=progress) as (url, future):
         identity = known(twins.begun, tmp_path / "states" / first, first)
         server = Server(url, identity, patience=Patience(tries=3, pause_s=0.05))
         device = Device(twins.bundle, tmp_path / "states" / first, user=first, policy=OPEN)

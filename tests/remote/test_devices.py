@@ -40,7 +40,7 @@ from tests.closeness import after_training, assert_same
 from tests.contract import bundles
 from tests.contract.programs import interactions, program, work
 from tests.devices import open_device, policy_file
-from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, known, noisy, serving, take_part
+from tests.remote.worlds import CLASS, ROUNDS, Twins, fedmf, known, noisy, serving, take_part, time_up
 
 
 @pytest.fixture
@@ -131,9 +131,12 @@ def test_an_answer_that_is_lost_costs_nothing(twins: Twins, tmp_path: Path, monk
     reached(twins, result.shared)
 
 
-def test_a_device_that_stays_away_is_left_out_as_if_it_had_dropped_out(twins: Twins, tmp_path: Path) -> None:
+def test_a_device_that_stays_away_is_left_out_as_if_it_had_dropped_out(
+    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, *present = twins.users
-    with serving(twins.begun, tmp_path / "served", timeout_s=3.0) as (url, future):
+    progress = time_up(monkeypatch, dict.fromkeys(range(1, ROUNDS + 1), len(present)))
+    with serving(twins.begun, tmp_path / "served", progress=progress) as (url, future):
         take_part(twins, url, tmp_path / "states", present)
         result = future.result(60)
     assert result.summary["missing"] == [1] * ROUNDS

@@ -28,10 +28,10 @@ from edgefr.run import Run
 from edgefr.trained import open_model
 from privacy.errors import InputError
 from privacy.ledger import Ledger
-from tests.cli.commands import COMMAND, ROOT
+from tests.cli.commands import COMMAND, ROOT, hear_interrupts
 from tests.contract import bundles
 from tests.devices import open_device
-from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, experiment_of, known, noisy, serving, take_part
+from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, experiment_of, known, noisy, serving, take_part, time_up
 
 TWO = {"privacy.budget": 15.0}  # epsilon of a release: 7.07
 
@@ -71,10 +71,13 @@ def test_devices_end_with_the_ledger_of_simulated_clients_and_sit_out_with_them(
     assert twins.begun.simulated_ledger(spent).releases().max() == 0  # type: ignore[union-attr]
 
 
-def test_who_takes_up_work_is_charged_and_who_never_comes_is_not(tmp_path: Path) -> None:
+def test_who_takes_up_work_is_charged_and_who_never_comes_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     twins = noisy(tmp_path)
     leaves, absent, *present = twins.users
-    with serving(twins.begun, tmp_path / "served", rounds=1, timeout_s=3.0) as (url, future):
+    progress = time_up(monkeypatch, {1: len(present)})
+    with serving(twins.begun, tmp_path / "served", rounds=1, timeout_s=9.0, progress=progress) as (url, future):
         identity = known(twins.begun, tmp_path / "states" / leaves, leaves)
         assert Server(url, identity).task(0, 1 << 20) is not None
         take_part(twins, url, tmp_path / "states", present)
@@ -88,13 +91,16 @@ def test_who_takes_up_work_is_charged_and_who_never_comes_is_not(tmp_path: Path)
     assert twins.users[absent] not in expected
 
 
-def test_who_sends_what_it_had_learned_is_charged_though_it_asked_for_nothing(tmp_path: Path) -> None:
+def test_who_sends_what_it_had_learned_is_charged_though_it_asked_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a device does that comes back after its answer was lost: one release, and its place in the ledger."""
     twins = noisy(tmp_path)
     user, *others = twins.users
+    progress = time_up(monkeypatch, {1: 1})
     known(twins.begun, tmp_path / "states" / user, user)
     open_device(twins.bundle, tmp_path / "states" / user, user=user).learn(twins.items(user))
-    with serving(twins.begun, tmp_path / "served", 1, timeout_s=6.0, min_answers=1) as (url, future):
+    with serving(twins.begun, tmp_path / "served", 1, min_answers=1, progress=progress) as (url, future):
         while not status(twins.begun).get("answers awaited"):
             time.sleep(0.02)
         assert take_part(twins, url, tmp_path / "states", [user])[user].taken == 1
@@ -129,7 +135,7 @@ def test_a_server_that_is_interrupted_leaves_the_ledger_of_who_took_up_work(tmp_
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a parent in the background ignores it
+        preexec_fn=hear_interrupts,
     )
     try:
         assert server.stdout is not None

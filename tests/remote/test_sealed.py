@@ -35,7 +35,7 @@ from tests.remote import worlds
 from tests.remote.test_kills import at_work, driver, ending, free_port
 from tests.remote.test_server import NUMBER, USER, Broker, one_line
 from tests.remote.test_server import broker as broker
-from tests.remote.worlds import CLASS, FEDMF, TRUSTED, Twins, noisy, serving, take_part
+from tests.remote.worlds import CLASS, FEDMF, TRUSTED, Twins, noisy, serving, take_part, time_up
 
 SEALED = Collecting(sealed=True)
 LOCAL: dict[str, Any] = {"privacy.trust": "local", "privacy.mechanism": "laplace", "privacy.sigma": 0.2}
@@ -247,8 +247,8 @@ def test_what_cannot_be_sealed_says_so(tmp_path: Path) -> None:
     assert "have no privacy.clip" in why()
 
 
-def test_a_device_may_demand_sealed_sums(tmp_path: Path) -> None:
-    twins = noisy(tmp_path)
+def test_a_device_may_demand_sealed_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins, progress = noisy(tmp_path), time_up(monkeypatch, {1: 5})
     users, policy = list(twins.users), OPEN.model_copy(update={"sealed": True})
     states, item = tmp_path / "states", "policy sealed: the server would see the update itself"
 
@@ -256,7 +256,7 @@ def test_a_device_may_demand_sealed_sums(tmp_path: Path) -> None:
         worlds.known(twins.begun, states / user, user)
         return join(open_device(twins.bundle, states / user, user=user, policy=policy), url, twins.items(user))
 
-    with serving(twins.begun, None, 1, timeout_s=4.0, min_answers=3) as (url, future):  # type: ignore[arg-type]
+    with serving(twins.begun, None, 1, timeout_s=9.0, min_answers=3, progress=progress) as (url, future):  # type: ignore[arg-type]
         stopped = part(url, users[0], policy).stopped
         take_part(twins, url, states, users[1:])
         assert future.result(60).summary["uploads"] == 5
