@@ -39,13 +39,19 @@ def lent(made: Any) -> Iterator[Any]:
 
 def at_work(call: str) -> list[int]:
     """The processes that run a function for Ray now, on the nodes that this process started."""
-    parents, found = dict[int, int](), []
+    parents = dict[int, int]()
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             parents[int(entry.name)] = int((entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
-            if f"ray::{call}".encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-    return [pid for pid in found if os.getpid() in _ancestors(pid, parents)]
+    return [pid for pid in parents if is_at_work(pid, call) and os.getpid() in _ancestors(pid, parents)]
+
+
+def is_at_work(pid: int, call: str) -> bool:
+    """Whether a process runs a function for Ray, also when its node has died, which it outlives by a moment."""
+    try:
+        return f"ray::{call}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _ancestors(pid: int, parents: dict[int, int]) -> list[int]:

@@ -21,9 +21,9 @@ from edgefr.jobs import Failed, Where, run_jobs
 from edgefr.jobs_on_ray import There, check
 from edgefr.tuning.rules import Rules
 from privacy.errors import InputError
-from tests.cli.commands import COMMAND, ROOT, environment
+from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts
 from tests.cli.test_reproduce import data_dir
-from tests.clusters import at_work, lent, two_nodes
+from tests.clusters import at_work, is_at_work, lent, two_nodes
 from tests.durable.runs import differences, result
 from tests.noises import KEY
 from tests.sweep.test_resume import SETTINGS
@@ -148,8 +148,9 @@ def test_a_machine_that_dies_before_it_answers_gets_no_job_and_stops_none(
 
     def kill() -> None:
         until(lambda: len(at_work("check_in_time")) == 3)
+        asked = at_work("check_in_time")
         cluster.remove_node(late, allow_graceful=False)
-        until(lambda: len(at_work("check_in_time")) == 2)  # a process outlives its machine's Ray by a moment
+        until(lambda: [is_at_work(pid, "check_in_time") for pid in asked].count(True) == 2)
         (tmp_path / "go").touch()
 
     killer = threading.Thread(target=kill)
@@ -247,7 +248,12 @@ def test_a_sweep_that_is_stopped_goes_on(cluster: Any, here: Path, tmp_path: Pat
     asked = ["--grid", "rounds=[3,4]", *(word for text in SETTINGS for word in ("--set", text)), "--noise-key", key]
     command = [*COMMAND, "sweep", *asked, "--checkpoint-every", "1", "--ray-address", cluster.address, "--workers", "2"]
     with subprocess.Popen(
-        [*command, "--out", out], cwd=ROOT, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+        [*command, "--out", out],
+        cwd=ROOT,
+        env=environment(tmp_path),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,
     ) as stopped:
         until(lambda: any(out.glob("runs/*/*/checkpoint/round-*")))
         stopped.send_signal(how)

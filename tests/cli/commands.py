@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,11 @@ def environment(cache: Path) -> dict[str, str]:
     """The surroundings of a command: a cache of its own, a terminal of 80 columns, one thread, no archives."""
     kept = {k: v for k, v in os.environ.items() if k not in ("EDGEFR_DATA", "FORCE_COLOR")}
     return kept | {"EDGEFR_CACHE": str(new_cache(cache)), "COLUMNS": "80", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+
+
+def hear_interrupts() -> None:
+    """Let a process that is being started be interrupted, whoever starts it: in the background it would not hear."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 import edgefr
-from tests.cli.commands import COMMAND, ROOT, environment, refused, without_progress
+from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts, refused, without_progress
 from tests.cli.conftest import Cli, Made
 
 COMMANDS = ("simulate", "export", "recommend", "devices", "distill", "pretrain")
@@ -203,7 +203,7 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a parent in the background ignores it
+        preexec_fn=hear_interrupts,
     )
     try:
         limit = time.monotonic() + 60

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.run import LOCK
-from tests.cli.commands import COMMAND, ROOT, environment, without_progress
+from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts, without_progress
 
 F3CREC = """\
 name: durable
@@ -90,7 +90,7 @@ def stopped(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        preexec_fn=hear_interrupts,
     )
     try:
         limit = time.monotonic() + 120

@@ -46,6 +46,7 @@ from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from privacy.table import Table
+from tests.cli.commands import hear_interrupts
 from tests.contract import sessions
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.contract.test_executors import Remembered
@@ -369,7 +370,7 @@ def test_the_parents_end_is_the_workers_end(number: int, tmp_path: Path) -> None
         text=True,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs tests in the background ignores it
+        preexec_fn=hear_interrupts,
     )
     assert parent.stdout is not None
     try:

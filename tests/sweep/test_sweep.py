@@ -16,7 +16,7 @@ import pytest
 from edgefr.sweeps.plan import RECORD
 from edgefr.sweeps.run import alone
 from privacy.errors import InputError
-from tests.cli.commands import COMMAND, ROOT, environment
+from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts
 from tests.durable.runs import differences, result
 from tests.sweep.conftest import GRID, Made
 
@@ -86,6 +86,7 @@ def test_stopped_half_way_it_goes_on_to_the_same_results(
         cwd=ROOT,
         env=environment(cache) | {"PYTHONPATH": str(ROOT)},
         start_new_session=True,
+        preexec_fn=hear_interrupts,
         stderr=subprocess.PIPE,
         text=True,
     )
