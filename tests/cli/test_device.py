@@ -119,6 +119,7 @@ def test_a_device_that_has_interactions_goes_on_without_new_ones(tmp_path: Path,
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["enrol", "fetch"])
 def test_a_server_that_is_not_there_is_waited_for_in_sight(tmp_path: Path, cache: Path, command: str) -> None:
     """Neither command has taken part in anything yet, so it is told to do the same again."""

@@ -81,6 +81,7 @@ def test_over_sessions_a_device_knows_what_it_has_met() -> None:
     assert table["finetune"] != table["localtrain"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["blocks", "sessions"])
 def test_its_bundles_are_written(protocol: str, tmp_path: Path) -> None:
     options = BLOCKS if protocol == "blocks" else SESSIONS

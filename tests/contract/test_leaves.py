@@ -22,6 +22,7 @@ SLOW = ("two domains", "smaller students", "distilled", "the history as user", "
 """Choices that take long; the sweep of all has them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SWEPT if name not in SLOW])
 def test_a_setting_that_is_accepted_changes_what_comes_out_and_a_refused_one_is_not_read(
     name: str, tmp_path: Path

@@ -74,6 +74,7 @@ def today(variant: str) -> dict:
     return learned(sys.executable, variant, Path(bundles.fresh()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [*bundles.SHIPPED, *session_bundles.SHIPPED])
 def test_a_round_on_the_oldest_runtime(variant: str, oldest: Path, tmp_path: Path) -> None:
     old, new = learned(oldest, variant, tmp_path / "state"), today(variant)

@@ -156,7 +156,20 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     except Exception:
         return
     named = {e.value for t in tensors(parsed.graph) for e in t.external_data if e.key == "location"}
-    assert named <= found
+    assert {as_text(name) for name in named} <= found
+
+
+def as_text(name: str | bytes) -> str:
+    """A name as `locations` gives it; onnx gives the bytes of one that is not UTF-8."""
+    return name if isinstance(name, str) else name.decode(errors="replace")
+
+
+def test_a_name_that_is_not_text_is_found(tmp_path: Path) -> None:
+    raw = nested().SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(raw.replace(b"attributes", b"\x80ttributes"))
+    assert "\N{REPLACEMENT CHARACTER}ttributes" in locations(tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="but may refer to no file"):
+        check_external(tmp_path / "m.onnx", None)
 
 
 def tensors(graph: onnx.GraphProto) -> list[TensorProto]:

@@ -137,6 +137,7 @@ def test_sizes_that_numbers_in_the_graph_say_are_followed(kind: str, graph: Call
     assert check_graph(graph(*nodes, held=small))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [*bundles.SHIPPED, *session_bundles.SHIPPED])
 def test_every_graph_that_is_exported_is_on_the_list(variant: str) -> None:
     folder = (session_bundles if variant in session_bundles.SHIPPED else bundles).bundle(variant)

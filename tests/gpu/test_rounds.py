@@ -207,6 +207,7 @@ def alike(found: Federation, expected: Federation) -> None:
     assert_same(*norms, **bounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", programs.VARIANTS)
 def test_rounds_of_every_method_on_a_gpu_end_as_on_the_host(variant: str, gpu: torch.device) -> None:
     made = (federation(programs.program(variant, local_epochs=1), device) for device in (gpu, HOST))

@@ -81,6 +81,7 @@ def check(make: Callable[[], Federation], rounds: Callable[..., Federation] = af
         assert times <= WAITS[place][0], f"{place} waits {times} times a round"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", programs.VARIANTS)
 def test_rounds_of_every_method_wait_for_what_is_listed_alone(variant: str) -> None:
     check(lambda: federation(programs.program(variant, local_epochs=1), GPU))
