@@ -188,4 +188,4 @@ def test_what_a_method_starts_from_gives_way_to_what_is_asked() -> None:
     with pytest.raises(InputError, match="optimiser_lr"):
         load_experiment(overrides=["aggregation.optimiser=sgd", "aggregation.optimiser_lr=0.5"])
     lora = load_experiment(overrides=["model.client=lora"])
-    assert (lora.aggregation.optimiser, lora.model["head_lr"], lora.model["loss"]) == ("sgd", None, "bce")
+    assert (lora.aggregation.optimiser, lora.model["head_lr"], lora.model["loss"]) == ("sgd", None, "softmax")

@@ -84,7 +84,7 @@ for _row in (
                 "batch_size": 32,
                 "aggregation": {"rule": "mean", "optimiser": "sgd"},
                 "evaluation": {"every": 1},
-                "model": {"loss": "bce", "optimiser": "adam", "lr": 1e-3, "head_lr": None},
+                "model": {"optimiser": "adam", "lr": 1e-3, "head_lr": None},
             }
         },
     ),
