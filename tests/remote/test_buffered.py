@@ -177,6 +177,7 @@ def _noisy(trust: str) -> Twins:
     return Twins.of(settings | {f"privacy.{key}": value for key, value in asked.items()}, worlds.kept())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", ["central", "local"])
 def test_every_start_is_charged_and_the_noise_is_that_of_the_sums(
     trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
