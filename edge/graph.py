@@ -35,7 +35,7 @@ class Graph:
     """
 
     def __init__(self, path: Path, data: Path | None = None) -> None:
-        import onnxruntime as ort
+        from edge.ort import ort
 
         check_external(path, data)
         known = check_graph(path)  # else what depends on no input is computed in every run, and not while it loads
@@ -85,7 +85,8 @@ class Graph:
             results = self._session.run(None, {name: feeds[name] for name in self.inputs}, run.options)
         except Exception as error:  # onnxruntime's errors have no common class of their own
             if run.reason is None:
-                raise InputError(f"{self.path} fails in onnxruntime: {_line(error)}; do not use this bundle") from error
+                # What onnxruntime says may hold values of private data, so nobody is shown it: no chain either.
+                raise InputError(f"{self.path} fails in onnxruntime; do not use this bundle") from None
             limit = "its limit" if stop is not None else f"{LONGEST_S:g} s"
             raise Stopped(f"{self.path} was ended: {run.reason} above {limit}", run.reason) from error
         finally:
@@ -99,7 +100,7 @@ def bounded() -> bool:
 
     What onnxruntime computes while it loads a graph is not taken from there: `edge.graph_check` bounds that.
     """
-    import onnxruntime as ort
+    from edge.ort import ort
 
     with suppress(Exception):  # onnxruntime's errors have no common class of their own
         where = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)

@@ -16,7 +16,7 @@ def check_runtime(where: str, onnx: Onnx) -> None:
 
     >>> check_runtime("bundle x", Onnx(opset=18, ir=8, min_ort="1.17"))
     """
-    import onnxruntime as ort
+    from edge.ort import ort
 
     if version(ort.__version__) < version(onnx.min_ort):
         raise InputError(
@@ -42,7 +42,7 @@ def version(text: str) -> tuple[int, ...]:
 @cache
 def reads(ir: int, opset: int) -> bool:
     """Say whether the installed onnxruntime loads the smallest graph of this file format and operator set."""
-    import onnxruntime as ort
+    from edge.ort import ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4

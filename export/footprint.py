@@ -84,8 +84,9 @@ class Footprints:
 
     def _key(self, files: Mapping[str, str]) -> str:
         import numpy
-        import onnxruntime
 
-        where = [platform.platform(), platform.node(), sys.version, numpy.__version__, onnxruntime.__version__]
+        from edge.ort import ort
+
+        where = [platform.platform(), platform.node(), sys.version, numpy.__version__, ort.__version__]
         where.append(sha256_of(PROBE))
         return hashlib.sha256(json.dumps([sorted(files.items()), where]).encode()).hexdigest()

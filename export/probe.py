@@ -19,7 +19,8 @@ def told(megabytes: float | None) -> float:
 def use(bundle: str) -> dict[str, float]:
     """Load, recommend, and read the longest title if there is an encoder: `bare_mb` and what came on top of it."""
     import numpy  # noqa: F401
-    import onnxruntime  # noqa: F401
+
+    from edge.ort import ort  # noqa: F401
 
     bare = told(peak_mb())
     from edge.recommender import Recommender

@@ -50,7 +50,8 @@ def filled(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
 def open_session(model: Any) -> Any:
     """A graph in onnxruntime as devices run it: checked, default optimisation, one thread on the CPU."""
     import onnx
-    import onnxruntime as ort
+
+    from edge.ort import ort
 
     onnx.checker.check_model(model, full_check=True)
     options = ort.SessionOptions()

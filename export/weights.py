@@ -211,7 +211,9 @@ def _int8_matrices(model: Any, scratch: Path) -> Any:
     an unsigned and a signed byte are kept in 16 bits there, and saturate.
     """
     import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: TID251
+
+    import edge.ort  # noqa: F401 - before any module of onnxruntime
 
     path = scratch / "int8.onnx"
     with _no_advice():

@@ -14,7 +14,7 @@ release = device.learn(given, moments)
 steps = device.work["steps"]
 if any(tensor.anew is not None for tensor in device.learning.tensors):
     device.personalise()  # who keeps nothing of its user between rounds makes it anew to recommend
-import onnxruntime  # noqa: E402
+from edge.ort import ort  # noqa: E402
 
 print(
     json.dumps(
@@ -23,7 +23,7 @@ print(
             "steps": steps,
             "rows": {name: [values[0].tolist(), values[1].tolist()] for name, values in release.rows.items()},
             "best": device.recommend(5),
-            "onnxruntime": onnxruntime.__version__,
+            "onnxruntime": ort.__version__,
             "heavy": sorted({name.split(".")[0] for name in sys.modules} & {"torch", "transformers", "onnx", "pandas"}),
         }
     )

@@ -92,14 +92,14 @@ def test_a_round_on_the_oldest_runtime(variant: str, oldest: Path, tmp_path: Pat
 READS = """
 import json, sys
 from pathlib import Path
-import onnxruntime
 from edge.encoder import open_encoder
 from edge.manifest import Encoder
+from edge.ort import ort
 
 root, texts = Path(sys.argv[1]), json.loads(sys.argv[2])
 records = [Encoder.model_validate(record) for record in json.loads(sys.argv[3])]
 vectors = {record.dtype: open_encoder(record, root.joinpath).encode(texts).tolist() for record in records}
-print(json.dumps({"onnxruntime": onnxruntime.__version__, "vectors": vectors}))
+print(json.dumps({"onnxruntime": ort.__version__, "vectors": vectors}))
 """
 
 

@@ -200,9 +200,9 @@ def test_no_step_back_behind_what_was_seen(bundle: Path) -> None:
 def test_no_graph_of_a_bundle_is_given_to_a_runtime_that_is_too_old(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import onnxruntime
+    from edge.ort import ort
 
-    monkeypatch.setattr(onnxruntime, "__version__", "1.16.3")
+    monkeypatch.setattr(ort, "__version__", "1.16.3")
     with pytest.raises(InputError, match=r"needs onnxruntime 1\.17 or newer, installed is 1\.16\.3; update"):
         open_bundle(bundle)
 

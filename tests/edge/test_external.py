@@ -91,7 +91,7 @@ def test_a_shipped_graph_refers_to_its_own_weights_alone() -> None:
 def test_a_bundle_that_refers_elsewhere_is_refused_before_the_runtime_sees_it(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import onnxruntime as ort
+    from edge.ort import ort
 
     bundle = shutil.copytree(worlds.exported("transfr")[0] / "laptop", tmp_path / "laptop")
     path = bundle / "onnx" / "encoder.f32.onnx"

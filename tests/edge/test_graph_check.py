@@ -39,7 +39,7 @@ def graph(tmp_path: Path) -> Callable[..., Path]:
 
 
 def refused(path: Path, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import onnxruntime as ort
+    from edge.ort import ort
 
     def seen(*arguments: object, **others: object) -> None:
         raise AssertionError("onnxruntime was given the graph")

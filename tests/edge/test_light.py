@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge import Recommender
+from tests.contract import bundles
 from tests.export import worlds
 
 ROOT = Path(__file__).parents[2]
@@ -81,3 +82,42 @@ def test_recommend_and_encode_in_an_environment_without_torch(tmp_path: Path) ->
     missing = subprocess.run([str(python), "-c", "import torch"], capture_output=True, check=False)
     assert missing.returncode != 0
     assert answer(python, bundle, []) == expected(bundle)
+
+
+ALONE = """
+import os, sys
+from edge import Device
+from edge.policy import OPEN
+
+device = Device(sys.argv[1], sys.argv[2], policy=OPEN)
+device.practise([1, 2, 3], [100, 200, 300])
+device.recommend(5)
+if os.path.isdir("/proc/self/fd"):
+    there = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    print(sum(os.readlink(path).startswith("socket:") for path in there if os.path.islink(path)))
+"""
+
+
+def test_a_device_writes_nothing_outside_its_state_and_opens_no_socket(tmp_path: Path) -> None:
+    """Onnxruntime's telemetry wrote a device id and a queue of events under the user's cache folder."""
+    bundle, home, state = bundles.bundle("fedmf"), tmp_path / "home", tmp_path / "state"
+    home.mkdir()
+    places = ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOCALAPPDATA", "TMPDIR")
+    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    environment |= dict.fromkeys(places, str(home)) | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    before = sorted(bundle.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(bundle), str(state)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("0", ""), "a socket is open"
+    assert list(home.rglob("*")) == []
+    assert sorted(bundle.rglob("*")) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "state"]

@@ -101,16 +101,18 @@ def test_no_graph_takes_all_memory(tmp_path: Path) -> None:
     assert graphs.bounded()
     ten = np.ones(10, np.float32)
     assert Graph(swollen(tmp_path / "two.onnx", 2)).run({"x": ten}) == 40_000
-    with pytest.raises(InputError, match=r"fails in onnxruntime: .*; do not use this bundle"):
+    with pytest.raises(InputError, match="fails in onnxruntime; do not use this bundle"):
         Graph(swollen(tmp_path / "four.onnx", 4)).run({"x": ten})
 
 
-def test_whatever_onnxruntime_complains_of_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_text_of_the_runtime_is_shown_to_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It may hold a value that the graph worked out of private data: here the index 99."""
     wrong = helper.make_node("Gather", ["x", "at"], ["y"])
     graph = Graph(model(tmp_path / "m.onnx", [wrong], {"x": ["n"]}, [helper.make_tensor("at", 7, [1], [99])]))
     with pytest.raises(InputError, match="fails in onnxruntime") as error:
         graph.run({"x": np.ones(3, np.float32)})
-    assert str(error.value).isprintable()
+    assert str(error.value) == f"{tmp_path / 'm.onnx'} fails in onnxruntime; do not use this bundle"
+    assert error.value.__suppress_context__, "a traceback would show it"
     assert capfd.readouterr().err == "", "onnxruntime prints nothing of its own"
 
 

@@ -1,10 +1,10 @@
 """The gate: graphs that do not do what torch does are refused."""
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 import torch
 
+from edge.ort import ort
 from edgefr.methods.anchored import Anchored
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
+from edge.ort import ort
 from export.trace import IR, OPSET, open_session
 from export.weights import WEIGHTS, beside, nibbles, stored_as
 from privacy import keyed

@@ -23,6 +23,13 @@ FETCHED = "tests/remote/test_delivery.py"
 
 FAULTS = (
     Fault(
+        "the runtime's telemetry stays on",
+        "edge/ort.py",
+        'os.environ["ORT_DISABLE_TELEMETRY"] = "1"',
+        'os.environ["ORT_DISABLE_TELEMETRY"] = "0"',
+        "tests/edge/test_light.py::test_a_device_writes_nothing_outside_its_state_and_opens_no_socket",
+    ),
+    Fault(
         "a device goes on learning a block that is over",
         "edge/device.py",
         'if learning is not None and learning.block > before.facts["block"]:',
