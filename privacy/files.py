@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy.errors import InputError
+from privacy.machine import flush_folder
 
 
 def cache_dir() -> Path:
@@ -28,7 +29,7 @@ def cache_dir() -> Path:
 
 
 def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], object], mode: int = 0o644) -> Path:
-    """Write `content` beside `path`, flush it to the disk, then rename it into place.
+    """Write `content` beside `path`, flush it to the disk, rename it into place, and flush the folder.
 
     A kill or a full disk at any moment leaves the old file as it was. `content` is bytes, text, or a function
     that writes to the open binary file it is given. `mode`: who may read it (0o600: the owner alone, at no
@@ -59,6 +60,7 @@ def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], o
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+    flush_folder(path.parent)
     return path
 
 
@@ -86,6 +88,7 @@ def settle(folder: Path, target: Path) -> None:
         os.rename(folder, target)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror or error}; nothing was changed") from error
+    flush_folder(target.parent)
 
 
 def write_json(path: str | Path, value: Any, mode: int = 0o644) -> Path:

@@ -21,6 +21,19 @@ def test_writes_bytes_text_or_what_a_function_writes(tmp_path, content):
     assert [entry.name for entry in path.parent.iterdir()] == ["file"]
 
 
+def test_the_folder_is_flushed_after_the_rename(tmp_path, monkeypatch):
+    """Else a power cut may bring the old name back: a device would release the same round a second time."""
+    flushed, fsync = [], os.fsync
+
+    def noted(handle):
+        flushed.append((os.path.isdir(f"/dev/fd/{handle}"), (tmp_path / "file").exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write_atomic(tmp_path / "file", "new")
+    assert flushed == [(False, False), (True, True)], "(is it the folder, is the file in place)"
+
+
 def kept(folder):
     """The old content is there, and nothing beside it."""
     assert [entry.name for entry in folder.iterdir()] == ["file"]
