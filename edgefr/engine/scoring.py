@@ -68,7 +68,8 @@ class ModelScorer:
         values_per_block: int = 1 << 22,
         tables: Mapping[str, Table] | None = None,
     ):
-        self.program, self.shared, self.private, self.context = program, shared, private, context
+        self.program, self.private, self.context = program, private, context
+        self.shared = {name: value.to(device) for name, value in shared.items()}
         self.device, self.values_per_block, self.tables = device, values_per_block, tables or {}
         self.remade = any(program.specs[name].place == "shared" for name in self.tables)
         self.pool = torch.from_numpy(np.asarray(pool, np.int64)).to(device)

@@ -13,13 +13,16 @@ where there is no GPU; its own kernels, speed and rounding are not seen.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.optim import optimizer
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
@@ -68,6 +71,24 @@ class OnGPU(Tensor):
         raise RuntimeError(f"{func} of a tensor on the pretended GPU outside of it")
 
 
+def _no_gradients(mode: bool = True) -> torch.no_grad | torch.enable_grad:
+    """Return what stands for inference mode, in which no tensor of a class of its own can be made."""
+    return torch.no_grad() if mode else torch.enable_grad()
+
+
+def _full_precision(kind: str, **options: Any) -> contextlib.AbstractContextManager[object]:
+    """Return what stands for automatic half precision, which torch has for kinds of devices that it knows."""
+    return contextlib.nullcontext()
+
+
+STAND_INS = (
+    (torch, "inference_mode", _no_gradients),
+    (torch, "autocast", _full_precision),
+    (optimizer, "_get_fused_kernels_supported_devices", lambda: ["cpu", "cuda", GPU.type]),
+)
+"""What torch does by the name of a device, which it does not know here."""
+
+
 class Pretended(TorchDispatchMode):
     """What is done with tensors in here is done on the pretended GPU where they are there."""
 
@@ -75,6 +96,18 @@ class Pretended(TorchDispatchMode):
         super().__init__()
         self.waits: Counter[str] = Counter()
         self._under_way: list[tuple[Tensor, Tensor]] = []
+
+    def __enter__(self) -> Pretended:
+        with contextlib.ExitStack() as stack:
+            for place, name, other in STAND_INS:
+                stack.enter_context(mock.patch.object(place, name, other))
+            super().__enter__()
+            self._patched = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._patched.close()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -147,8 +147,11 @@ def remembered(made: Federation) -> dict[str, tuple[Tensor, Tensor]]:
     return {n: (made.shared[n], known) for n, spec in made.program.specs.items() if spec.kind == "rows"}
 
 
-def of_sessions(variant: str, order: Order, device: torch.device) -> Federation:
-    """A federation whose clients exchange prototypes through a knowledge base on the device."""
+def of_sessions(variant: str, order: Order, device: torch.device, moved: int | None = None) -> Federation:
+    """A federation whose clients exchange prototypes through a knowledge base on the device.
+
+    `moved`: a seed by which weights begin about half a unit of the last place away.
+    """
     local = sessions.program(variant, local_epochs=1)
     sent = Prototypes(local.settings.reply, 2)
     made = Federation(
@@ -161,6 +164,10 @@ def of_sessions(variant: str, order: Order, device: torch.device) -> Federation:
         device=device,
         noise=SimulatedNoise(KEY, 3),
     )
+    if moved is not None:
+        generator = torch.Generator().manual_seed(moved)
+        for value in made.shared.values():
+            value.mul_(1 + 6e-8 * torch.randn(value.shape, generator=generator))
     assert made.plan.prototypes is not None
     base = KnowledgeBase(local.settings.reply, KnowledgeSettings(), device)
     made.transfer = Transfer(base, order, made.plan.prototypes, 3, KEY)
@@ -174,16 +181,28 @@ def after_sessions(made: Federation, rounds: int = 2) -> Federation:
     return made
 
 
-ORDERS: dict[str, Order] = {
-    "fcucr": "received",
-    "fcucr, trained prototypes": "trained",
-    "fcucr to the letter": "trained",
-}
+ORDERS: dict[str, Order] = {"fcucr": "received", "fcucr, trained prototypes": "trained"}
 
 
 @pytest.mark.parametrize("variant", ORDERS)
 def test_rounds_that_exchange_prototypes_on_a_gpu_end_as_on_the_host(variant: str, gpu: torch.device) -> None:
     alike(*(after_sessions(of_sessions(variant, ORDERS[variant], device)) for device in (gpu, HOST)))
+
+
+def test_rounds_of_fcucr_to_the_letter_differ_no_more_than_rounding_moves_them(gpu: torch.device) -> None:
+    """Some of its gradients are zero but for rounding, and Adam makes a whole step of whatever sign that has.
+
+    On the host, weights that begin half a unit of the last place away end up to 6.7e-4 apart; on an H200 three entries
+    were 2.2e-4 from the host's.
+    """
+    found, expected, *others = (
+        after_sessions(of_sessions("fcucr to the letter", "trained", device, moved))
+        for device, moved in ((gpu, None), (HOST, None), *((HOST, seed) for seed in range(4)))
+    )
+    for name, value in expected.shared.items():
+        swayed = max(float((other.shared[name] - value).abs().max()) for other in others)
+        assert swayed < 2e-3, name
+        assert float((found.shared[name].cpu() - value).abs().max()) <= max(2 * swayed, 3e-5), name
 
 
 def alike(found: Federation, expected: Federation) -> None:

@@ -1,0 +1,107 @@
+"""Whole commands run on a GPU as on the host: every method over every protocol, and what follows a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgefr import pipeline
+from tests.cli.commands import TINY, edgefr
+from tests.export.worlds import student
+from tests.golden.cases import cases
+from tests.golden.kept import kept
+from tests.golden.make import values
+from tests.golden.values import differences
+from tests.gpu.conftest import HERE
+from tests.gpu.pretended import GPU, Pretended
+
+ON_GPU = ("--plugin", "tests.gpu.on_gpu")
+QUICK = (
+    "transfr mlp, leave-one-out, none, ours",
+    "transfr lora, leave-one-out, none, paper",
+    "transfr mlp, cross-domain, none, ours",
+    "f3crec on transfr, blocks, none, paper",
+    "fcucr on sasrec, sessions, none, paper",
+    "fedcar, leave-one-out, none, paper",
+    "ease, leave-one-out, none, paper",
+    "fedmf, nobody waits",
+)
+"""What runs with every commit; all others take their turns with what is slow."""
+WITHOUT = {"fedmf, DP-SGD": "torch makes no generator of random numbers on a device that is none"}
+
+
+def on_the_gpu(case: str) -> object:
+    """Return a case with its marks."""
+    if case in WITHOUT:
+        return pytest.param(case, marks=pytest.mark.skip(reason=WITHOUT[case]))
+    return case if case in QUICK else pytest.param(case, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", map(on_the_gpu, cases()))
+def test_a_whole_run_comes_to_what_it_comes_to_on_the_host(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values are those that the golden runs keep."""
+    monkeypatch.setattr(pipeline, "torch_device", lambda name: GPU)
+    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("EDGEFR_DATA", raising=False)
+    with Pretended():
+        found = values(case, student(), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["engine"]["device"] == GPU.type
+    lines = differences(found, kept()[case])
+    assert not lines, "\n".join([f"{len(lines)} values differ", *lines[:20]])
+
+
+def test_the_quick_cases_are_cases() -> None:
+    assert set(QUICK) | WITHOUT.keys() <= cases().keys()
+
+
+def run_of(folder: Path, *arguments: str | Path) -> str:
+    """Run a command on the pretended GPU; return what it printed."""
+    done = edgefr(*arguments, *ON_GPU, cache=folder / "cache", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readmes_command_and_what_follows_it(tmp_path: Path) -> None:
+    """TransFR distils, learns, is measured, written down and exported; the run is continued, attacked and swept."""
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    small = ("--experiment", "tiny.yaml")
+    run_of(tmp_path, "simulate", *small, "--checkpoint-every", "1", "--out", "whole")
+    summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
+    assert summary["engine"]["device"] == GPU.type
+    shutil.copytree(tmp_path / "whole", tmp_path / "broken")
+    for name in ("summary.json", "bundles", "report.html", "checkpoint/round-00000002"):
+        place = tmp_path / "broken" / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    run_of(tmp_path, "simulate", "--resume", "broken")
+    again = json.loads((tmp_path / "broken" / "summary.json").read_text())
+    assert again["metrics"] == summary["metrics"]
+    assert len(list((tmp_path / "broken" / "bundles").iterdir())) == 3
+    run_of(tmp_path, "export", "--run", "whole", "--out", "shipped")
+    run_of(tmp_path, "audit", "whole", "--users", "5", "--trials", "100", "--attacks", "membership,sign-split")
+    run_of(tmp_path, "sweep", *small, "--grid", "rounds=[1]", "--seeds", "1", "--out", "swept")
+    (swept,) = (tmp_path / "swept").rglob("summary.json")
+    assert json.loads(swept.read_text())["engine"]["device"] == GPU.type
+
+
+REAL = {
+    "the README's": [],
+    **{
+        method: ["--set", f"method={method}", "--set", "rounds=3", "--no-bundles"]
+        for method in ("fedmf", "fedncf", "fcucr", "fedcar", "gpfedrec")
+    },
+}
+
+
+@pytest.mark.gpu
+@HERE
+@pytest.mark.parametrize("name", REAL)
+def test_commands_run_whole_on_a_real_gpu(name: str, tmp_path: Path) -> None:
+    command = ("simulate", "--devices", "devices.yaml", "--device", "cuda", *REAL[name], "--out", tmp_path / "run")
+    done = edgefr(*command, cache=tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["engine"]["device"].startswith("cuda")
