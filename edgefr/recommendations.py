@@ -28,7 +28,7 @@ def recommend(run: Run, user: str | None, k: int) -> Recommendations:
     """
     found = _recommended(run, user, k)
     if found.basis == "none":
-        raise InputError(found.said)
+        raise InputError(f"{found.said}{'; name a user' if user is None else ''}")
     return found
 
 
