@@ -28,7 +28,11 @@ Listed = tuple[str, str, float]
 Basis = Literal["model", StartBasis, "none"]
 
 NEW, ALIKE = "this device has no history", "the model does not tell items apart for this user"
-SAID: dict[StartBasis, str] = {"popular": "popular", "mean": "the model's order for nobody in particular"}
+SAID: dict[Basis, str] = {
+    "popular": "popular",
+    "mean": "the model's order for nobody in particular",
+    "none": "no ranking yet",
+}
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,7 @@ class Recommendations(list[Listed]):
     @property
     def said(self) -> str:
         """Return the basis in words; nothing where it is the user's own scores."""
-        if self.basis == "model":
-            return ""
-        return f"no ranking yet: {self.why}" if self.basis == "none" else f"{SAID[self.basis]}, since {self.why} yet"
+        return "" if self.basis == "model" else f"{SAID[self.basis]}, since {self.why}"
 
 
 def ranked(

@@ -91,7 +91,7 @@ def test_recommendations_are_those_of_the_command_line(run: edgefr.Run, tmp_path
 
 def test_a_user_without_history_has_no_ranking_where_something_is_promised(run: edgefr.Run) -> None:
     """Two runs of other noise differ in nothing but that: what people had is counted in the one that has none."""
-    with pytest.raises(edgefr.InputError, match="no ranking yet: this device has no history; name a user"):
+    with pytest.raises(edgefr.InputError, match="no ranking yet, since this device has no history; name a user"):
         run.recommend()
     saved = open_model(run)
     had = [[], *([items.tolist() for items in map(saved.model.seen.__getitem__, range(1, len(saved.model.seen)))])]

@@ -35,17 +35,17 @@ def shown(
     ("scores", "start", "basis", "items", "said"),
     [
         (RISING, LISTED, "model", ["i5", "i3"], ""),
-        (None, LISTED, "popular", ["i1", "i2"], f"popular, since {NEW} yet"),
-        (FLAT, LISTED, "popular", ["i1", "i2"], f"popular, since {ALIKE} yet"),
-        (None, None, "none", [], f"no ranking yet: {NEW}"),
-        (FLAT, None, "none", [], f"no ranking yet: {ALIKE}"),
-        (None, StartList("popular", np.array([4])), "none", [], f"no ranking yet: {NEW}"),
+        (None, LISTED, "popular", ["i1", "i2"], f"popular, since {NEW}"),
+        (FLAT, LISTED, "popular", ["i1", "i2"], f"popular, since {ALIKE}"),
+        (None, None, "none", [], f"no ranking yet, since {NEW}"),
+        (FLAT, None, "none", [], f"no ranking yet, since {ALIKE}"),
+        (None, StartList("popular", np.array([4])), "none", [], f"no ranking yet, since {NEW}"),
         (
             None,
             StartList("mean", np.array([3, 0, 5])),
             "mean",
             ["i3", "i0"],
-            f"the model's order for nobody in particular, since {NEW} yet",
+            f"the model's order for nobody in particular, since {NEW}",
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_new_device_shows_the_list_until_it_has_a_history(counted: Path, tmp_p
 
 def test_a_device_of_a_bundle_without_a_list_says_that_there_is_no_ranking(tmp_path: Path) -> None:
     device = open_device(bundles.bundle("fedmf"), tmp_path / "state")
-    assert (device.recommend(4), device.recommend(4).said) == ([], f"no ranking yet: {NEW}")
+    assert (device.recommend(4), device.recommend(4).said) == ([], f"no ranking yet, since {NEW}")
     with pytest.raises(InputError, match="k must be a whole number of at least 1"):
         device.recommend(0)
     device.practise(["i1", "i2"])
@@ -136,7 +136,7 @@ def without_list(bundle: Path) -> None:
 
 def test_a_bundle_of_before_has_no_ranking_yet(counted: Path, tmp_path: Path) -> None:
     found = Recommender(changed(counted, tmp_path / "old", without_list)).recommend(5)
-    assert (found.basis, found.said) == ("none", f"no ranking yet: {NEW}")
+    assert (found.basis, found.said) == ("none", f"no ranking yet, since {NEW}")
 
 
 def test_a_bundle_without_a_list_reads_as_it_did_before() -> None:
