@@ -65,6 +65,9 @@ class Recommendations(list[Listed]):
         super().__init__(items)
         self.basis, self.why = basis, why
 
+    def __repr__(self) -> str:
+        return super().__repr__() if self.basis == "model" else f"<{self.said}: {super().__repr__()}>"
+
     @property
     def said(self) -> str:
         """Return the basis in words; nothing where it is the user's own scores."""

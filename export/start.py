@@ -47,8 +47,8 @@ def start_list(
 def _popular(model: TrainedModel) -> StartList | None:
     """Count the people who had each item."""
     rows = Ragged(np.asarray(model.seen.values, np.int64), np.asarray(model.seen.offsets, np.int64))
-    pairs, items = np.unique(np.stack([rows.rows, rows.values]), axis=1), len(model.names.items)
-    counts = np.bincount(pairs[1].astype(np.int64), minlength=items)[model.offered]
+    pairs = np.unique(np.stack([rows.rows, rows.values]), axis=1)
+    counts = np.bincount(pairs[1], minlength=len(model.names.items))[model.offered].astype(np.float32)
     best = top(counts, min(MOST, int((counts >= FEWEST).sum())))
     return StartList("popular", model.offered[best]) if len(best) else None
 

@@ -60,6 +60,8 @@ def test_what_is_shown_and_why(
 def test_one_item_that_is_left_is_no_tie() -> None:
     found = shown(FLAT, None, left=(3,))
     assert (found.basis, list(found)) == ("model", [("i3", "title 3", 0.0)])
+    assert repr(found) == "[('i3', 'title 3', 0.0)]"
+    assert repr(shown(FLAT, None)) == f"<no ranking yet, since {ALIKE}: []>"
 
 
 def test_of_what_is_left_all_scores_are_asked() -> None:
