@@ -36,7 +36,7 @@ def literal(kind: str, user: int) -> np.ndarray:
     ("kind", "variants"),
     [
         ("fedmf", ["f32", "f32", "f32", "i8"]),
-        ("mean", ["f32", "f32", "f16", "i8"]),
+        ("mean", ["f32", "f32", "i8", "i8"]),
         ("transfr", ["f32+encoder-f32", "f16+encoder-i8", "f16", "i8"]),
     ],
 )

@@ -40,7 +40,7 @@ CREATED = "2026-11-21T10:00:00+00:00"
 CLASSES = {
     "laptop": ClassLimits(8000, 20),
     "phone": ClassLimits(8000, 20, storage_mb=0.11),
-    "stick": ClassLimits(70, 20, storage_mb=0.0165),
+    "stick": ClassLimits(70, 20, storage_mb=0.016),
     "speaker": ClassLimits(40, 20),
 }
 
