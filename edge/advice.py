@@ -12,6 +12,7 @@ import numpy.typing as npt
 from edge import exchange
 from edge.catalogue import top
 from edge.explaining import Explanation, explained
+from edge.start import Recommendations, StartList, ranked
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Adviser(ABC):
     catalogue: Catalogue
     _model: Model
     _work: LocalWork
+    _first: StartList | None
 
     @property
     @abstractmethod
@@ -62,19 +64,20 @@ class Adviser(ABC):
             )
         return self._work.scores(config.learning, state)
 
-    def recommend(
-        self, k: int, exclude: Iterable[str | int] = (), reply: Floats | None = None
-    ) -> list[tuple[str, str, float]]:
+    def recommend(self, k: int, exclude: Iterable[str | int] = (), reply: Floats | None = None) -> Recommendations:
         """Return the k best items, as (id, title, score), best first; ties in the catalogue's order.
 
         What the user has had is left out, but not where sessions are read, which may repeat themselves. `reply`: the
-        server's to the prototype of the session, for this once; None: the last one the device has kept.
+        server's to the prototype of the session, for this once; None: the last one the device has kept. Who has had
+        nothing yet is shown the bundle's own list, or nothing: the `basis` says so.
         """
-        left_out = self.catalogue.numbers(exclude)
+        left_out, state = self.catalogue.numbers(exclude), self.state
+        had = np.concatenate([state.tensors[f"items.{name}"] for name in ("own", "past", "seen")])
         if self.bundle.config.window is None:
-            state = self.state
-            left_out = np.concatenate([*(state.tensors[f"items.{n}"] for n in ("own", "past", "seen")), left_out])
-        return self.catalogue.best(self.scores(reply), k, left_out)
+            left_out = np.concatenate([had, left_out])
+        left = self.catalogue.left(k, left_out)
+        scores = self.scores(reply) if len(had) else None
+        return ranked(left, k, scores, lambda: self._first, self.catalogue.named)
 
     def nearest(self, item: str | int, k: int = 3) -> list[tuple[str, str, float]]:
         """Return the user's own items that are nearest to an item: (id, title, cosine of their rows), nearest first.

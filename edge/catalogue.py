@@ -62,10 +62,10 @@ class Catalogue:
             out.append(number)
         return np.asarray(out, np.int64)
 
-    def best(self, scores: Floats, k: int, left_out: Ints) -> list[tuple[str, str, float]]:
-        """Return the k best offered items by `scores` [items] but those in `left_out`: (id, title, score), best first.
+    def left(self, k: int, left_out: Ints) -> Ints:
+        """Return the numbers of the offered items that are not in `left_out`, ascending, of which `k` are asked for.
 
-        Fewer come back when fewer are left. Raises `InputError` for k < 1, and when nothing is left.
+        Raises `InputError` for k < 1, and when nothing is left.
         """
         if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, got {k}")
@@ -74,7 +74,7 @@ class Catalogue:
         candidates = np.flatnonzero(left)
         if not len(candidates):
             raise InputError(f"nothing to recommend: all {self.items:,} items are seen or excluded; exclude fewer")
-        return [self.named(i, float(scores[i])) for i in candidates[top(scores[candidates], int(k))].tolist()]
+        return candidates
 
     def named(self, item: int, value: float) -> tuple[str, str, float]:
         """Return (id, title, value) of an item number."""

@@ -42,6 +42,7 @@ from edge.policy import Policy
 from edge.releasing import BEGUN, Releaser
 from edge.signature import KeyId, Trusted
 from edge.spending import Spending
+from edge.start import StartList
 from edge.state import Damaged, State, Store
 from privacy.errors import InputError
 
@@ -86,7 +87,8 @@ class Device(Adviser, Releaser):
         self.bundle = kept(bundle, self.store.folder, seen.terms(self.store, trusted, now))
         self.policy = Policy.of(self.store.folder) if policy is None else policy
         publisher.check(self.bundle, self.store, self.policy)  # before anything of it is given to a runtime
-        self.catalogue, self._model = Catalogue(self.bundle), Model(self.bundle, self.store.folder)
+        self.catalogue, self._first = Catalogue(self.bundle), StartList.of(self.bundle)
+        self._model = Model(self.bundle, self.store.folder)
         self._work = LocalWork(self.bundle, self.catalogue, self._model, Limits(max_ram_mb, max_seconds))
         self._start(user, renew)
         seen.note(self.store.folder, seconds=seen.unix(now))

@@ -60,17 +60,25 @@ def explained(
             f"{bundle.manifest.method} does not say what a recommendation leans on; a method that looks at what "
             "its user had does: fedcar, with a context"
         )
+    _check_asked(len(items), context)
     graph = Graph(bundle.file(path))
     feeds: dict[str, npt.NDArray[Any]] = {**dense, **window_feeds(graph, context, tables)}
     weights = graph.run(feeds | rows_of(graph, "items", items, tables))
     return named(Catalogue(bundle).named, items, context, checked(weights, len(items), context, str(graph.path)))
 
 
+def _check_asked(items: int, window: Windows) -> None:
+    """Refuse to explain from nothing, and to explain nothing."""
+    if not (window.real[0] > 0).any():
+        raise InputError("nothing to explain from: its user has had no items yet")
+    if not items:
+        raise InputError("nothing to explain: there is no ranking yet; name items")
+
+
 def checked(weights: Floats, items: int, window: Windows, what: str) -> Floats:
     """Return weights [items, L] that are shares of the window's real items; `InputError` for others."""
+    _check_asked(items, window)
     real = window.real[0] > 0
-    if not real.any():
-        raise InputError("nothing to explain from: its user has had no items yet")
     if weights.shape != (items, len(real)) or weights.dtype != np.float32:
         raise InputError(f"{what} gives {weights.dtype} {list(weights.shape)} weights for {items} items; export again")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and not weights[:, ~real].any()):

@@ -24,6 +24,7 @@ Role = (
     | Literal["table", "scale", "ids", "shared", "private", "step"]
 )
 TableType = Literal["i8", "f16", "f32", "i32"]
+StartBasis = Literal["popular", "mean"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -147,6 +148,14 @@ class Words(Record):
         return () if self.table is None else (self.table.numbers, self.table.weights)
 
 
+class Start(Record):
+    """This is what somebody without history is shown: items, best first, and what their order is made of."""
+
+    path: Inside = Field(description="their numbers, int32")
+    count: int = Field(ge=1, le=1000, description="how many they are")
+    basis: StartBasis = Field(description="popular: how many people had them; mean: the model, of nobody in particular")
+
+
 def _form(value: Any) -> str:
     """Say which encoder a record is of."""
     return "words" if isinstance(value, Words) or (isinstance(value, dict) and "words" in value) else "graph"
@@ -174,9 +183,10 @@ class Config(Grown):
     init: Inside = Field(description="private tensors a new device starts from")
     encoder: AnyEncoder | None = Field(description="text encoder; null in bundles of cached vectors only")
     learning: Learning | None = Field(None, description="what a device needs to learn; null: it only recommends")
+    start: Start | None = Field(None, description="items for somebody without history; null: there is no order of them")
     encoder_in: list[str] = Field(description="device classes of the same export whose bundle has an encoder")
 
-    later: ClassVar[frozenset[str]] = frozenset({"last", "explain"})
+    later: ClassVar[frozenset[str]] = frozenset({"last", "explain", "start"})
 
     @model_validator(mode="after")
     def _users_are_whole(self) -> Self:

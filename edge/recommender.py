@@ -15,6 +15,7 @@ from edge.graph import Graph
 from edge.scorer import Rows, Scorer
 from edge.sessions import Windows, window_of
 from edge.signature import Trusted
+from edge.start import Recommendations, StartList, ranked
 from edge.tables import open_table
 from edge.words import WordEncoder
 from privacy.errors import InputError
@@ -40,6 +41,7 @@ class Recommender:
         self._tables = {table.name: open_table(self.bundle, table) for table in config.tables}
         self._shared = read_tensors(self.bundle, config.shared)
         self._scorer = Scorer(Graph(self.bundle.file(config.score)), manifest.item_count)
+        self._start = StartList.of(self.bundle)
         self._encoder: TextEncoder | WordEncoder | None = None
 
     @property
@@ -97,7 +99,7 @@ class Recommender:
         user: str | ClientState | None = None,
         exclude: Iterable[str | int] = (),
         history: Iterable[str | int] | None = None,
-    ) -> list[tuple[str, str, float]]:
+    ) -> Recommendations:
         """Return the k best items as (id, title, score), best first; ties in the catalogue's order.
 
         `user`: one of `users`, or what is known of a client that the bundle does not carry; None is a new device with
@@ -105,13 +107,16 @@ class Recommender:
         numbers in the catalogue). `history` replaces the
         user's own past positives in methods that read them. Where these are a session, `history` is in order, at one
         moment; and since a session may repeat itself, nothing is left out but `exclude`. Fewer than k come back when
-        fewer are left.
+        fewer are left. Who has had nothing is shown the bundle's own list, or nothing: the `basis` says so.
         Raises `InputError` for k < 1, unknown users or items, and when nothing is left.
         """
         client, left_out = self._client(user), self.catalogue.numbers(exclude)
+        given = None if history is None else self.catalogue.numbers(history).tolist()
         if self.bundle.config.window is None:
             left_out = np.concatenate([client.seen, left_out])
-        return self.catalogue.best(self.scores(client, history), k, left_out)
+        left, had = self.catalogue.left(k, left_out), client.history if given is None else given
+        scores = self.scores(client, given) if len(had) or len(client.seen) else None
+        return ranked(left, k, scores, lambda: self._start, self.catalogue.named)
 
     def _client(self, user: str | ClientState | None) -> ClientState:
         """Return what is known of whom is recommended to."""

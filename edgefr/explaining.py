@@ -119,7 +119,7 @@ def _of_run(run: Run, user: str | None, items: Sequence[str], k: int) -> Explain
         asked, why = [numbered("item", item, places) for item in items], [ASKED] * len(items)
     else:
         places = {name: at for at, name in enumerate(model.names.items)}
-        asked = [places[item] for item, *_ in best(saved, number, k)]
+        asked = [places[item] for item, *_ in best(run.experiment, saved, number, k)]
         held = model.held_out
         more = [] if held is None else held.items[held.users == number].tolist()
         why = [f"{BEST}, {HELD_OUT}" if item in more else BEST for item in asked]

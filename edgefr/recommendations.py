@@ -7,25 +7,32 @@ Owns: which of the two is asked. Does not own: scores (`edge.recommender`, `expo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from edge.catalogue import top
 from edge.clients import named
 from edge.recommender import Recommender
+from edge.start import Recommendations, ranked
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
+    from edgefr.experiment import Experiment
     from edgefr.run import Run
     from edgefr.trained import Saved
 
-Listed = list[tuple[str, str, float]]
 
-
-def recommend(run: Run, user: str | None, k: int) -> Listed:
+def recommend(run: Run, user: str | None, k: int) -> Recommendations:
     """Return the k best items for a user as (id, title, score), best first; None is a new device.
 
     Raises `InputError` for a user that is not in the run, and where nothing can be recommended.
     """
+    found = _recommended(run, user, k)
+    if found.basis == "none":
+        raise InputError(f"{found.said}{'; name a user' if user is None else ''}")
+    return found
+
+
+def _recommended(run: Run, user: str | None, k: int) -> Recommendations:
     from edgefr.shipping import users_by_class
     from edgefr.trained import open_model
     from export.clients import Users
@@ -44,29 +51,32 @@ def recommend(run: Run, user: str | None, k: int) -> Listed:
     return _by_model(run, saved, number, k)
 
 
-def _by_model(run: Run, saved: Saved, user: int, k: int) -> Listed:
+def _by_model(run: Run, saved: Saved, user: int, k: int) -> Recommendations:
     """Score by the saved model."""
     sessions = run.experiment.sessions
     if sessions.history_bonus or sessions.popularity_weight:
         raise InputError("sessions.history_bonus and sessions.popularity_weight rank with more than a model's scores")
-    return best(saved, user, k)
+    return best(run.experiment, saved, user, k)
 
 
-def best(saved: Saved, user: int, k: int) -> Listed:
+def best(experiment: Experiment, saved: Saved, user: int, k: int) -> Recommendations:
     """Return the best of the offered items that the user has not seen; sessions repeat themselves, so all of them."""
     import numpy as np
 
+    from edgefr.shipping import counted
     from export.clients import Users
     from export.parity import Reference
     from export.program import SessionProgram
+    from export.start import start_list
 
     model, everyone = saved.model, Users.of(saved.model)
     items, users = np.arange(len(model.names.items)), np.full(len(model.names.items), user)
     own = {name: table.rows(users, items) for name, table in model.tables.items()}
-    scores = Reference(model.program, {**own, **model.shared}, everyone, own).scores(user)
+    had = len(everyone.left_out(user)) or len(everyone.past(user))
+    scores = Reference(model.program, {**own, **model.shared}, everyone, own).scores(user) if had else None
     repeats = isinstance(model.program, SessionProgram)
     left = model.offered if repeats else np.setdiff1d(model.offered, everyone.left_out(user))
     if not len(left):
         raise InputError(f"nothing to recommend: all {len(items):,} items are seen")
-    found = left[top(scores[left], k)].tolist()
-    return [(model.names.items[i], model.names.titles[i], float(scores[i])) for i in found]
+    start = partial(start_list, model, experiment.seed, counted(experiment))
+    return ranked(left, k, scores, start, lambda i, value: (model.names.items[i], model.names.titles[i], value))

@@ -233,10 +233,11 @@ class Run(Brief):
 
     @checked
     def recommend(self, user: str | None = None, k: int = 10) -> DataFrame:
-        """Return the k best items for a user, best first, with columns `item`, `title` and `score`.
+        """Return the k best items for a user, best first, with columns `item`, `title`, `score` and `basis`.
 
-        By the bundle of the user's device, and without bundles by the saved model. None is a new device. Raises
-        `InputError` for an unknown user, k below 1, and where nothing is left to recommend.
+        By the bundle of the user's device, and without bundles by the saved model. None is a new device. `basis`: model
+        (the user's own scores), or without history popular or mean (docs/concepts/bundles.md), which have no scores.
+        Raises `InputError` for an unknown user, k below 1, and where there is no ranking yet, or nothing left of it.
 
         Example: ``edgefr.Run.open("runs/demo").recommend("u0000003", k=5)``
         """
@@ -246,7 +247,8 @@ class Run(Brief):
 
         if k < 1:
             raise InputError(f"k is a whole number of at least 1, got {k}")
-        return pd.DataFrame(recommend(self, user, k), columns=["item", "title", "score"])
+        found = recommend(self, user, k)
+        return pd.DataFrame(found, columns=["item", "title", "score"]).assign(basis=found.basis)
 
     def brief(self) -> Sequence[RenderableType]:
         """Return what a shell or a notebook shows of the run: what came out, and where it is."""

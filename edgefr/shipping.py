@@ -117,7 +117,7 @@ def export_run(
             },
             with_users,
         ),
-        Provenance(created, facts, experiment.seed, expires_days, promise),
+        Provenance(created, facts, experiment.seed, expires_days, promise, counted(experiment)),
         text=encoders_of(run, model, progress),
         learning=learning,
         rules=rules_of(experiment.export),
@@ -195,6 +195,14 @@ def promise_of(resolved: Plan, settings: PrivacySettings) -> Promise | None:
         rounds=resolved.rounds,
         cohort=1 if seen else resolved.at_least,
     )
+
+
+def counted(experiment: Experiment) -> bool:
+    """Say whether items may be ranked by how many people had them: where nothing was asked for that hides anybody.
+
+    Noise that comes to no promise and sums that stay closed are meant to hide, too.
+    """
+    return not experiment.draws_noise and experiment.privacy.at_least == 1
 
 
 def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> Reads | None:

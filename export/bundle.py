@@ -33,6 +33,7 @@ from export.program import LocalProgram
 from export.quality import Judge
 from export.sign import signature_of
 from export.staging import Staging
+from export.start import stage_start, start_list
 from export.variants import Choice, ClassLimits, Rules, choose, energy_j, latency_s, memory_mb
 from privacy.errors import InputError, unknown
 from privacy.files import beside, write_atomic
@@ -65,6 +66,7 @@ class Provenance:
 
     `facts` are plain JSON. `seed` makes the private tensors a new device starts from. Devices refuse the bundles
     `expires_days` after `created` (None: never). `promise`: what is promised of a client's data (None: nothing).
+    `counted`: bundles may rank items by how many people had them, which is nothing that anybody was promised.
     """
 
     created: str
@@ -72,6 +74,11 @@ class Provenance:
     seed: int = 0
     expires_days: int | None = LASTS_DAYS
     promise: Promise | None = None
+    counted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.counted and self.promise is not None:
+            raise ValueError("what people had is not counted where something is promised of it")
 
     @property
     def serial(self) -> int:
@@ -125,8 +132,7 @@ def export_bundles(
         judge = _judge(model, everyone, whole, origin)
         found = candidates(kit, whole, model.names.read, judge, footprints, scratch / "measured")
         choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
-        read = {VECTORS: torch.from_numpy(whole[VECTORS])} if VECTORS in whole else {}
-        reference, rows = Reference(model.program, model.shared, everyone, read), []
+        reference, rows = Reference(model.program, model.shared, everyone, _read(whole)), []
         for done, (plan, choice) in enumerate(_plans(choices, targets)):
             tell("export", done, len(classes), plan.device_class)
             row = _one(kit, plan, out / plan.device_class, reference, key)
@@ -162,8 +168,15 @@ def _kit(
     taught = None if learning is None else stage_learning(stage, program, learning)
     items = len(names.items)
     facts, promise = dict(origin.facts), origin.promise
-    kit = Kit(program, everyone, stage, tables, forms, items, origin.created, serial, facts, expires, taught, promise)
+    start = stage_start(stage, start_list(model, origin.seed, origin.counted, _read(whole)))
+    made = origin.created
+    kit = Kit(program, everyone, stage, tables, forms, items, made, serial, facts, expires, taught, promise, start)
     return kit, whole
+
+
+def _read(whole: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
+    """Return the items' vectors where clients read texts themselves, in place of what is read for each."""
+    return {VECTORS: torch.from_numpy(whole[VECTORS])} if VECTORS in whole else {}
 
 
 def _judge(

@@ -41,6 +41,8 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         f"A device starts from `{config.init}`, which nobody's data made, learns on its own data and keeps the result. "
         + _carried(config, sizes),
         "",
+        _start(config),
+        "",
         "## Privacy",
         *_privacy(manifest.privacy),
         "",
@@ -54,6 +56,14 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _start(config: Config) -> str:
+    """Say what somebody without history is shown."""
+    if config.start is None:
+        return "Without a history there is no ranking yet."
+    by = {"popular": "by how many people had them", "mean": "in the model's order for nobody in particular"}
+    return f"Without a history `{config.start.path}` is shown: {config.start.count} items, {by[config.start.basis]}."
 
 
 def _carried(config: Config, sizes: Sizes) -> str:

@@ -22,6 +22,7 @@ from edge.manifest import (
     Onnx,
     Promise,
     Sizes,
+    Start,
     Table,
     TableType,
     canonical,
@@ -61,6 +62,7 @@ class Kit:
     expires: str | None = None
     learning: Learning | None = None
     promise: Promise | None = None
+    start: Start | None = None
 
     def paths(self, variant: Variant) -> list[str]:
         """Return the staged files of a variant."""
@@ -69,7 +71,8 @@ class Kit:
         encoder = () if form is None else form.record.files
         learning = learning_paths(self.learning) if self.learning else []
         told = [EXPLAIN] if self.program.explains else []
-        return list(dict.fromkeys([SCORE, *told, *learning, *encoder, *tables, IDS, SHARED, INIT]))
+        start = [] if self.start is None else [self.start.path]
+        return list(dict.fromkeys([SCORE, *told, *learning, *encoder, *tables, IDS, SHARED, INIT, *start]))
 
     def size(self, variant: Variant) -> Size:
         """Bytes a device keeps; simulated users are carried for tests and do not count."""
@@ -112,6 +115,7 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
         private=PRIVATE if plan.carried else None,
         init=INIT,
         learning=kit.learning,
+        start=kit.start,
         encoder=None if form is None else form.record,
         encoder_in=plan.encoder_in,
     )

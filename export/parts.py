@@ -40,16 +40,16 @@ def stage_tables(
         if table.dtype == np.int32 or name in exact:
             kept: TableType = "i32" if table.dtype == np.int32 else "f32"
             whole = Table(name=name, dtype=kept, width=table.shape[1], path=f"index/{name}.{kept}.npy", scale=None)
-            stage.add(whole.path, "table", _npy(table))
+            stage.add(whole.path, "table", npy(table))
             for dtype in TABLE_TYPES:
                 staged[dtype].append(whole)
             continue
         small, scale = table_int8(table)
-        stage.add(f"index/{name}.scale.npy", "scale", _npy(scale))
+        stage.add(f"index/{name}.scale.npy", "scale", npy(scale))
         values: dict[str, npt.NDArray[Any]] = {"f32": table, "f16": table_fp16(table), "i8": small}
         for dtype in TABLE_TYPES:
             path = f"index/{name}.{dtype}.npy"
-            stage.add(path, "table", _npy(values[dtype]))
+            stage.add(path, "table", npy(values[dtype]))
             scales = f"index/{name}.scale.npy" if dtype == "i8" else None
             staged[dtype].append(Table(name=name, dtype=dtype, width=table.shape[1], path=path, scale=scales))
     return staged
@@ -121,5 +121,6 @@ def read_vectors(program: LocalProgram, shared: Mapping[str, Any]) -> npt.NDArra
     return as_float32(torch.cat(blocks))
 
 
-def _npy(array: npt.NDArray[Any]) -> Callable[[BinaryIO], object]:
+def npy(array: npt.NDArray[Any]) -> Callable[[BinaryIO], object]:
+    """Return what writes an array to a .npy file."""
     return lambda file: np.save(file, array, allow_pickle=False)

@@ -26,7 +26,7 @@ def use(bundle: str) -> dict[str, float]:
     from edge.recommender import Recommender
 
     recommender = Recommender(bundle)
-    recommender.recommend(10)
+    recommender.recommend(10, history=[0])
     if recommender.bundle.config.encoder is not None:
         recommender.encode([max(recommender.catalogue.titles, key=len)])
     return {"bare_mb": bare, "grown_mb": told(peak_mb()) - bare}

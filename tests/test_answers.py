@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +13,10 @@ from pandas.api.types import is_float_dtype, is_integer_dtype, is_string_dtype
 from rich.text import Text
 
 import edgefr
+from edge.ragged import Ragged
+from edgefr.recommendations import best
 from edgefr.report.brief import COLUMNS, LINES, MORE, html, text
+from edgefr.trained import open_model
 from tests import answers
 from tests.cli import commands
 
@@ -75,13 +80,28 @@ def test_recommendations_are_those_of_the_command_line(run: edgefr.Run, tmp_path
     user = Recommender(bundle).users[0]
     assert Recommender(run.path / "bundles" / "laptop_x86").users == []
     found = run.recommend(user, k=3)
-    assert list(found.columns) == ["item", "title", "score"]
+    assert list(found.columns) == ["item", "title", "score", "basis"]
+    assert set(found["basis"]) == {"model"}
     assert is_float_dtype(found["score"])
     shown = commands.edgefr("recommend", bundle, "--user", user, "--k", "3", cache=tmp_path).stdout
     at = [shown.index(item) for item in found["item"]]
     assert at == sorted(at)
     assert all(f"{score:.4f}" in shown for score in found["score"])
-    assert len(run.recommend(k=5)) == 5
+
+
+def test_a_user_without_history_has_no_ranking_where_something_is_promised(run: edgefr.Run) -> None:
+    """Two runs of other noise differ in nothing but that: what people had is counted in the one that has none."""
+    with pytest.raises(edgefr.InputError, match="no ranking yet, since this device has no history; name a user"):
+        run.recommend()
+    saved = open_model(run)
+    had = [[], *([items.tolist() for items in map(saved.model.seen.__getitem__, range(1, len(saved.model.seen)))])]
+    without = replace(saved, model=replace(saved.model, seen=Ragged.from_lists(had)))
+    counts = Counter(item for items in had for item in items)
+    most = sorted(counts, key=lambda item: (-counts[item], item))[:3]
+    plain = run.experiment.model_copy(update={"privacy": edgefr.load_experiment().privacy})
+    found = best(plain, without, 0, 3)
+    assert (found.basis, [item for item, *_ in found]) == ("popular", [saved.model.names.items[n] for n in most])
+    assert (best(run.experiment, without, 0, 3), best(run.experiment, saved, 0, 3).basis) == ([], "model")
 
 
 def test_the_saved_model_recommends_what_bundles_do(run: edgefr.Run) -> None:

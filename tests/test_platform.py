@@ -35,7 +35,7 @@ ON_A_DEVICE = """
 from edge import Device
 from edge.recommender import Recommender
 from privacy.errors import InputError
-print(len(Recommender({bundle!r}).recommend(3)))
+print(len(Recommender({bundle!r}).recommend(3, history=["i1"])))
 device = Device({bundle!r}, {state!r})
 device.practise(["i1", "i3"])
 print(len(device.recommend(2)))

@@ -80,12 +80,12 @@ def host(seconds: float, **_: Any) -> dict[str, Any]:
 
 
 def recommend(bundle: str, started: float, seconds: float, least: int = LEAST, **_: Any) -> dict[str, Any]:
-    """Load a bundle and recommend to a new device."""
+    """Load a bundle and recommend to a new device that is told what its user had."""
     from edge.recommender import Recommender
 
     made = Recommender(bundle)
     load = time.monotonic() - started
-    past = made.catalogue.offered_items[:RECOMMENDED].tolist() if made.bundle.config.history else None
+    past = made.catalogue.offered_items[:RECOMMENDED].tolist()
     samples = repeated(lambda _: timed(lambda: made.recommend(RECOMMENDED, history=past)), seconds, least)
     return {"load_s": load, "peak_mb": peak_mb(), **milliseconds(samples)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from edgefr.cli.helped import Group
 from edgefr.cli.progress import shown
+from edgefr.cli.recommend import show
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,15 +163,10 @@ def recommend(
     Example: `edgefr device recommend shipped/phone_sd680 --state phone -k 3 --explain`
     """
     from edge.device import Device
-    from edgefr.report.layout import Sheet
 
     one = Device(bundle, state, user=user, trusted=key)
-    rows = []
-    for rank, (item, title, score) in enumerate(one.recommend(k, exclude or []), 1):
-        row = {"rank": str(rank), "item": item, "title": title, "score": f"{score:.4f}"}
-        rows.append(row | ({"nearest of your own": _nearest(one, item)} if explain else {}))
-    words = ["item", "title", *(["nearest of your own"] if explain else [])]
-    Console().print(Sheet(f"for {one.state.facts['user'] or 'this device'}", rows, words=words))
+    found = one.recommend(k, exclude or [])
+    show(found, f"for {one.state.facts['user'] or 'this device'}", partial(_nearest, one) if explain else None)
 
 
 @device.command()

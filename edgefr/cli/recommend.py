@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from edge.start import Recommendations
+
+NEAREST = "nearest of your own"
 
 
 def recommend(
@@ -29,13 +36,20 @@ def recommend(
     """
     from edge.archive import opened
     from edge.recommender import Recommender
-    from edgefr.report.layout import Sheet
 
     with opened(bundle, trusted=key) as checked:
         found = Recommender(checked.root, trusted=key).recommend(k, user=user, exclude=exclude or [])
-    rows = [
-        {"rank": str(rank), "item": item, "title": title, "score": f"{score:.4f}"}
-        for rank, (item, title, score) in enumerate(found, 1)
-    ]
-    title = f"for {user}" if user else "for a new device"
-    Console().print(Sheet(title, rows, words=["item", "title"]))
+    show(found, f"for {user}" if user else "for a new device")
+
+
+def show(found: Recommendations, title: str, nearest: Callable[[str], str] | None = None) -> None:
+    """Print recommendations with their basis: `nearest` says of an item which of the user's own is nearest to it."""
+    from edgefr.report.layout import Sheet
+
+    rows = []
+    for rank, (item, name, score) in enumerate(found, 1):
+        row = {"rank": str(rank), "item": item, "title": name}
+        row |= {"score": f"{score:.4f}"} if found.basis == "model" else {}
+        rows.append(row | ({} if nearest is None else {NEAREST: nearest(item)}))
+    title = ": ".join([title, *([found.said] if found.said else [])])
+    Console().print(Sheet(title, rows, words=["item", "title", NEAREST]) if rows else Text(title))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from export.archive import pack
 from export.clients import Users
 from export.learning import LearningSpec
 from export.model import Names, TrainedModel
+from export.start import start_list
 from export.variants import ClassLimits
 from privacy import keyed
 from privacy.errors import InputError
@@ -125,6 +127,23 @@ def test_no_bundle_for_devices_has_anybodys_data(variant: str, tmp_path: Path) -
     everyone = list(range(len(users.ids)))
     told = found(packed(users.columns(everyone)) + "".join(users.ids).encode(), users)
     assert {f"{name} of {n}" for name in ("name", *made.private) for n in everyone} <= told, "it finds what is there"
+
+
+@pytest.mark.parametrize("variant", METHODS)
+def test_a_list_for_nobody_is_of_the_model_alone(variant: str) -> None:
+    """Of a run that promises something a new device is shown the same, whoever the clients are and had."""
+    made = model(variant)
+    others = {name: 2 * value[:1] for name, value in made.private.items()}
+    one = {"names": replace(made.names, users=["other"]), "seen": Ragged.from_lists([[4, 9, 2]])}
+    history = None if made.history is None else Ragged.from_lists([[4, 9]])
+    times = None if made.times is None else Ragged.from_lists([[7, 8]])
+    another = replace(made, private=others, **one, history=history, times=times)
+    first, second = start_list(made, 3, counted=False), start_list(another, 3, counted=False)
+    if first is None or second is None:
+        assert (first, second) == (None, None)
+        return
+    assert first.basis == "mean"
+    np.testing.assert_array_equal(first.items, second.items)
 
 
 @pytest.mark.parametrize("variant", ["fedmf", "transfr mean", "fcucr"])

@@ -33,7 +33,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A signed bundle that a test may change if it changes it back."""
     folder = tmp_path_factory.mktemp("fuzz")
     generate(folder)
-    copy = shutil.copytree(worlds.exported("fedmf")[0] / "speaker", folder / "speaker")
+    copy = shutil.copytree(worlds.exported("pfedrec")[0] / "speaker", folder / "speaker")
     sign_bundle(copy, folder / "private.pem")
     return copy
 
@@ -129,15 +129,20 @@ def mutate(draw: Any, record: Any) -> None:
 
 
 def recommends_or_refuses(bundle: Path, catalogue: list[str]) -> None:
-    """Three items of the catalogue, best first, or one line that says what is wrong."""
-    refusal, found = None, []
+    """Three items of the catalogue, best first, or one line that says what is wrong; to somebody new, no more."""
+    refusal = None
     try:
-        found = Recommender(bundle).recommend(3)
+        device = Recommender(bundle)
+        found, first = device.recommend(3, history=[0]), device.recommend(3)
     except InputError as error:
         refusal = str(error)
     if refusal is not None:
         assert refusal
         assert refusal.isprintable()
+        return
+    assert len({item for item, _, _ in first} & set(catalogue)) == len(first) == (0 if first.basis == "none" else 3)
+    if found.basis != "model":  # all scores are the same
+        assert list(found) == list(first)
         return
     assert len({item for item, _, _ in found} & set(catalogue)) == len(found) == 3
     scores = [score for _, _, score in found]

@@ -153,7 +153,7 @@ def test_a_signed_bundle_opens_with_its_key_only(bundle: Path, keys: Path) -> No
     assert open_bundle(bundle, trusted=[mine]).signed_by == name
     assert open_bundle(bundle, trusted=[other, mine]).signed_by == name
     assert open_bundle(bundle).signed_by == name, "whoever it was"
-    assert Recommender(bundle).recommend(1)
+    assert Recommender(bundle).recommend(1, history=[0])
     for trusted in ([], [other]):
         with pytest.raises(InputError, match=rf"is signed by key {name[:16]}\.\.\., which is not trusted"):
             open_bundle(bundle, trusted=trusted)

@@ -36,7 +36,7 @@ def literal(kind: str, user: int) -> np.ndarray:
     ("kind", "variants"),
     [
         ("fedmf", ["f32", "f32", "f32", "i8"]),
-        ("mean", ["f32", "f32", "f16", "i8"]),
+        ("mean", ["f32", "f32", "i8", "i8"]),
         ("transfr", ["f32+encoder-f32", "f16+encoder-i8", "f16", "i8"]),
     ],
 )
@@ -324,7 +324,7 @@ def test_a_variant_that_loses_too_much_is_refused_and_said_so(tmp_path: Path) ->
 
 def test_a_class_whose_every_variant_loses_too_much_fails_the_export(tmp_path: Path) -> None:
     arguments = worlds.arguments("mean", tmp_path) | {"users_of": {}, "held_out": HELD}
-    arguments |= {"classes": {"watch": ClassLimits(8000, 20, storage_mb=0.0135)}}
+    arguments |= {"classes": {"watch": ClassLimits(8000, 20, storage_mb=0.014)}}
     with pytest.raises(InputError, match=r"device class watch: all that fits loses too much \(i8 keeps 0\.\d{3} of"):
         worlds.export(**arguments, rules=Rules(min_overlap=1.0))
     assert not (tmp_path / "watch").exists()

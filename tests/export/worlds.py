@@ -193,6 +193,7 @@ def export(
     offered: list[int] | None = None,
     with_users: bool = True,
     promise: Promise | None = None,
+    counted: bool = False,
     reads: Reads | None = None,
     **others: Any,
 ) -> list[dict[str, Any]]:
@@ -202,7 +203,7 @@ def export(
     }
     model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
     text = reads if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
-    origin = Provenance(created, provenance, seed, expires_days, promise)
+    origin = Provenance(created, provenance, seed, expires_days, promise, counted)
     return export_bundles(out, model, Targets(classes, users_of, with_users), origin, text=text, **asked)
 
 
