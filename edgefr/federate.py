@@ -21,13 +21,13 @@ from edgefr.experiment import EngineSection, Experiment
 from edgefr.fleet import FleetFile
 from edgefr.fleet.policies import POLICIES
 from edgefr.methods.given import Given
+from edgefr.planned import planned
 from edgefr.prepare import Prepared
 from export.program import LocalProgram
 from privacy.belongs import default_of
 from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan
 from privacy.noise_key import NoiseKey
-from privacy.plan import plan
 
 if TYPE_CHECKING:
     from edgefr.methods.transfr.bert import Reader
@@ -85,12 +85,16 @@ def federate(
     a new one and is whole steps of the grid like it, and the broadcast it started from was public before.
     """
     assert experiment.engine.shard_size is not None
-    cohort = min(devices.rounds.buffer or experiment.cohort_size(population), population)
     program = build_program(experiment, prepared)
     policy = POLICIES[devices.rounds.policy]
     if not policy.waits and experiment.privacy.project:
         raise InputError(
             f"privacy.project needs rounds whose updates all weigh alike: use another policy than {policy.name}"
+        )
+    if not policy.waits and experiment.aggregation.entry.personal:
+        raise InputError(
+            f"rule {experiment.aggregation.rule} compares tables of one broadcast: use another fleet.rounds.policy "
+            f"than {policy.name}"
         )
     key = NoiseKey.new() if noise_key is None else noise_key
     check_server_step(experiment, program)
@@ -105,14 +109,12 @@ def federate(
         noise=SimulatedNoise(key, experiment.seed),
         shard_size=experiment.engine.shard_size,
         aggregation=experiment.aggregation,
-        plan=plan(
-            experiment.privacy,
-            max(rounds, 1),
-            cohort,
+        plan=planned(
+            experiment,
+            devices.rounds,
             population,
-            experiment.aggregation.weights,
-            released_values(program, experiment.privacy.project),
-            prototypes=experiment.prototypes,
+            rounds=rounds,
+            values=released_values(program, experiment.privacy.project),
         ),
         device=device,
         keeps="evaluation.tables" in experiment.protocol.entry.own and experiment.evaluation.tables == "own",

@@ -234,15 +234,14 @@ def finish_run(
 
 
 def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], str | None]:
-    """The bundles of a run, a row per device class; or none, and why its method has none."""
+    """Return the bundles of a run, a row per device class; or none, and why: a run that has learned is not refused."""
     from edgefr.shipping import export_run
 
     try:
-        check_shippable(run.experiment)
+        give_back()  # what rounds and their evaluation took: encoders are tried beside it
+        return export_run(run, progress=progress), None
     except InputError as error:
         return [], str(error)
-    give_back()  # what rounds and their evaluation took: encoders are tried beside it
-    return export_run(run, progress=progress), None
 
 
 def keep_ledger(run: Run, training: Training) -> None:

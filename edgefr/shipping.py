@@ -13,10 +13,10 @@ import numpy.typing as npt
 from edge.manifest import LASTS_DAYS, Promise
 from edgefr.data import bare_name
 from edgefr.encoders import ENCODERS
-from edgefr.engine.aggregate import released_values
 from edgefr.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile, cost, load_fleet
 from edgefr.methods.f3crec.strategies import strategy
+from edgefr.planned import planned
 from edgefr.prepare import Progress
 from edgefr.run import PRIVATE, Run
 from edgefr.sections import ExportSection
@@ -24,7 +24,7 @@ from edgefr.served import ServedTensors, first_block, place_of
 from edgefr.shippable import cannot_learn, check_shippable
 from privacy.errors import InputError
 from privacy.files import write_atomic
-from privacy.plan import Plan, plan
+from privacy.plan import Plan
 from privacy.settings import PrivacySettings
 from privacy.trust import TRUSTS
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from export.encoders import Reads
     from export.learning import LearningSpec
     from export.model import TrainedModel
-    from export.program import LocalProgram
     from export.variants import ClassLimits, Rules
 
 
@@ -94,8 +93,9 @@ def export_run(
     facts["pool"] = len(model.offered)
     if not experiment.export.learning:
         facts["learning"] = ONLY_RECOMMENDS
-    promise = promise_of(plan_of(experiment, model.program, len(users)), experiment.privacy)
-    learning, why = learning_of(experiment, len(users)), unlearnable(model.program)
+    resolved = planned(experiment, fleet.spec.rounds, len(users))
+    promise = promise_of(resolved, experiment.privacy)
+    learning, why = learning_of(experiment, resolved), unlearnable(model.program)
     if why is not None:
         learning, facts["learning"] = None, f"none: {why}"
     learning = None if learning is None else replace(learning, block=block)
@@ -164,18 +164,11 @@ def users_of_class(run: Run, bundle_class: str) -> dict[int, str]:
     return {int(user): saved.model.names.users[user] for user in users_by_class(run, saved).get(bundle_class, ())}
 
 
-def plan_of(experiment: Experiment, program: LocalProgram, clients: int) -> Plan:
-    """Return what the privacy settings of a run of `clients` meant for it, as it was planned before round 1."""
-    e = experiment
-    values = released_values(program, e.privacy.project)
-    rounds, cohort = max(e.total_rounds, 1), e.cohort_size(clients)
-    return plan(e.privacy, rounds, cohort, clients, e.aggregation.weights, values, prototypes=e.prototypes)
-
-
 def promise_of(resolved: Plan, settings: PrivacySettings) -> Promise | None:
     """Return what a plan promises of each client's data, as a bundle says it; None where that is nothing.
 
     >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0)
+    >>> from privacy.plan import plan
     >>> promise_of(plan(settings, 40, 94, 943), settings).adjacency
     'replace-one'
     """
@@ -235,8 +228,8 @@ def rules_of(section: ExportSection) -> Rules:
     return Rules(section.max_quality_loss, section.min_overlap, deadline, section.budget_j)
 
 
-def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
-    """Say how the devices of a run learn; None where they cannot, or are not to."""
+def learning_of(experiment: Experiment, resolved: Plan) -> LearningSpec | None:
+    """Say how the devices of a run learn, under the privacy planned for it; None where they cannot, or are not to."""
     from edge.learning import ReleaseRecord, ReplayRecord
     from edgefr.engine.optimisers import RULES
     from edgefr.methods.f3crec.keeping import BestItems
@@ -248,7 +241,6 @@ def learning_of(experiment: Experiment, clients: int) -> LearningSpec | None:
         return None
     if e.row.reads == "sessions" and e.protocol.pause_s is None:  # a device could not tell where one ends
         return None
-    resolved = plan(e.privacy, max(e.total_rounds, 1), e.cohort_size(clients), clients, e.aggregation.weights)
     noise, replay = resolved.noise, None
     if how.keeping() is BestItems:
         rule = rule_of(e.continual, how.replays, e.seed)

@@ -26,6 +26,7 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Executor
 from edgefr.experiment import Experiment
+from edgefr.planned import planned, policy_of
 from edgefr.run import Run
 from edgefr.shipping import learning_of
 from edgefr.trained import open_model
@@ -34,7 +35,7 @@ from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
-from privacy.plan import Plan, plan
+from privacy.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -75,19 +76,13 @@ class AttackTarget:
         # an audit spends nobody's budget, and its rounds have one client
         settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})
         values = released_values(program, settings.project)
-        learning = learning_of(experiment, population)
+        policy = policy_of(run.path)
+        learning = learning_of(experiment, planned(experiment, policy, population, settings=settings))
         norm = run.summary.get("privacy", {}).get("clip", {}).get("p90_norm")
         return cls(
             experiment=experiment,
             model=model,
-            plan=plan(
-                settings,
-                rounds,
-                experiment.cohort_size(population),
-                population,
-                values=values,
-                prototypes=experiment.prototypes,
-            ),
+            plan=planned(experiment, policy, population, values=values, settings=settings),
             rounds=rounds,
             p90=norm if isinstance(norm, float) and norm > 0 else None,
             release=None if learning is None else learning.release,

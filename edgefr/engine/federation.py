@@ -173,8 +173,7 @@ class Federation:
         if len(np.unique(named)) < len(named):
             raise ValueError("a client is named twice in a cohort, and would release twice what is counted once")
         if groups is cohort and self.rule.personal:
-            what = f"rule {self.rule.name} compares tables of one broadcast"
-            raise InputError(f"{what}: use another fleet.rounds.policy than async")
+            raise ValueError(f"rule {self.rule.name} compares tables of one broadcast")
         phases = self.phases("round")
         shapes = self._shapes()
         terms = self._terms(number, shapes)

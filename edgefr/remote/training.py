@@ -29,6 +29,7 @@ from edgefr.methods.f3crec.keeping import keeping
 from edgefr.metrics.beyond import About
 from edgefr.model import Model
 from edgefr.participation import Participants
+from edgefr.planned import planned, policy_of
 from edgefr.prepare import Prepared
 from edgefr.remote.devices import Devices
 from edgefr.run import Run
@@ -38,7 +39,7 @@ from edgefr.trained import open_model
 from edgefr.training import Training
 from export.model import TrainedModel
 from privacy.errors import InputError
-from privacy.plan import Plan, plan
+from privacy.plan import Plan
 from privacy.trust import TRUSTS
 
 
@@ -171,7 +172,7 @@ def plan_of(run: Run, clients: int, rounds: int) -> Plan:
     """
     e = run.experiment
     counted = max(e.total_rounds, 1) if TRUSTS[e.privacy.trust].sees_uploads else rounds
-    return plan(e.privacy, counted, e.cohort_size(clients), clients, e.aggregation.weights)
+    return planned(e, policy_of(run.path), clients, rounds=counted)
 
 
 def on_the_server(privacy: Plan, terms: ReleaseRecord) -> Plan:

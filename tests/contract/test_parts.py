@@ -27,7 +27,7 @@ from edgefr.engine.optimisers import RULES as OPTIMISERS
 from edgefr.engine.optimisers import Rule as OptimiserRule
 from edgefr.engine.transfer import Transfer
 from edgefr.fleet.policies import POLICIES, Policy
-from edgefr.fleet.spec import CostModel
+from edgefr.fleet.spec import CostModel, Rounds
 from edgefr.methods import METHODS, Method
 from edgefr.methods.f3crec.keeping import Keeping
 from edgefr.methods.f3crec.strategies import STRATEGIES, Strategy
@@ -48,6 +48,7 @@ from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS, AdapterInit, Client, Head
 from edgefr.methods.transfr.program import TransFR, build
 from edgefr.methods.transfr.settings import TransFRSettings
+from edgefr.planned import planned
 from edgefr.shipping import learning_of
 from export.candidates import stored
 from export.program import LocalProgram, Phase
@@ -138,10 +139,13 @@ def test_a_strategy_with_a_keeping_of_ones_own_is_not_shipped_as_another() -> No
         def keeping(self) -> type[Keeping]:
             return Mine
 
+    def learns(experiment: edgefr.Experiment) -> object:
+        return learning_of(experiment, planned(experiment, Rounds.model_validate({}), 10))
+
     over = ["method=fedmf", "protocol.name=blocks"]
     with STRATEGIES.having(Own("mine", "keeps what it likes")):
-        assert learning_of(edgefr.load_experiment(overrides=[*over, "strategy=mine"]), 10) is None
-    assert learning_of(edgefr.load_experiment(overrides=[*over, "strategy=ft"]), 10) is not None
+        assert learns(edgefr.load_experiment(overrides=[*over, "strategy=mine"])) is None
+    assert learns(edgefr.load_experiment(overrides=[*over, "strategy=ft"])) is not None
 
 
 def test_teachers_weights_and_prototypes_of_ones_own_train(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import torch
 from edge.manifest import Promise
 from edge.ragged import Ragged
 from edgefr.experiment import load_experiment
-from edgefr.shipping import counted, plan_of, promise_of
+from edgefr.fleet.spec import Rounds
+from edgefr.planned import planned
+from edgefr.shipping import counted, promise_of
 from export.bundle import Provenance
 from export.model import Names, TrainedModel
 from export.start import start_list
@@ -129,5 +131,5 @@ def test_counts_of_what_something_was_promised_of_are_a_fault() -> None:
 def test_people_are_counted_where_nothing_was_asked_for_that_hides_them(overrides: list[str], allowed: bool) -> None:
     experiment = load_experiment(overrides=["method=fedmf", *overrides])
     assert counted(experiment) == allowed
-    promise = promise_of(plan_of(experiment, worlds.program("fedmf"), 100), experiment.privacy)
+    promise = promise_of(planned(experiment, Rounds.model_validate({}), 100), experiment.privacy)
     assert not (allowed and promise is not None)

@@ -31,6 +31,7 @@ from edgefr import Experiment
 from edgefr.callbacks import Progress
 from edgefr.engine.scoring import ModelScorer
 from edgefr.metrics import evaluate
+from edgefr.planned import planned, policy_of
 from edgefr.prepare import prepare
 from edgefr.remote import waiting
 from edgefr.remote.collecting import SEEN, Collecting
@@ -215,7 +216,7 @@ def ship(run: Run) -> None:
         created=saved.created,
         provenance={},
         seed=experiment.seed,
-        learning=learning_of(experiment, len(everyone)),
+        learning=learning_of(experiment, planned(experiment, policy_of(run.path), len(everyone))),
         key=signing_key(run),
     )
 
