@@ -23,7 +23,7 @@ from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
 from edgefr.run import CHECKPOINT, Run
 from edgefr.sections import WHO_WORKS, EngineSection
-from edgefr.shippable import check_federated, check_shippable
+from edgefr.shippable import check_federated, only_recommends, unshippable, wanted
 from edgefr.tracking.tracker import tracked, trackers_of
 from edgefr.watching import watched
 from privacy.errors import InputError
@@ -48,7 +48,7 @@ def simulate(
     data: Dataset | None = None,
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
-    bundles: bool = True,
+    bundles: bool | None = None,
     figures: bool = True,
     checkpoint_every: int | None = None,
     noise_key: NoiseKey | str | Path | None = None,
@@ -58,12 +58,12 @@ def simulate(
     """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
 
     `devices`: a devices.yaml or what `load_fleet` made of one. `data`: a data set of the caller's own, as
-    `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA). `bundles`: also write a
-    bundle per device class; `figures`: also draw them, and write the page report.html. `checkpoint_every`: rounds
-    between checkpoints, from which `resume` goes on (none: no checkpoints). `noise_key`: of the simulated noise, or a
-    file of it such as another run's private/noise.key, which is then repeated to the byte (none: a new one). `track`:
-    names of trackers that are told of every round. Raises `InputError` for everything the caller can mend; an
-    unfinished run has no summary.json.
+    `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA). `bundles`: write a bundle per
+    device class (None: where the model can be shipped; True: there, or refuse the run). `figures`: also draw them, and
+    write the page report.html. `checkpoint_every`: rounds between checkpoints, from which `resume` goes on (none: no
+    checkpoints). `noise_key`: of the simulated noise, or a file of it such as another run's private/noise.key, which is
+    then repeated to the byte (none: a new one). `track`: names of trackers that are told of every round. Raises
+    `InputError` for everything the caller can mend, before the first round; an unfinished run has no summary.json.
 
     Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
     """
@@ -72,9 +72,7 @@ def simulate(
     torch_device(experiment.engine.device)
     trackers_of(track)
     experiment = _given(experiment, data)
-    bundles = bundles and experiment.row.central is None
-    if bundles:
-        check_shippable(experiment)
+    bundles = wanted(experiment, bundles)
     if checkpoint_every is not None:
         check_federated(experiment, "round to keep a checkpoint of (checkpoint_every)")
     key = _key_of(noise_key)
@@ -105,7 +103,7 @@ def resume(
     *,
     data: Dataset | None = None,
     data_dir: str | Path | None = None,
-    bundles: bool = True,
+    bundles: bool | None = None,
     figures: bool = True,
     checkpoint_every: int | None = None,
     executor: str | None = None,
@@ -134,7 +132,7 @@ def resume(
             engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
             experiment = experiment.model_copy(update={"engine": engine})
         fleet = load_fleet(run.path / "devices.yaml")
-        asked = Options(data_dir, bundles, checkpoint_every, figures, data, track=track)
+        asked = Options(data_dir, wanted(experiment, bundles), checkpoint_every, figures, data, track=track)
         return _go(run, experiment, fleet, asked, progress, warn)
 
 
@@ -226,6 +224,8 @@ def finish_run(
     summary = summarise(training, results, time.perf_counter() - began, peak_mb() or 0.0, shipped)
     if why is not None:
         summary["no_bundles"] = why
+    if shipped and (why := only_recommends(run.experiment)) is not None:
+        summary["only_recommends"] = why
     if figures:
         give_back()  # what bundles took
         draw(run.path / "figures", training.measured.rows, summary)
@@ -237,6 +237,8 @@ def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], st
     """Return the bundles of a run, a row per device class; or none, and why: a run that has learned is not refused."""
     from edgefr.shipping import export_run
 
+    if (why := unshippable(run.experiment)) is not None:
+        return [], why
     try:
         give_back()  # what rounds and their evaluation took: encoders are tried beside it
         return export_run(run, progress=progress), None

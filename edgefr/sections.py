@@ -183,7 +183,11 @@ class ExportSection(Section):
     Deadline and energy are for one recommendation and, with an encoder, the reading of one new text.
     """
 
-    learning: bool = Field(True, description="devices learn from their bundles; false: bundles that only recommend")
+    learning: bool | None = Field(
+        None,
+        description="whether devices learn from their bundles: none, where they can; true, or the run is refused; "
+        "false, bundles only recommend",
+    )
     max_quality_loss: float = Field(
         0.05, ge=0, lt=1, description="share of HR@10 on validation items that a variant may lose"
     )

@@ -19,36 +19,67 @@ def check_federated(experiment: Experiment, what: str) -> None:
         )
 
 
+def wanted(experiment: Experiment, bundles: bool | None) -> bool:
+    """Return whether a run is to write bundles; `bundles` is what its caller asked for (None: where they can be made).
+
+    Raises `InputError` for bundles that were asked for and cannot be made, or whose devices could not learn.
+    """
+    if bundles is False or experiment.row.central is not None:
+        return False
+    if bundles or experiment.export.learning:
+        check_shippable(experiment)
+    return True
+
+
+def told(experiment: Experiment) -> str | None:
+    """Say in a line what a run cannot ship, before it begins; None where devices learn from its bundles."""
+    why = unshippable(experiment)
+    if why is not None:
+        return f"no bundles will be written: {why}"
+    why = cannot_learn(experiment)
+    return None if why is None or experiment.export.learning is False else f"bundles will only recommend: {why}"
+
+
 def check_shippable(experiment: Experiment) -> None:
-    """Raises `InputError` for a method whose model no bundle can hold, and for a run whose devices could not learn."""
+    """Raise `InputError` for a method whose model no bundle can hold, and where `export.learning` asks for too much."""
     check_federated(experiment, "device's part to ship")
-    if experiment.row.own_rows:
-        raise InputError(
-            f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has; "
-            "leave bundles out (simulate --no-bundles)"
-        )
-    if experiment.row.reads == "sequence":
-        raise InputError(
-            f"devices read sessions, which end where a user pauses, and {experiment.row.name} reads all that a user "
-            "has as one: leave bundles out (simulate --no-bundles)"
-        )
-    if experiment.evaluation.tables == "own":
-        raise InputError(
-            "a bundle holds the server's item table, and this run is measured on tables of the clients' own: set "
-            "evaluation.tables=server, or leave bundles out (simulate --no-bundles)"
-        )
-    ours = experiment.sessions
-    if ours.history_bonus or ours.popularity_weight:
-        raise InputError(
-            "a device's scores know neither its user's history nor popularity: set sessions.history_bonus and "
-            "sessions.popularity_weight to 0, or leave bundles out (simulate --no-bundles)"
-        )
+    why = unshippable(experiment)
+    if why is not None:
+        raise InputError(f"{why}; leave bundles out (simulate --no-bundles)")
     why = cannot_learn(experiment) if experiment.export.learning else None
     if why is not None:
         raise InputError(
-            f"devices could not learn from bundles of this run: {why}; set export.learning=false for bundles that only "
+            f"devices could not learn from bundles of this run: {why}; leave export.learning out for bundles that only "
             "recommend, or leave bundles out (simulate --no-bundles)"
         )
+
+
+def unshippable(experiment: Experiment) -> str | None:
+    """Say why no bundle can hold the model of an experiment; None where one can."""
+    if experiment.row.own_rows:
+        return f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has"
+    if experiment.row.reads == "sequence":
+        return (
+            f"devices read sessions, which end where a user pauses, and {experiment.row.name} reads all that a user "
+            "has as one"
+        )
+    if experiment.evaluation.tables == "own":
+        return (
+            "a bundle holds the server's item table, and this run is measured on tables of the clients' own (set "
+            "evaluation.tables=server)"
+        )
+    ours = experiment.sessions
+    if ours.history_bonus or ours.popularity_weight:
+        return (
+            "a device's scores know neither its user's history nor popularity (set sessions.history_bonus and "
+            "sessions.popularity_weight to 0)"
+        )
+    return None
+
+
+def only_recommends(experiment: Experiment) -> str | None:
+    """Say why devices do not learn from the bundles of an experiment; None where they do."""
+    return "export.learning is false" if experiment.export.learning is False else cannot_learn(experiment)
 
 
 def cannot_learn(experiment: Experiment) -> str | None:

@@ -21,7 +21,7 @@ from edgefr.prepare import Progress
 from edgefr.run import PRIVATE, Run
 from edgefr.sections import ExportSection
 from edgefr.served import ServedTensors, first_block, place_of
-from edgefr.shippable import cannot_learn, check_shippable
+from edgefr.shippable import check_shippable, only_recommends
 from privacy.errors import InputError
 from privacy.files import write_atomic
 from privacy.plan import Plan
@@ -49,8 +49,6 @@ NOISED: Mapping[str, Literal["here", "server", "nowhere"]] = {
 
 SIGNING_KEY, PUBLISHER = "signing.pem", "publisher.pem"
 """A run's own key: the private half in its private part, and the public one beside it."""
-
-ONLY_RECOMMENDS = "none: export.learning is false"
 
 
 def export_run(
@@ -91,12 +89,12 @@ def export_run(
     fleet = fleet_of(run, saved)
     facts: dict[str, Any] = {"experiment": experiment.name, "data": bare_name(experiment.data)}
     facts["pool"] = len(model.offered)
-    if not experiment.export.learning:
-        facts["learning"] = ONLY_RECOMMENDS
+    if (why := only_recommends(experiment)) is not None:
+        facts["learning"] = f"none: {why}"
     resolved = planned(experiment, fleet.spec.rounds, len(users))
     promise = promise_of(resolved, experiment.privacy)
-    learning, why = learning_of(experiment, resolved), unlearnable(model.program)
-    if why is not None:
+    learning = learning_of(experiment, resolved)
+    if (why := unlearnable(model.program)) is not None:
         learning, facts["learning"] = None, f"none: {why}"
     learning = None if learning is None else replace(learning, block=block)
     created, place = saved.created, run.path / "bundles"
@@ -237,7 +235,7 @@ def learning_of(experiment: Experiment, resolved: Plan) -> LearningSpec | None:
     from export.learning import LearningSpec
 
     how, e = strategy(experiment.strategy), experiment
-    if not e.export.learning or cannot_learn(e) is not None:
+    if only_recommends(e) is not None:
         return None
     if e.row.reads == "sessions" and e.protocol.pause_s is None:  # a device could not tell where one ends
         return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 import edgefr
 from edgefr.experiment import load_experiment
-from edgefr.shippable import cannot_learn, check_shippable
+from edgefr.shippable import cannot_learn, check_shippable, told, wanted
 from privacy.errors import InputError
 
 NOISE = ("method=fedmf", "privacy.mechanism=gaussian", "privacy.scale=0.5", "privacy.trust=local")
@@ -42,13 +44,53 @@ REFUSED = {
 }
 
 
+NONE = ("FedRAP", "GPFedRec", "history bonus")
+"""What no bundle can hold; the bundles of the others can recommend."""
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_release_that_devices_cannot_make_is_refused_before_training(name: str, tmp_path: Path) -> None:
+def test_a_release_that_devices_cannot_make_is_refused_before_training_to_who_asks_for_it(
+    name: str, tmp_path: Path
+) -> None:
     overrides, words = REFUSED[name]
+    asked = () if name in NONE else ("export.learning=true",)
     with pytest.raises(InputError, match=words) as refused:
-        edgefr.simulate(load_experiment(overrides=overrides), "devices.yaml", out=tmp_path / "run")
+        edgefr.simulate(load_experiment(overrides=[*overrides, *asked]), out=tmp_path / "run", bundles=True)
     assert "simulate --no-bundles" in str(refused.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_who_asks_for_nothing_is_told_what_is_not_shipped(name: str) -> None:
+    overrides, words = REFUSED[name]
+    experiment = load_experiment(overrides=overrides)
+    assert wanted(experiment, None)
+    line = told(experiment)
+    assert line is not None
+    assert line.startswith("no bundles will be written: " if name in NONE else "bundles will only recommend: ")
+    assert re.search(words, line)
+
+
+def test_a_run_whose_devices_cannot_learn_ships_bundles_that_recommend(tmp_path: Path) -> None:
+    small = ("method=f3crec", "strategy=reg", "rounds=1", "data_options={users: 60, items: 120, interactions: 16}")
+    blocks = ("protocol.min_interactions=3", "protocol.increments=1", "fleet.share={laptop_x86: 1.0}")
+    run = edgefr.simulate(load_experiment(overrides=[*small, *blocks]), out=tmp_path / "run", figures=False)
+    assert run.summary["only_recommends"] == "no bundle carries what strategy reg remembers or pulls to"
+    (bundle,) = (run.path / "bundles").iterdir()
+    config = json.loads((bundle / "config.json").read_text())
+    assert config["learning"] is None
+    assert "what strategy reg remembers" in (bundle / "MODEL_CARD.md").read_text()
+    assert "they only recommend" in str(run)
+
+
+FEW = ("protocol.negatives=20",)
+
+
+def test_a_run_that_no_bundle_can_hold_says_so_and_is_whole(tmp_path: Path) -> None:
+    small = ("method=fedrap", "rounds=1", "data_options={users: 60, items: 120, interactions: 16}", *FEW)
+    run = edgefr.simulate(load_experiment(overrides=small), out=tmp_path / "run", figures=False)
+    assert run.summary["no_bundles"] == "a bundle cannot hold the item rows of its own that a client of fedrap has"
+    assert "no bundles: a bundle cannot hold the item rows" in " ".join(str(run).split())
 
 
 @pytest.mark.parametrize("strategy", ["ft", "f3crec"])

@@ -92,7 +92,12 @@ def simulate(
             metavar="RUN", help="Go on with this unfinished run, from its newest checkpoint; give --no-bundles again."
         ),
     ] = None,
-    bundles: Annotated[bool, typer.Option(help="Also write a bundle for every device class.")] = True,
+    bundles: Annotated[
+        bool | None,
+        typer.Option(
+            help="Write a bundle for every device class, or refuse the run; write none. Default: where it can be done."
+        ),
+    ] = None,
     noise_key: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Repeat a run's noise: its private/noise.key. Default: a new secret key."),
@@ -162,21 +167,17 @@ def _simulate(
     from edgefr.pipeline import simulate, simulate_seeds
 
     with _going_on(place, common["bundles"]), ending.progress() as progress:
+        if progress is not None and common["bundles"] is not False and chosen.row.central is None:
+            progress = _after_saying(_ships(chosen, seeds), progress)
         if seeds == 1:
             runs = [simulate(chosen, devices, out=place, progress=progress, **common)]
         else:
-            if progress is not None and common["bundles"] and chosen.row.central is None:
-                progress = _after_saying(
-                    f"each of {seeds} seeds ends with a bundle per device class, written and measured; "
-                    "--no-bundles leaves them out",
-                    progress,
-                )
             runs = simulate_seeds(chosen, seeds, place, devices=devices, progress=progress, **common)
     ending.show(runs, place)
 
 
 @contextmanager
-def _going_on(place: Path, bundles: bool) -> Iterator[None]:
+def _going_on(place: Path, bundles: bool | None) -> Iterator[None]:
     """Say how a run goes on that is interrupted in the block: its folder may have been numbered by us."""
     try:
         yield
@@ -184,14 +185,24 @@ def _going_on(place: Path, bundles: bool) -> Iterator[None]:
         if (place / "experiment.yaml").is_file():
             kept = any(place.glob("checkpoint/round-*")) or any(place.glob("seed-*/checkpoint/round-*"))
             where = "" if kept else " (from its beginning: without --checkpoint-every nothing of its rounds is kept)"
-            again = f"edgefr simulate --resume {shlex.quote(str(place))}{'' if bundles else ' --no-bundles'}"
+            again = f"edgefr simulate --resume {shlex.quote(str(place))}{' --no-bundles' if bundles is False else ''}"
             typer.echo(f"go on with {again}{where}", err=True)
         raise
 
 
-def _after_saying(line: str, progress: Progress) -> Progress:
+def _ships(chosen: Experiment, seeds: int) -> str | None:
+    """Return what is to be said of bundles before a run, if anything."""
+    from edgefr.shippable import told
+
+    line = told(chosen)
+    if line is None and seeds > 1:
+        line = f"each of {seeds} seeds ends with a bundle per device class, written and measured"
+    return None if line is None else f"{line}; --no-bundles leaves them out"
+
+
+def _after_saying(line: str | None, progress: Progress) -> Progress:
     """Return a progress that says a line once work begins: what is refused before says its own line alone."""
-    left = [line]
+    left = [] if line is None else [line]
 
     def report(stage: str, done: int, total: int, note: str) -> None:
         while left:

@@ -285,7 +285,8 @@ def _shipped(summary: Summary, width: int) -> list[Text]:
     """Say which bundles were written, how large they are and what they keep."""
     rows: Sequence[Summary] = summary["bundles"]
     if not rows:
-        return _said("shipped", "no bundles", width)
+        why = summary.get("no_bundles")
+        return _said("shipped", "no bundles" if why is None else f"no bundles: {why}", width, most=2)
     variants = Counter(row["variant"] for row in rows).most_common()
     named = variants[0][0] if len(variants) == 1 else ", ".join(f"{number} {name}" for name, number in variants)
     sizes = " to ".join(dict.fromkeys(short(of(row["files_mb"] for row in rows)) for of in (min, max)))
@@ -294,6 +295,7 @@ def _shipped(summary: Summary, width: int) -> list[Text]:
     kept = [row["hr_kept"] for row in rows if row["hr_kept"] is not None]
     parts += [f"too big for {', '.join(unfit[:MOST_NAMES])}"] if unfit else []
     parts += [f"they keep at least {min(kept):.1%} of the model's HR@10"] if kept else []
+    parts += ["they only recommend, and devices do not learn from them"] if summary.get("only_recommends") else []
     return _said("shipped", "; ".join(parts), width, most=2)
 
 

@@ -203,8 +203,8 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
         out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
     if summary.get("no_bundles"):
         out.append(f"warning: no bundles were written: {summary['no_bundles']}")
-    if summary["bundles"] and summary.get("privacy", {}).get("examples"):
-        out.append("warning: bundles of this run only recommend: export.learning is false")
+    if summary.get("only_recommends"):
+        out.append(f"warning: bundles of this run only recommend: {summary['only_recommends']}")
     for row in summary["bundles"]:
         if row["lacks"]:
             out.append(f"warning: the smallest bundle for {row['class']} {row['lacks']}; use a smaller catalogue")

@@ -172,5 +172,5 @@ def test_no_bundle_holds_own_tables_and_no_device_knows_held_out_items() -> None
         check_shippable(load_experiment(overrides=["method=fedmf", "evaluation.tables=own"]))
     known = ["method=fedmf", "protocol.negatives_avoid_held_out=true"]
     with pytest.raises(InputError, match="no device knows which items are held out"):
-        check_shippable(load_experiment(overrides=known))
-    check_shippable(load_experiment(overrides=[*known, "export.learning=false"]))
+        check_shippable(load_experiment(overrides=[*known, "export.learning=true"]))
+    check_shippable(load_experiment(overrides=known))
