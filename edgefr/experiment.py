@@ -23,6 +23,7 @@ from edgefr.described import described
 from edgefr.documents import Document, PublicModel
 from edgefr.engine.backends import BACKENDS
 from edgefr.faults import fault, first_fault
+from edgefr.located import found_from
 from edgefr.methods import METHODS, Method, method
 from edgefr.methods.f3crec.settings import BETWEEN_BLOCKS, ContinualSettings
 from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
@@ -302,6 +303,8 @@ def load_experiment(
         document = Document(read_values(path), "experiment")
     else:
         document = Document.read(path) if path is not None else Document({}, "experiment")
+        if path is not None:
+            found_from(Path(path).parent, document.values)
     changes = [Change.parse(change) if isinstance(change, str) else change for change in overrides]
     named = {key: value for key, value in values.items() if value is not None}
     sources = {change.field: change.source for change in changes}

@@ -18,6 +18,7 @@ from edgefr.data.task import Task
 from edgefr.documents import Document
 from edgefr.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
+from edgefr.located import without_folders
 from edgefr.machine import torch_device
 from edgefr.plugins import check_installed
 from edgefr.prepare import Prepared, Progress, prepare
@@ -277,6 +278,7 @@ def owner(experiment: Experiment, fleet: FleetFile, prepared: Prepared) -> str:
     Who does the work does not decide it.
     """
     values = experiment.model_dump()
+    without_folders(values)
     values["engine"] = {k: v for k, v in values["engine"].items() if k not in WHO_WORKS}
     columns = prepared.dataset
     return checkpoint.digest(
@@ -286,7 +288,9 @@ def owner(experiment: Experiment, fleet: FleetFile, prepared: Prepared) -> str:
 
 def asked(experiment: Experiment, fleet: FleetFile) -> str:
     """Return a digest of an experiment on a fleet, whoever does the work and whatever the data turn out to be."""
-    return checkpoint.digest(repr(experiment.model_dump(exclude={"engine"})), fleet.model_dump_json(by_alias=True))
+    values = experiment.model_dump(exclude={"engine"})
+    without_folders(values)
+    return checkpoint.digest(repr(values), fleet.model_dump_json(by_alias=True))
 
 
 @dataclass

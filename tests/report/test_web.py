@@ -242,6 +242,27 @@ def test_several_runs_stand_beside_each_other(kinds: tuple[str, ...], made: Made
         assert "rounds 3" not in said.split("What do they differ in?")[1]
 
 
+def test_the_page_of_runs_names_a_comparison_that_works_or_none(made: Made, cli: Any, tmp_path: Path) -> None:
+    """Runs that differ in their seed alone have none in common, and `compare` refuses them."""
+
+    def copied(kind: str, name: str, seed: int) -> Path:
+        shutil.copytree(made(kind), tmp_path / name)
+        for part in ("summary.json", "experiment.yaml"):
+            file = tmp_path / name / part
+            file.write_text(re.sub(r'("?seed"?): \d+', rf"\1: {seed}", file.read_text(), count=1))
+        return tmp_path / name
+
+    runs = [copied("private", "a/one", 0), copied("private", "two", 0)]
+    (command,) = re.findall(r"<code>(edgefr compare .*?)</code>", write_report(runs, tmp_path / "two.html").read_text())
+    assert command == "edgefr compare a/one two"
+    code, _, err = cli("compare", *(tmp_path / name for name in shlex.split(html.unescape(command))[2:]))
+    assert code == 0, err
+    seeds = [copied("plain", f"seed-{seed}", seed) for seed in (0, 1)]
+    page = write_report(seeds, tmp_path / "seeds.html").read_text()
+    assert "edgefr compare" not in page
+    assert "no seed in common" in page
+
+
 def test_curves_of_runs_are_drawn_together(made: Made, tmp_path: Path) -> None:
     page = write_report([made("private"), made("plain")], tmp_path / "two.html").read_text()
     assert set(re.findall(r'data-line="([^"]+)"', page)) == {"private", "plain"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,9 +109,22 @@ def _overview(every: Sequence[Facts], names: Sequence[str]) -> Section:
         "rows": rows,
         "axis": axis,
         "alike": len(alike) == 1 and len(metrics) <= 1,
-        "named": " ".join(names),
+        "compare": _compare(every),
     }
     return Section("overview", "Side by side", values)
+
+
+def _compare(every: Sequence[Facts]) -> str | None:
+    """Return the command that compares the runs, as typed in the folder that holds them all.
+
+    None where no two have a seed in common: then there is nothing that the same users and draws are asked by.
+    """
+    seeds = [facts.summary["seed"] for facts in every]
+    if len(set(seeds)) == len(seeds):
+        return None
+    paths = [facts.path.resolve() for facts in every]
+    above = os.path.commonpath([path.parent for path in paths])
+    return shlex.join(["edgefr", "compare", *(os.path.relpath(path, above) for path in paths)])
 
 
 def _row(facts: Facts, name: str, found: verdict.Found | None, axis: Axis) -> Row:
