@@ -6,8 +6,11 @@ Only plain data is read (safe tags), of a bounded size and depth, without aliase
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -36,6 +39,46 @@ class PublicModel(BaseModel, Brief):
         return Brief.__repr__(self)
 
     __str__ = __repr__
+
+
+@dataclass(frozen=True)
+class Told:
+    """A text field was told this value."""
+
+    value: str | None
+
+
+def text_for(schema: type[BaseModel], parts: Sequence[str], text: str) -> Told | None:
+    """Return what a field of text is told by `text`, as it stands; None where the field is no text.
+
+    A text between quotes is what they enclose, and `null` is nothing where the field may be that.
+
+    >>> class Options(BaseModel):
+    ...     time: str = "auto"
+    ...     user: str | None = None
+    ...     most: int = 1
+    >>> [text_for(Options, [name], value) for name, value in (("user", "-"), ("user", "null"), ("time", "'1'"))]
+    [Told(value='-'), Told(value=None), Told(value='1')]
+    >>> text_for(Options, ["most"], "3") is None
+    True
+    """
+    *sections, last = parts or [""]
+    for name in sections:
+        field = schema.model_fields.get(name)
+        inner = None if field is None else field.annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return None
+        schema = inner
+    field = schema.model_fields.get(last)
+    if field is None:
+        return None
+    kinds = set(get_args(field.annotation)) if isinstance(field.annotation, UnionType) else {field.annotation}
+    if str not in kinds or kinds - {str, NoneType}:
+        return None
+    if text == "null" and NoneType in kinds:
+        return Told(None)
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return Told(text[1:-1] if quoted else text)
 
 
 class Document:

@@ -19,8 +19,9 @@ from cloud.rules.temporal_mean import TemporalMeanSettings
 from cloud.settings import AggregationSettings, KnowledgeSettings
 from edgefr.arguments import checked
 from edgefr.belongs import first_refused, read_values
+from edgefr.data.files.options import FileOptions
 from edgefr.described import described
-from edgefr.documents import Document, PublicModel
+from edgefr.documents import Document, PublicModel, text_for
 from edgefr.engine.backends import BACKENDS
 from edgefr.faults import fault, first_fault
 from edgefr.located import found_from
@@ -273,17 +274,22 @@ class Change:
 
     @classmethod
     def parse(cls, text: str) -> Change:
-        """Read `key=value` of `--set`, the value as YAML. Raises `InputError` for anything else.
+        """Read `key=value` of `--set`: text as it stands where the field is text, else YAML. Raises `InputError`.
 
-        >>> Change.parse("aggregation.beta=0.9").value
-        0.9
+        >>> Change.parse("aggregation.beta=0.9").value, Change.parse("data_options.time=%d/%m/%Y").value
+        (0.9, '%d/%m/%Y')
         """
         key, sign, value = text.partition("=")
         parts = [part.strip() for part in key.split(".")]
         if not sign or not all(parts):
             raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
+        schema = FileOptions if parts[0] == "data_options" else Experiment
+        told = text_for(schema, parts[1:] if schema is FileOptions else parts, value)
+        source = f"--set {text}"
         return cls(
-            ".".join(parts), value_of(value, f"--set {text}", "the value is not YAML; quote it"), f"--set {text}"
+            ".".join(parts),
+            value_of(value, source, "the value is not YAML; quote it") if told is None else told.value,
+            source,
         )
 
 

@@ -180,10 +180,14 @@ def excess(candidate: Candidate, limits: ClassLimits, rules: Rules) -> str | Non
     return None
 
 
+class NoBundle(InputError):
+    """No variant of a model fits a device class and keeps what it must; what was learned is as it was."""
+
+
 def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rules: Rules) -> Choice:
     """Choose what class `name` gets. Cached vectors are the floor, given even where they do not fit: the smallest.
 
-    Raises `InputError`, naming class and figures, when all that fits loses too much.
+    Raises `NoBundle`, naming class and figures, when all that fits loses too much.
 
     >>> sizes = {Variant("f16", "i8"): Size(20_000_000, 14_000_000), Variant("i8", None): Size(1_000_000, 0)}
     >>> candidates = [Candidate(variant, size) for variant, size in sizes.items()]
@@ -202,7 +206,7 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
     floor = [c for c, lost, _ in reasons if lost is None and c.variant.encoder in (None, *WORDS)]
     if fitting or not floor:
         lossy = "; ".join(fitting or [f"{c.variant.name} {lost}" for c, lost, _ in reasons])
-        raise InputError(
+        raise NoBundle(
             f"no bundle for device class {name}: all that fits loses too much ({lossy}); raise "
             "export.max_quality_loss, lower export.min_overlap, or leave the class out of the fleet"
         )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgefr.belongs import unread
 from edgefr.data.protocols import CrossDomain, LeaveOneOut
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.experiment import Change, Experiment, load_experiment
 from edgefr.methods import METHODS
 from edgefr.pipeline import fleet_overrides
 from edgefr.run import Run
@@ -189,3 +189,28 @@ def test_what_a_method_starts_from_gives_way_to_what_is_asked() -> None:
         load_experiment(overrides=["aggregation.optimiser=sgd", "aggregation.optimiser_lr=0.5"])
     lora = load_experiment(overrides=["model.client=lora"])
     assert (lora.aggregation.optimiser, lora.model["head_lr"], lora.model["loss"]) == ("sgd", None, "softmax")
+
+
+@pytest.mark.parametrize(
+    ("told", "value"),
+    [
+        *((f"data_options.separator={sign}", sign) for sign in ("|", ":", ";", ",", "\t", " ", "-")),
+        ("data_options.time=%d/%m/%Y", "%d/%m/%Y"),
+        ("data_options.columns.rating=-", "-"),
+        ("data_options.columns.user=1", "1"),
+        ("data_options.columns.user=Customer: no", "Customer: no"),
+        ("data_options.columns.user=null", None),
+        ('data_options.separator="|"', "|"),
+        ("data_options.columns.time='Bought at'", "Bought at"),
+        ("data_options.header=[user,item]", ["user", "item"]),
+        ("data_options.positive=4", 4),
+        ("name=2024", "2024"),
+        ("privacy.clip=1.0", 1.0),
+        ("engine.workers=null", None),
+    ],
+)
+def test_a_text_is_taken_as_it_stands(told: str, value: object) -> None:
+    """Most signs that stand between columns, patterns of dates and "-" are no YAML, or mean something else there."""
+    found = Change.parse(told).value
+    assert found == value
+    assert type(found) is type(value)

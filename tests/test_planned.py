@@ -14,6 +14,7 @@ from edgefr.planned import planned, policy_of
 from edgefr.remote.training import plan_of
 from edgefr.run import Run
 from edgefr.training import Training
+from export.variants import NoBundle
 from privacy.errors import InputError
 
 WAITS_FOR_NOBODY = ("fleet.rounds.policy=async", "fleet.rounds.buffer=9", "clients_per_round=0.05")
@@ -68,7 +69,7 @@ def test_whatever_is_refused_once_rounds_are_done_leaves_a_whole_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing_fits(run: Run, **options: object) -> None:
-        raise InputError("no bundle for device class laptop_x86")
+        raise NoBundle("no bundle for device class laptop_x86")
 
     monkeypatch.setattr(shipping, "export_run", nothing_fits)
     run = edgefr.simulate(small(), out=tmp_path / "run")
