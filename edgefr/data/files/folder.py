@@ -1,25 +1,33 @@
 """In a folder or beside a file there may be several tables: this says which holds the interactions, which the items.
 
-Owns: names of files. Does not own: what is in them.
+Owns: names of files, and what the names of their columns say of them. Does not own: which names columns have (`names`).
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
-from edgefr.data.files.formats import ends, format_of
+from edgefr.data.files import names
+from edgefr.data.files.formats import ends, format_of, open_table
 from edgefr.data.files.opened import PACKED, bare, faults
 from edgefr.data.files.options import FileOptions
 from privacy.errors import InputError
 
-INTERACTIONS = ("interactions", "ratings", "reviews", "events", "clicks", "plays", "purchases", "transactions", "views")
+INTERACTIONS = (
+    "interactions", "ratings", "rating", "reviews", "review", "events", "clicks", "plays", "purchases", "transactions",
+    "views",
+)  # fmt: skip
 ITEMS = (
     "items", "products", "movies", "books", "articles", "news", "tracks", "songs", "artists", "games", "videos",
     "catalogue", "catalog", "meta", "metadata",
 )  # fmt: skip
 """What tables are usually called."""
+
+_MOST_OPENED = 100
+"""In a folder of more files than this, none is opened to be told apart."""
 
 
 def is_file(name: str) -> bool:
@@ -39,8 +47,10 @@ def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
     if os.path.isdir(path):
         with faults(str(path)):
             there = [p for p in sorted(path.iterdir()) if p.is_file() and format_of(p) is not None]
-        chosen = _interactions(path, there)
-        items = _called(there, ITEMS, chosen) or _atomic_items(chosen)
+        heads = _heads(there, options)
+        chosen = _interactions(path, there, heads, options)
+        others = [p for p in there if p != chosen and "user" not in _roles(heads[p], options)]
+        items = _called(others, ITEMS) or _atomic_items(chosen) or _only_items(others, heads, options)
     else:
         if not os.path.exists(path):
             raise InputError(f"{path} is not there; --data takes a data set's name, a file or a folder: check the path")
@@ -48,30 +58,72 @@ def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
     return chosen, items if options.items is None else _told(options.items, chosen)
 
 
-def _interactions(folder: Path, there: list[Path]) -> Path:
-    """Return the one file of a folder that must hold the interactions."""
+def _heads(there: list[Path], options: FileOptions) -> dict[Path, tuple[str, ...]]:
+    """Return the columns of every file, none for one that cannot be opened: whoever names it hears why."""
+    heads: dict[Path, tuple[str, ...]] = dict.fromkeys(there, ())
+    for path in there if len(there) <= _MOST_OPENED else ():
+        with suppress(InputError):
+            heads[path] = open_table(path, options).columns
+    return heads
+
+
+def _roles(head: tuple[str, ...], options: FileOptions) -> set[str]:
+    """Return which of user and item are found among these columns."""
+    out = set()
+    for role in ("user", "item"):
+        with suppress(InputError):
+            if names.find(role, getattr(options.columns, role), head, "") is not None:
+                out.add(role)
+    return out
+
+
+def _interactions(folder: Path, there: list[Path], heads: dict[Path, tuple[str, ...]], options: FileOptions) -> Path:
+    """Return the one file of a folder that must hold the interactions: by its columns, then by its name."""
     files = [path for path in there if not bare(path).endswith(".item")]
-    atomic = [path for path in files if bare(path).endswith(".inter")]
-    for some in (atomic, [path for path in files if _words(path) & set(INTERACTIONS)], _without_items(files)):
-        if len(some) == 1:
-            return some[0]
     if not files:
         known = ", ".join(ends())
         raise InputError(f"{folder}: no file in it ends with {known} (and {' or '.join(PACKED)} after it); name a file")
-    names = ", ".join(path.name for path in files[:10])
-    raise InputError(
-        f"{folder}: which of its files has the interactions? Name it by --data {files[0]} (it has: {names})"
-    )
+    files = [path for path in files if _roles(heads[path], options) == {"user", "item"}] or files
+    _check_parts(folder, files, heads)
+    atomic = [path for path in files if bare(path).endswith(".inter")]
+    called = [path for path in files if _words(path) & set(INTERACTIONS)]
+    rest = _without_items(files)
+    for some in (atomic, files, called, rest):
+        if len(some) == 1:
+            return some[0]
+    best = (atomic or called or rest or files)[0]
+    said = ", ".join(path.name for path in files[:10])
+    raise InputError(f"{folder}: which of its files has the interactions? Name it by --data {best} (it has: {said})")
+
+
+def _check_parts(folder: Path, files: list[Path], heads: dict[Path, tuple[str, ...]]) -> None:
+    """Refuse files that are parts of one table, of which one would be a part of the data."""
+    numbered = {re.sub(r"[0-9]+.*", "", bare(path)) for path in files if re.match(r"part-[0-9]", bare(path))}
+    if len(files) > 1 and len(numbered) == 1 and len({heads[path] for path in files}) == 1:
+        raise InputError(
+            f"{folder}: its {len(files)} files ({files[0].name}, ...) look like parts of one table; write them as one "
+            "file and name that by --data"
+        )
 
 
 def _without_items(files: list[Path]) -> list[Path]:
     return [path for path in files if not _words(path) & set(ITEMS)]
 
 
-def _called(there: list[Path], names: tuple[str, ...], besides: Path) -> Path | None:
-    """Return the file called so, of those besides the interactions; the first names and the shortest go before."""
-    others = sorted((path for path in there if path != besides), key=lambda path: len(_words(path)))
-    return next((path for name in names for path in others if name in _words(path)), None)
+def _called(others: list[Path], usual: tuple[str, ...]) -> Path | None:
+    """Return the file called so; the first names and the shortest go before."""
+    shortest = sorted(others, key=lambda path: len(_words(path)))
+    return next((path for name in usual for path in shortest if name in _words(path)), None)
+
+
+def _only_items(others: list[Path], heads: dict[Path, tuple[str, ...]], options: FileOptions) -> Path | None:
+    """Return the one file with items and their texts, and without users."""
+    found = [
+        path
+        for path in others
+        if _roles(heads[path], options) == {"item"} and names.texts(None, heads[path], str(path), ())
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _atomic_items(path: Path) -> Path | None:

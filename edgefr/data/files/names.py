@@ -20,20 +20,24 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     "user": _each(
         "userid user uid username reviewerid reviewer customerid customer custid memberid member visitorid visitor "
         "accountid account profileid profile personid person clientid client buyerid buyer shopperid listenerid "
-        "listener readerid reader viewerid playerid raterid subscriberid userno usernumber usr"
+        "listener readerid reader viewerid playerid raterid subscriberid userno usernumber usr profilename "
+        "reviewprofilename"
     ),
     "item": _each(
         "itemid item iid productid product parentasin asin sku movieid movie filmid film showid trackid track songid "
         "song albumid artistid artist bookid book isbn articleid article newsid news videoid video gameid game appid "
         "businessid business poiid poi venueid restaurantid recipeid recipe courseid course jobid job postingid adid "
         "animeid anime beerid contentid content documentid hotelid listingid offerid goodid goods itemno "
-        "itemnumber"
+        "itemnumber stockcode restaurant hotel streamer beerbeerid mid"
     ),
-    "rating": _each("rating ratings score stars star overall reviewrating reviewscore preference rate grade"),
+    "rating": _each(
+        "rating ratings score stars star overall reviewrating reviewscore preference rate grade bookrating "
+        "reviewoverall"
+    ),
     "time": _each(
-        "timestamp time unixreviewtime unixtime unixtimestamp datetime date ts createdat created eventtime "
-        "eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate invoicedate "
-        "playedat watchedat listenedat viewedat day when"
+        "timestamp timems time utctimestamp unixreviewtime unixtime unixtimestamp datetime date ts createdat created "
+        "eventtime eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate invoicedate "
+        "playedat watchedat listenedat viewedat tdat dateadded day when"
     ),
     "session": ("sessionid", "session", "sessid", "visitid"),
     "split": ("split", "partition", "subset"),
@@ -48,7 +52,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
         "title name itemname itemtitle movietitle movie producttitle productname product tracktitle trackname track "
         "songtitle songname song artistname booktitle book gamename headline"
     ),
-    "description": _each("description desc abstract overview summary plot text body details"),
+    "description": _each("description desc abstract overview summary plot text body details review"),
 }
 """The usual names of columns of texts, most telling first."""
 

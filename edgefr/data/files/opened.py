@@ -26,7 +26,7 @@ MOST_ROWS = 1 << 30
 _MOST_BYTES = 1 << 36  # of one unpacked file
 _MOST_RATIO = 200  # unpacked to packed, above 64 MB: tables of interactions stay under 20
 _SMALL = 1 << 26
-PACKED = {".gz": "gzip", ".zst": "zstd"}
+PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 """How files are packed, by the end of their name."""
 
 
