@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edgefr.data.files.opened import Opened
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.times import Times
+from edgefr.data.files.times import Part, Times, joined
 from edgefr.data.files.values import blocks, ids, numbers, parts
 from privacy.errors import InputError
 
@@ -87,7 +87,7 @@ class _Gathered:
         self.read = self.below = 0
         self.low, self.total, self.high = np.inf, 0.0, -np.inf
         self.ids: dict[str, list[pa.DictionaryArray]] = {role: [] for role in _IDS if role in columns}
-        self.when: list[npt.NDArray[np.int64]] = []
+        self.when: list[Part] = []
         self.parts: list[npt.NDArray[np.uint8]] = []
         self.blocks: list[npt.NDArray[np.int16]] = []
         self.texts: dict[str, list[pa.Array]] = {name: [] for name in texts}
@@ -101,7 +101,8 @@ class _Gathered:
 
         found: dict[str, pa.Array] = {role: ids(*of(role)) for role in self.ids}
         if "time" in self.columns:
-            found["time"] = pa.array(self.times.add(*of("time")))
+            when = self.times.add(*of("time"))
+            found["time"] = pa.array(when.values)
         if "split" in self.columns:
             found["split"] = pa.array(parts(*of("split")))
         if "block" in self.columns:
@@ -111,6 +112,8 @@ class _Gathered:
         if "rating" in self.columns:
             keep = self._liked(numbers(*of("rating"), _RATING))
             found, texts = ({name: values.filter(keep) for name, values in some.items()} for some in (found, texts))
+        if "time" in found:
+            self.when.append(Part(found["time"].to_numpy(), when.digits))
         self._keep(found, texts)
 
     def _liked(self, rating: npt.NDArray[np.float64]) -> pa.BooleanArray:
@@ -126,8 +129,6 @@ class _Gathered:
     def _keep(self, found: dict[str, pa.Array], texts: dict[str, pa.Array]) -> None:
         for role, values in self.ids.items():
             values.append(found[role])
-        if "time" in found:
-            self.when.append(found["time"].to_numpy())
         if "split" in found:
             self.parts.append(found["split"].to_numpy())
         if "block" in found:
@@ -146,9 +147,10 @@ class _Gathered:
         user, item, session, domain = (_joined(self.ids[role]) if role in self.ids else nobody for role in _IDS)
         time, per_second = np.arange(self.read - self.below), None
         if self.when:
-            time = np.concatenate(self.when)
+            whole = joined(self.when)
             self.when.clear()
-            per_second = self.times.per_second(self.table, self.columns["time"])
+            time, per_second = whole.values, self.times.per_second(self.table, self.columns["time"])
+            per_second = None if per_second is None else per_second * 10**whole.digits
         assert user[0] is not None and item[0] is not None  # noqa: PT018 - no table lacks either
         return Rows(
             *(user[0], user[1], item[0], item[1], time),

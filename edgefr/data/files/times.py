@@ -5,6 +5,7 @@ Owns: units, dates written as text, and saying in which row a time makes no sens
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,24 @@ _FIRST_CLOCK = 100_000_000  # seconds, in March 1973: numbers that end before ar
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 
 
+@dataclass(frozen=True)
+class Part:
+    """These are the times of a block: whole numbers of 10 ** -`digits` of the column's own unit."""
+
+    values: Ints
+    digits: int = 0
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """Return all parts as one, in the finest unit of any; the rows' order is kept.
+
+    >>> joined([Part(np.array([7])), Part(np.array([75]), 1)])
+    Part(values=array([70, 75]), digits=1)
+    """
+    digits = max(part.digits for part in parts)
+    return Part(np.concatenate([part.values * 10 ** (digits - part.digits) for part in parts]), digits)
+
+
 @dataclass
 class Times:
     """A column of times is read here block by block. `how` is the option `time`.
@@ -38,8 +57,8 @@ class Times:
     low: tuple[float, int] = (np.inf, 0)
     high: tuple[float, int] = (-np.inf, 0)
 
-    def add(self, table: Opened, row: int, column: str, values: pa.Array) -> Ints:
-        """Return the times of a block, in their own unit. Raises `InputError` for what is no time."""
+    def add(self, table: Opened, row: int, column: str, values: pa.Array) -> Part:
+        """Return the times of a block, as exactly as the file has them. Raises `InputError` for what is no time."""
         rule = self._rule()
         values = trimmed(decoded(table, row, column, values, rule))
         if values.null_count:
@@ -48,17 +67,20 @@ class Times:
             self.dates = self._are_dates(values)
             if self.dates and self.how in UNITS:
                 raise table.fault(row, column, values[0].as_py(), f"it is no number of {self.how} (data_options.time)")
-        found = self._of_dates(table, row, column, values) if self.dates else _whole(table, row, column, values, rule)
+        read = self._dates if self.dates else _numbers
+        found = read(table, row, column, values, rule)
+        size = 10**found.digits
         most = _LATEST * (1 if self.dates else UNITS.get(self.how, UNITS["ns"]))
-        table.refuse(row, column, (found < 0) | (found > most), values, "a time is from 1970 to 9999")
-        if len(found):
-            least, greatest = int(found.argmin()), int(found.argmax())
-            self.low = min(self.low, (float(found[least]), row + least))
-            self.high = max(self.high, (float(found[greatest]), row + greatest))
+        wrong = (found.values < 0) | (found.values > min(most * size, np.iinfo(np.int64).max))
+        table.refuse(row, column, wrong, values, "a time is from 1970 to 9999")
+        if len(found.values):
+            least, greatest = int(found.values.argmin()), int(found.values.argmax())
+            self.low = min(self.low, (found.values[least] / size, row + least))
+            self.high = max(self.high, (found.values[greatest] / size, row + greatest))
         return found
 
     def per_second(self, table: Opened, column: str) -> int | None:
-        """Return how many units of the times make a second; None where they are no clock.
+        """Return how many of the column's own units make a second; None where they are no clock.
 
         Raises `InputError` where units are mixed.
         """
@@ -98,75 +120,109 @@ class Times:
         text = "string" in str(values.type) and len(values)
         return bool(text and not pc.match_substring_regex(values.slice(0, 1), _NUMBER)[0].as_py())
 
-    def _of_dates(self, table: Opened, row: int, column: str, values: pa.Array) -> Ints:
-        """Return unix seconds; what names no time zone counts as UTC."""
+    def _dates(self, table: Opened, row: int, column: str, values: pa.Array, rule: str) -> Part:
+        """Return unix seconds and their fractions; what names no time zone counts as UTC."""
         import pyarrow as pa
 
-        if pa.types.is_temporal(values.type):
-            return converted(table, row, column, values, _stamped, self._rule()).to_numpy(zero_copy_only=False)
-        if "string" not in str(values.type):
+        if not pa.types.is_temporal(values.type) and "string" not in str(values.type):
             values = values.cast(pa.string())
-        read = self._by_pattern if "%" in self.how else _iso
-        return converted(table, row, column, values, read, self._rule()).to_numpy(zero_copy_only=False)
+        read = _stamps if pa.types.is_temporal(values.type) else self._by_pattern if "%" in self.how else _iso
+        stamps = converted(table, row, column, values, read, rule)
+        digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[stamps.type.unit]
+        return _shortest(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False), digits)
 
     def _by_pattern(self, values: Any) -> Any:
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        return pc.strptime(values, format=self.how, unit="s", error_is_null=False).cast(pa.int64())
+        return pc.strptime(values, format=self.how, unit="s", error_is_null=False)
 
 
-def _whole(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> Ints:
-    """Return numbers as whole ones, exactly where they are whole."""
+def _numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> Part:
+    """Return numbers exactly as they are written, or for floats by the fewest decimals that give them back."""
     import pyarrow as pa
 
-    def read(part: Any) -> Any:
-        try:
-            return part.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return part.cast(pa.float64(), safe=False)
+    def whole(part: Any) -> Any:
+        return part.cast(pa.int64())
 
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
         raise table.fault(row, column, values[0].as_py(), f"{rule}, and this column is of {values.type}")
     if pa.types.is_integer(values.type):
-        found = converted(table, row, column, values, lambda part: part.cast(pa.int64()), rule)
-        return found.to_numpy(zero_copy_only=False)
-    numbers = converted(table, row, column, values, read, rule).to_numpy(zero_copy_only=False)
-    if numbers.dtype == np.int64:
-        return numbers
-    table.refuse(row, column, ~(np.abs(numbers) < 2.0**62), values, rule)
-    return np.floor(numbers).astype(np.int64)
+        return Part(converted(table, row, column, values, whole, rule).to_numpy(zero_copy_only=False))
+    if not pa.types.is_floating(values.type):
+        try:
+            return Part(whole(values).to_numpy(zero_copy_only=False))
+        except pa.ArrowInvalid:
+            pass
+        exact = _decimals(values)
+        if exact is not None:
+            return exact
+    numbers = converted(table, row, column, values, lambda part: part.cast(pa.float64(), safe=False), rule)
+    found: npt.NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
+    table.refuse(row, column, ~(np.abs(found) < 2.0**62), values, rule)
+    for digits in range(10):
+        scaled = np.rint(found * 10.0**digits)
+        if (scaled / 10.0**digits == found).all() or np.abs(scaled).max(initial=0) > 2.0**50:
+            break
+    return Part(scaled.astype(np.int64), digits)
 
 
-def _stamped(values: Any) -> Any:
-    """Return dates and timestamps as unix seconds, downwards."""
+def _decimals(values: pa.Array) -> Part | None:
+    """Return text of numbers with fractions, to the last digit; None where some are none, or have too many digits."""
+    import pyarrow as pa
+
+    for digits in (9, 6, 3):
+        try:
+            exact = values.cast(pa.decimal128(38, digits))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        halves = np.frombuffer(exact.buffers()[1], np.int64)[2 * exact.offset :].reshape(-1, 2)[: len(exact)]
+        if (halves[:, 1] == halves[:, 0] >> 63).all():  # 128 bits that 64 hold
+            return _shortest(halves[:, 0].copy(), digits)
+    return None
+
+
+def _shortest(values: Ints, digits: int) -> Part:
+    """Return the same times with no more digits than they need."""
+    while digits and not (values % 10).any():
+        values, digits = values // 10, digits - 1
+    return Part(values, digits)
+
+
+def _stamps(values: Any) -> Any:
+    """Return dates and timestamps as timestamps of their own unit."""
     import pyarrow as pa
 
     if pa.types.is_time(values.type) or pa.types.is_duration(values.type):
         raise pa.ArrowInvalid("no date")
-    if not pa.types.is_timestamp(values.type):
-        return values.cast(pa.timestamp("s")).cast(pa.int64())
-    size, ticks = UNITS[values.type.unit], values.cast(pa.int64())
-    return ticks if size == 1 else pa.array(ticks.to_numpy() // size)
+    return values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("s"))
 
 
 def _iso(values: Any) -> Any:
-    """Return ISO dates with or without a time and a zone as unix seconds, downwards."""
+    """Return ISO dates with or without a time, its fraction and a zone as timestamps."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        return values.cast(pa.timestamp("s")).cast(pa.int64())
+        return values.cast(pa.timestamp("s"))
     except pa.ArrowInvalid:
         pass
     values = pc.replace_substring_regex(values, r" ?(UTC|GMT)$", "Z")
-    values = pc.replace_substring_regex(values, r"([0-9]:[0-9]{2}:[0-9]{2})[.,][0-9]+", r"\1")
+    values = pc.replace_substring_regex(values, r"([0-9]:[0-9]{2}:[0-9]{2})[.,]([0-9]{1,9})[0-9]*", r"\1.\2")
     values = pc.replace_substring_regex(values, r" ([+-][0-9]{2}:?[0-9]{2})$", r"\1")
     zoned = pc.match_substring_regex(values, r"[0-9](Z|[+-][0-9]{2}:?[0-9]{2})$")
-    if pc.all(zoned).as_py():
-        return values.cast(pa.timestamp("s", "UTC")).cast(pa.int64())
-    if not pc.any(zoned).as_py():
-        return values.cast(pa.timestamp("s")).cast(pa.int64())
-    plain = pc.if_else(zoned, pa.scalar(None, pa.string()), values).cast(pa.timestamp("s")).cast(pa.int64())
-    with_zone = pc.if_else(zoned, values, pa.scalar(None, pa.string())).cast(pa.timestamp("s", "UTC")).cast(pa.int64())
-    return pc.coalesce(plain, with_zone)
+    parted = pc.any(pc.match_substring_regex(values, r":[0-9]{2}\.[0-9]")).as_py()
+
+    def read(unit: str) -> Any:
+        plain, with_zone = pa.timestamp(unit), pa.timestamp(unit, "UTC")
+        if pc.all(zoned).as_py():
+            return values.cast(with_zone)
+        if not pc.any(zoned).as_py():
+            return values.cast(plain)
+        nothing = pa.scalar(None, pa.string())
+        one = pc.if_else(zoned, nothing, values).cast(plain)
+        return pc.coalesce(one, pc.if_else(zoned, values, nothing).cast(with_zone).cast(plain))
+
+    try:
+        return read("ns" if parted else "s")
+    except pa.ArrowInvalid:  # nanoseconds since 1970 end in 2262
+        return read("us" if parted else "s")
