@@ -15,6 +15,7 @@ from rich.markup import escape
 import edgefr
 from edgefr.cli.commands import Commands
 from privacy.errors import InputError
+from privacy.extras import asked_for
 
 app = typer.Typer(name="edgefr", cls=Commands, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -84,6 +85,10 @@ def _run() -> int:
         code = _refuse(str(error))
     except CommandLineError as error:
         code = _refuse(_with_help(error))
+    except ModuleNotFoundError as error:
+        if (needs := asked_for(error)) is None:
+            raise
+        code = _refuse(str(needs))
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     if code == 130:
