@@ -72,8 +72,10 @@ def made(name: str) -> Any:
 
 def _needing(command: Any, extras: tuple[str, ...]) -> Any:
     """Return the command, or the group of commands, refused without its extras once its arguments are read."""
-    for one in getattr(command, "commands", {}).values() or (command,):
-        one.invoke = functools.partial(_invoke, one.invoke, extras)
+    for one in getattr(command, "commands", {}).values():
+        _needing(one, extras)
+    if not hasattr(command, "commands"):  # a group reads the arguments of its commands, and shows their help
+        command.invoke = functools.partial(_invoke, command.invoke, extras)
     return command
 
 
