@@ -32,6 +32,7 @@ TABLES = (
     "cloud.optimiser:OPTIMISERS",
     "cloud.similarities:SIMILARITIES",
     "edgefr.fleet.policies:POLICIES",
+    "edgefr.encoders:ENCODERS",
     "edgefr.methods.fcucr.parts:ENCODERS",
     "edgefr.methods.fcucr.parts:LOSSES",
     "edgefr.engine.backends:BACKENDS",

@@ -1,6 +1,6 @@
 """An environment without extras, emulated: every module that only an extra brings is hidden from imports.
 
-    python -m tests.bare      commands as JSON on standard input, how each ended as JSON on standard output
+python -m tests.bare      commands as JSON on standard input, how each ended as JSON on standard output
 """
 
 from __future__ import annotations

@@ -39,15 +39,23 @@ def start(
         typer.echo(context.get_help())
 
 
+STDERR = 2
+
+
 class _Listened(io.FileIO):
-    """An open file whose reader may leave: from then on what is written goes nowhere, and the command goes on."""
+    """An open file whose reader may leave: from then on what is written goes nowhere, and the command goes on.
+
+    Raises `InputError` at the first write that fails for another reason, such as a full disk.
+    """
 
     def write(self, content: Any, /) -> int:
         try:
             return super().write(content)
-        except BrokenPipeError:
+        except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            return super().write(content)
+            if isinstance(error, BrokenPipeError) or self.fileno() == STDERR:  # where else could it be told?
+                return super().write(content)
+            raise InputError(f"cannot write the output: {error.strerror}") from error
 
 
 def main() -> None:
@@ -81,6 +89,7 @@ def _run() -> int:
     code = 0
     try:
         code = app(prog_name="edgefr", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         code = _refuse(str(error))
     except CommandLineError as error:
