@@ -186,9 +186,9 @@ def _rules(dataset: Dataset, negatives: int, few: str) -> str:
     if _has_split(dataset):
         held = "test and validation items as the data's own split (no validation item: the newest training item)"
     low = dataset.source.get("low_rated")
-    never = (
-        f"the user never had (or rated below {low:g}, which is no interaction here)" if low else "the user never had"
-    )
+    never = "the user never had"
+    if low is not None:
+        never += f" or rated below {low:g} (no interaction here)"
     return (
         f"{held}, a repeated item counts at its first time; "
         f"{few}; sampled ranking: {negatives} fixed uniform "
