@@ -60,7 +60,7 @@ def test_candidates_that_were_rated_too_low_are_said_to_be_such(tmp_path: Path) 
 
 
 def test_metrics_that_a_short_list_makes_constant_are_named() -> None:
-    dataset = edgefr.load_data("demo", options={"users": 20, "items": 60, "interactions": 12})
+    dataset = edgefr.load_data("demo", options={"users": 20, "items": 120, "interactions": 12})
     words = "HR@10, Recall@10 of 6 candidates are 1 whatever is learned: raise protocol.negatives"
     for negatives, told in ((5, True), (10, False)):
         asked = ["method=fedmf", "evaluation.k=[5, 10]", f"protocol.negatives={negatives}"]
