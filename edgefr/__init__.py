@@ -79,14 +79,23 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that `import edgefr` stays light."""
     if name == "__version__":  # pyproject.toml says it, and nothing else does
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("edgefr")
+        try:
+            return version("edgefr")
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "unknown"
     if name not in _HOMES:
         raise AttributeError(f"module 'edgefr' has no attribute '{name}'")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), "load" if name == "load_data" else name)
+    from privacy.extras import asked_for
+
+    try:
+        home = importlib.import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        raise asked_for(error) or error from error
+    return getattr(home, "load" if name == "load_data" else name)
 
 
 def __dir__() -> list[str]:

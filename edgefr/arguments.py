@@ -12,6 +12,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_orig
 from pydantic import InstanceOf, TypeAdapter, ValidationError
 
 from privacy.errors import InputError, unknown
+from privacy.extras import asked_for
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -24,7 +25,8 @@ MANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """Refuse arguments that are not of the function's types, by an `InputError` that names argument and types.
 
-    Nothing is converted. Arguments that are missing or unknown are refused in the same way.
+    Nothing is converted. Arguments that are missing or unknown are refused in the same way, and so is a call that needs
+    an extra which is not installed.
 
     >>> @checked
     ... def twice(number: int) -> int:
@@ -46,7 +48,10 @@ def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
             if name in taken and name not in OWN and not _fits(_types(function)[name], value):
                 wanted = inspect.formatannotation(signature.parameters[name].annotation).strip("'")
                 raise InputError(f"{_name(function)}: {name} should be {wanted}, got {_short(value)}") from None
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            raise asked_for(error) or error from error
 
     return call
 

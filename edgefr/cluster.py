@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privacy.errors import InputError
+from privacy.extras import needed
 
 LOCAL = "local"
 """The address of a Ray of one's own."""
@@ -41,16 +42,17 @@ def connect(address: str, workers: int) -> Connection:
     try:
         import ray
     except ImportError:
-        raise InputError("Ray needs the extra `ray`: pip install 'edgefr[ray]'") from None
+        raise needed("ray") from None
     if ray.is_initialized():
         return Connection(ray, mine=False)
     how: dict[str, Any] = {"num_cpus": workers} if address == LOCAL else {}
     try:
         _knock(address)
         ray.init(address, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False, **how)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray's own have no base of their own, and a start that is too slow is a bare Exception
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"no Ray answers at {address}: {reason}; see `ray start`") from error
+        what = "Ray does not start here" if address == LOCAL else f"no Ray answers at {address}"
+        raise InputError(f"{what}: {reason}; see `ray start`") from error
     return Connection(ray, mine=True)
 
 

@@ -85,6 +85,11 @@ def federate(
     a new one and is whole steps of the grid like it, and the broadcast it started from was public before.
     """
     assert experiment.engine.shard_size is not None
+    if experiment.clients_per_round > max(population, 1):
+        raise InputError(
+            f"clients_per_round is {experiment.clients_per_round:g} and only {population} clients train; give at most "
+            f"{population}, or 1.0 for all of them"
+        )
     program = build_program(experiment, prepared)
     policy = POLICIES[devices.rounds.policy]
     if not policy.waits and experiment.privacy.project:

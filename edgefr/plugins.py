@@ -32,12 +32,29 @@ TABLES = (
     "cloud.optimiser:OPTIMISERS",
     "cloud.similarities:SIMILARITIES",
     "edgefr.fleet.policies:POLICIES",
+    "edgefr.encoders:ENCODERS",
     "edgefr.methods.fcucr.parts:ENCODERS",
     "edgefr.methods.fcucr.parts:LOSSES",
+    "edgefr.methods.fcucr.parts:TEACHERS",
+    "edgefr.methods.fcucr.parts:DISTILL_WEIGHTS",
+    "edgefr.methods.fcucr.parts:PROTOTYPE_FORMS",
+    "edgefr.methods.fedcar.parts:NORMS",
+    "edgefr.methods.fedcar.parts:NEGATIVES",
+    "edgefr.methods.transfr.parts:CLIENTS",
+    "edgefr.methods.transfr.parts:ADAPTER_INITS",
+    "edgefr.methods.transfr.parts:HEADS",
+    "edgefr.methods.objectives:OBJECTIVES",
+    "edgefr.data.streams:STREAMS",
+    "edgefr.data.streams:NEGATIVES",
+    "cloud.starts:STARTS",
+    "cloud.fusion:FUSIONS",
+    "cloud.pooling:POOLINGS",
+    "cloud.index:INDEXES",
+    "cloud.losses:TERMS",
     "edgefr.engine.backends:BACKENDS",
     "edgefr.tracking.tracker:TRACKERS",
 )
-"""Where the tables are that others may add to, each with the group of entry points it is filled from."""
+"""Where the tables are that others may add to; those of a group are filled from its entry points too."""
 
 
 MODULES: list[str] = []

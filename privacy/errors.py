@@ -3,6 +3,10 @@
 import difflib
 from collections.abc import Iterable
 
+MOST = 50
+"""Names that an error lists; of more, as of users, it shows a few and says how many there are."""
+FEW = 5
+
 
 class InputError(ValueError):
     """This says that what was asked for cannot be done. The message says what is wrong and how to mend it, in one line.
@@ -18,7 +22,7 @@ class InputError(ValueError):
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name that is not in a table: says which names are near it, or lists them all.
+    """Return the error for a name that is not in a table: says which names are near it, and lists all if they are few.
 
     >>> str(unknown("method", "trasnfr", ["transfr", "fedmf"]))
     "unknown method 'trasnfr'; did you mean 'transfr'? (known: fedmf, transfr)"
@@ -26,5 +30,6 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     hint = "did you mean " + " or ".join(f"'{n}'" for n in near) + "? " if near else ""
-    listed = f"known: {', '.join(names)}"
+    shown = names if len(names) <= MOST else [*names[:FEW], f"and {len(names) - FEW:,} more"]
+    listed = f"known: {', '.join(shown)}"
     return InputError(f"unknown {what} '{name}'; {hint}({listed})" if hint else f"unknown {what} '{name}' ({listed})")

@@ -11,6 +11,7 @@ import pytest
 
 import edgefr
 from edgefr.arguments import checked
+from privacy.errors import InputError, unknown
 from tests import answers
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
@@ -85,3 +86,15 @@ def test_a_notebook_shows_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_hook_is_one_line_whatever_the_message_is() -> None:
     assert edgefr.InputError("two\nlines")._render_traceback_() == ["InputError: two lines"]
+
+
+def test_an_unknown_name_lists_few_of_many() -> None:
+    assert str(unknown("user", "u7x", [f"u{n}" for n in range(600)])) == (
+        "unknown user 'u7x'; did you mean 'u7' or 'u97'? (known: u0, u1, u10, u100, u101, and 595 more)"
+    )
+
+
+def test_more_clients_a_round_than_there_are_is_refused_before_the_first() -> None:
+    changes = ["method=fedmf", "rounds=1", "data_options.users=20", "clients_per_round=21"]
+    with pytest.raises(InputError, match=r"^clients_per_round is 21 and only 20 clients train; give at most 20"):
+        edgefr.simulate(edgefr.load_experiment(overrides=changes), "devices.yaml", bundles=False, figures=False)

@@ -15,6 +15,7 @@ from rich.markup import escape
 import edgefr
 from edgefr.cli.commands import Commands
 from privacy.errors import InputError
+from privacy.extras import asked_for
 
 app = typer.Typer(name="edgefr", cls=Commands, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -38,15 +39,23 @@ def start(
         typer.echo(context.get_help())
 
 
+STDERR = 2
+
+
 class _Listened(io.FileIO):
-    """An open file whose reader may leave: from then on what is written goes nowhere, and the command goes on."""
+    """An open file whose reader may leave: from then on what is written goes nowhere, and the command goes on.
+
+    Raises `InputError` at the first write that fails for another reason, such as a full disk.
+    """
 
     def write(self, content: Any, /) -> int:
         try:
             return super().write(content)
-        except BrokenPipeError:
+        except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            return super().write(content)
+            if isinstance(error, BrokenPipeError) or self.fileno() == STDERR:  # where else could it be told?
+                return super().write(content)
+            raise InputError(f"cannot write the output: {error.strerror}") from error
 
 
 def main() -> None:
@@ -80,10 +89,15 @@ def _run() -> int:
     code = 0
     try:
         code = app(prog_name="edgefr", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         code = _refuse(str(error))
     except CommandLineError as error:
         code = _refuse(_with_help(error))
+    except ModuleNotFoundError as error:
+        if (needs := asked_for(error)) is None:
+            raise
+        code = _refuse(str(needs))
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     if code == 130:

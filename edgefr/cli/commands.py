@@ -12,13 +12,36 @@ import typer
 from typer.main import get_command, get_group
 
 from edgefr.cli.helped import Group
+from privacy.extras import check_extras
 
-HOMES = {name: name for name in ("simulate", "data", "export", "recommend", "explain")}
-HOMES |= dict.fromkeys(("distill", "pretrain"), "encoder")
-HOMES |= {name: name for name in ("serve", "enrol", "forget", "calibrate", "privacy", "report")}
-HOMES |= {name: name for name in ("sweep", "tune", "audit", "compare")}
-HOMES |= {name: name for name in ("cost", "devices", "reproduce", "bundle")} | {"device": "join"}
-"""The module in `edgefr.cli` that has a command, in the order of the help: an object of the command's name."""
+HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "simulate": ("simulate", ("cloud",)),
+    "data": ("data", ("cloud",)),
+    "export": ("export", ("cloud",)),
+    "recommend": ("recommend", ()),
+    "explain": ("explain", ()),
+    "distill": ("encoder", ("cloud",)),
+    "pretrain": ("encoder", ("cloud",)),
+    "serve": ("serve", ("cloud", "serve")),
+    "enrol": ("enrol", ("cloud",)),
+    "forget": ("forget", ("cloud",)),
+    "calibrate": ("calibrate", ()),
+    "privacy": ("privacy", ("cloud",)),
+    "report": ("report", ("cloud",)),
+    "sweep": ("sweep", ("cloud",)),
+    "tune": ("tune", ("cloud",)),
+    "audit": ("audit", ("cloud",)),
+    "compare": ("compare", ("cloud",)),
+    "cost": ("cost", ()),
+    "devices": ("devices", ()),
+    "reproduce": ("reproduce", ("cloud",)),
+    "bundle": ("bundle", ()),
+    "device": ("join", ()),
+}
+"""Every command in the order of the help: the module in `edgefr.cli` that has an object of its name, and its extras.
+
+A command that needs an extra for some of its input only has none here: what it imports says so itself.
+"""
 
 
 class Commands(Group):
@@ -38,12 +61,27 @@ class Commands(Group):
 
 def made(name: str) -> Any:
     """Make a command of what its module has: a function, or a group of commands."""
-    found = getattr(import_module(f"edgefr.cli.{HOMES[name]}"), name)
+    home, extras = HOMES[name]
+    found = getattr(import_module(f"edgefr.cli.{home}"), name)
     if isinstance(found, typer.Typer):
-        return get_group(found)
+        return _needing(get_group(found), extras)
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     alone.command(name)(with_plugins(found))
-    return get_command(alone)
+    return _needing(get_command(alone), extras)
+
+
+def _needing(command: Any, extras: tuple[str, ...]) -> Any:
+    """Return the command, or the group of commands, refused without its extras once its arguments are read."""
+    for one in getattr(command, "commands", {}).values():
+        _needing(one, extras)
+    if not hasattr(command, "commands"):  # a group reads the arguments of its commands, and shows their help
+        command.invoke = functools.partial(_invoke, command.invoke, extras)
+    return command
+
+
+def _invoke(invoke: Callable[[Any], Any], extras: tuple[str, ...], context: Any) -> Any:
+    check_extras(*extras)
+    return invoke(context)
 
 
 def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -146,7 +146,10 @@ def latex(rows: Sequence[Row], pairs: Sequence[Pair], ranking: str) -> str:
         }
         for pair in pairs
     ]
-    first = f"Test items, {RANKINGS[ranking]}. Superscripts: runs that a run is above (Wilcoxon, Holm, p < {LEVEL})."
+    first = (
+        f"Test items, {RANKINGS[ranking]}. Superscripts: runs that a run is above (Wilcoxon, Holm, p < {LEVEL}, and "
+        "the 95 % interval of the difference wholly on one side of 0)."
+    )
     second = f"Paired differences over {max(pair.users.users for pair in pairs):,} users. {NOTES[0]}."
     return (
         "\n\n".join(

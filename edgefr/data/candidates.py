@@ -98,11 +98,28 @@ def check_room(
     left = pool - owned
     worst = int(np.argmin(left))
     if left[worst] < negatives:
+        ways = [f"lower it to {left[worst]}"] if left[worst] > 0 else []
+        most = _room_for(dataset, users, pool - negatives, negatives)
+        ways += [f"leave such users out (of a file by data_options.user_most={most})"] if most else []
         raise InputError(
             f"protocol.negatives is {negatives} but user '{dataset.users[users[worst]]}' of "
-            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; lower it, or leave such users "
-            f"out (of a file by data_options.user_most={max(int(pool) - negatives, 1)})"
+            f"'{dataset.name}' leaves only {left[worst]} of {pool} items to draw from; "
+            f"{', or '.join(ways or ['use data with more items'])}"
         )
+
+
+def _room_for(dataset: Dataset, users: npt.NDArray[np.int64], most: int, negatives: int) -> int | None:
+    """Return the most interactions a user may have so that all who are left have room; None where nobody is.
+
+    Items that only the others had go with them, so that each look may lower the bound.
+    """
+    counts = np.diff(dataset.offsets)
+    while most > 0 and (counts[users] <= most).any():
+        room = len(np.unique(dataset.item[counts[dataset.user] <= most])) - negatives
+        if counts[users[counts[users] <= most]].max() <= room:
+            return most
+        most = min(most - 1, room)
+    return None
 
 
 def sample_negatives(key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int32]:

@@ -171,18 +171,28 @@ def _has_split(dataset: Dataset) -> bool:
 
 def _clock(dataset: Dataset) -> str:
     if dataset.clock:
-        return "clock time (of equal times the first in the file counts as newest)"
+        newest = "last" if _last_is_newest(dataset) else "first"
+        return f"clock time (of equal times the {newest} in the file counts as newest)"
     return "position (no clock times; equal positions in file order)"
+
+
+def _last_is_newest(dataset: Dataset) -> bool:
+    """Say whether of rows of equal times the last in the file counts as newest: without a clock, or as a file says."""
+    return not dataset.clock or dataset.source.get("ties") == "last"
 
 
 def _rules(dataset: Dataset, negatives: int, few: str) -> str:
     held = "newest item = test, second newest = validation"
     if _has_split(dataset):
         held = "test and validation items as the data's own split (no validation item: the newest training item)"
+    low = dataset.source.get("low_rated")
+    never = "the user never had"
+    if low is not None:
+        never += f" or rated below {low:g} (no interaction here)"
     return (
         f"{held}, a repeated item counts at its first time; "
         f"{few}; sampled ranking: {negatives} fixed uniform "
-        "negatives, listed items the user never had; full ranking: every listed item but the user's own "
+        f"negatives, listed items {never}; full ranking: every listed item but the user's own "
         "earlier ones; ties count against the target"
     )
 
@@ -204,7 +214,7 @@ def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
         last = max(first + 1, int(np.searchsorted(ends, ends[first] + _ROWS_AT_ONCE, side="right")) - 1)
         part = slice(int(ends[first]), int(ends[last]))
         user, item, time = dataset.user[part], dataset.item[part], dataset.moment[part]
-        rows = _by_time(user, time) if dataset.clock else np.arange(len(user))
+        rows = np.arange(len(user)) if _last_is_newest(dataset) else _by_time(user, time)
         pairs = (user[rows] - np.int64(first)) * items + item[rows]
         keep = np.ones(len(rows), bool)
         keep[repeats(pairs, (last - first) * items)] = False

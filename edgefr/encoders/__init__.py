@@ -62,5 +62,7 @@ class TextEncoder(ABC):
         """Return what bundles of a finished run carry, by which devices read new texts."""
 
 
-ENCODERS: Table[TextEncoder] = Table("text encoder", TextEncoder, home="edgefr.encoders.known")
+ENCODERS: Table[TextEncoder] = Table(
+    "text encoder", TextEncoder, home="edgefr.encoders.known", group="edgefr.text_encoders"
+)
 """Every text encoder by its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgefr.data.interactions import Dataset
@@ -37,7 +38,7 @@ class ByLeavingOneOut(Protocol):
         if isinstance(protocol, LeaveOneOut):
             dataset = protocol.restrict(dataset)
         splits = {split.name: split for split in protocol.apply(dataset, experiment.seed)}
-        words = protocol.describe(dataset)
+        words = protocol.describe(dataset) + _constant(protocol.negatives + 1, experiment.evaluation.k)
         return Prepared(dataset, splits, f"{words}; {IN_ORDER}" if experiment.row.in_order else words)
 
     def unserved(self, experiment: Experiment) -> str | None:
@@ -47,3 +48,10 @@ class ByLeavingOneOut(Protocol):
         from edgefr.stages.leave_one_out import over_splits
 
         return over_splits(experiment, prepared)
+
+
+def _constant(candidates: int, cutoffs: Sequence[int]) -> str:
+    """Say which metrics of sampled ranking are 1 whatever is learned, since no candidate ranks below the cut-off."""
+    names = [f"{name}@{k}" for k in cutoffs if k >= candidates for name in ("HR", "Recall")]
+    many = f"{', '.join(names)} of {candidates} candidates are 1 whatever is learned: raise protocol.negatives"
+    return f"; {many}" if names else ""

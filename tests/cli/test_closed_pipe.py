@@ -37,3 +37,12 @@ def test_what_was_asked_for_is_done_though_nobody_reads_it(arguments: list[str],
 
 def test_a_refusal_that_nobody_reads_is_one_still(unread: int, tmp_path: Path) -> None:
     assert run(["devices", "--devices", "nosuch.yaml"], tmp_path, unread, unread).returncode == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is always full is Linux's")
+@pytest.mark.parametrize("arguments", [["--version"], ["devices"]], ids=["echo", "table"])
+def test_output_that_finds_no_room_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = run(arguments, tmp_path, full.fileno(), subprocess.PIPE)
+        assert (done.returncode, done.stderr) == (2, "error: cannot write the output: No space left on device\n")
+        assert run(["devices", "--devices", "nosuch.yaml"], tmp_path, full.fileno(), full.fileno()).returncode == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,13 +150,41 @@ def test_nothing_in_the_product_knows_it() -> None:
 
 
 @pytest.mark.parametrize("place", TABLES)
-def test_every_table_that_others_may_add_to_has_entry_points(place: str) -> None:
+def test_a_table_that_others_may_add_to_has_a_kind_of_its_own(place: str) -> None:
     import importlib
 
     module, name = place.split(":")
     table = getattr(importlib.import_module(module), name)
-    assert table.group is not None
-    assert table.group.startswith("edgefr.")
+    assert table.group is None or table.group.startswith("edgefr.")
+    assert [
+        each
+        for each in TABLES
+        if getattr(importlib.import_module(each.split(":")[0]), each.split(":")[1]).kind is table.kind
+    ] == [place], "the kind of an entry says which table it is of"
+
+
+CLOSED = {
+    "edgefr.audits.checks:CHECKS": "what an audit promises to have looked at",
+    "edgefr.engine.optimisers:RULES": "devices have the same ones",
+    "edge.replay:PICKS": "devices have the same ones",
+    "privacy.trust:TRUSTS": "a guarantee is stated for these alone",
+    "privacy.mechanism:SAMPLERS": "they come with a mechanism",
+    "edgefr.reproductions.papers:PAPERS": "papers",
+    "edgefr.reproductions.fedcar.recipes:ROWS": "rows of a paper",
+    "edgefr.reproductions.transfr.recipes:ROWS": "rows of a paper",
+}
+"""Tables that nobody adds to, and why."""
+
+
+def test_every_table_can_be_added_to_or_is_closed_for_a_reason() -> None:
+    found = set()
+    for room in ("edgefr", "cloud", "export", "edge", "privacy"):
+        for path in (commands.ROOT / room).rglob("*.py"):
+            module = ".".join(path.relative_to(commands.ROOT).with_suffix("").parts).removesuffix(".__init__")
+            names = re.findall(r"^(\w+)(?:: Table\[.*\])? = Table(?:\[.*\])?\(", path.read_text(), re.MULTILINE)
+            found |= {f"{module}:{name}" for name in names}
+    assert found == {*TABLES, *CLOSED}
+    assert not {*TABLES} & {*CLOSED}
 
 
 def test_register_finds_the_table_and_refuses_what_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,3 +196,14 @@ def test_what_is_packed_comes_out_the_same() -> None:
     assert torch.equal(back["rows"], thing["rows"])
     assert back["few"].tolist() == [0, 1, 2]
     assert back["name"] == "item"
+
+
+def test_a_ray_that_does_not_start_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup.\n" + "log\n" * 60)
+
+    ray.shutdown()
+    monkeypatch.setattr(ray, "init", slow)
+    with pytest.raises(InputError, match=r"^Ray does not start here: The current node timed out") as told:
+        OnRay().start()
+    assert "\n" not in str(told.value)

@@ -18,6 +18,7 @@ from edgefr.data.thinned import core_of, kept, once_each
 from privacy.errors import InputError
 
 _MOST_DOMAINS = 255
+_FORWARD = 0.9  # steps from a user's row to the next one, of those that change the time: a log is seldom quite in order
 
 
 def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) -> Dataset:
@@ -43,14 +44,29 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
         ),
     }
     said = [f"{number:,} of {rows.read:,} rows {why}" for why, number in left_out.items() if number]
-    return replace(core, source={**source, "notes": "; ".join(said)})
+    told = {"notes": "; ".join(said)}
+    newest = _newest_of_ties(rows) if options.ties == "auto" else options.ties
+    more = {"ties": newest} if clock and newest == "last" else {}
+    low = {"low_rated": options.positive} if rows.below else {}
+    return replace(core, source={**source, **told, **more, **low})
+
+
+def _newest_of_ties(rows: Rows) -> str:
+    """Return which of equal times is newest, "last" in a file whose users go forward in time from row to row."""
+    order = np.argsort(rows.user, kind="stable")
+    step = np.diff(rows.time[order])[np.diff(rows.user[order]) == 0]
+    forward, back = int((step > 0).sum()), int((step < 0).sum())
+    return "last" if forward and forward >= _FORWARD * (forward + back) else "first"
 
 
 def _few_enough(name: str, dataset: Dataset, most: int) -> npt.NDArray[np.bool_]:
     """Return, for every row, whether its user has no more than `most`. Raises `InputError` where nobody has."""
     found: npt.NDArray[np.bool_] = np.diff(dataset.offsets)[dataset.user] <= most
     if not found.any():
-        raise InputError(f"every user of '{name}' has over {most} interactions; raise data_options.user_most")
+        least = int(np.diff(dataset.offsets).min())
+        raise InputError(
+            f"every user of '{name}' has over {most} interactions; raise data_options.user_most to {least}"
+        )
     return found
 
 

@@ -55,6 +55,11 @@ class FileOptions(BaseModel):
         description="unit of time: s, ms, us, ns, a pattern as %d/%m/%Y, order (an order without a clock), none (the "
         "file's own order) or auto",
     )
+    ties: Literal["auto", "first", "last"] = Field(
+        "auto",
+        description="which of a user's rows of equal times is newest by where it stands in the file; auto: the last "
+        "where the file goes forward in time, else the first (leave-one-out)",
+    )
     repeats: Literal["once", "keep", "first", "last"] = Field(
         "once",
         description="rows of one user and item: once at a time, keep all, or only the first or last of them in time",

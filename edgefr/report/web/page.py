@@ -6,10 +6,10 @@ import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import edgefr
 from edgefr.report.web import (
     again,
     blocks,
@@ -64,7 +64,7 @@ def page(title: str, head: Mapping[str, Any], sections: Sequence[Section]) -> st
     style, script = (_own(name) for name in ("style.css", "page.js"))
     own = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:"
     policy = f"default-src 'none'; {own}; base-uri 'none'"
-    values = {"title": title, "head": head, "sections": sections, "made_by": f"edgefr {version('edgefr')}"}
+    values = {"title": title, "head": head, "sections": sections, "made_by": f"edgefr {edgefr.__version__}"}
     return environment.get_template("page.html").render(style=style, script=script, policy=policy, **values)
 
 
