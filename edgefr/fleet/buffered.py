@@ -50,7 +50,7 @@ class StepOutcome:
 
 @dataclass
 class Minutes:
-    """This is what happens in a round until it is put on record. `barred` [clients]: who is not asked (any more)."""
+    """This is what happens in a round until it is put on record. `barred` [clients]: who is not asked."""
 
     number: int
     barred: Flags
@@ -158,7 +158,6 @@ class Buffered:
     def _leave(self, minutes: Minutes, now: float) -> None:
         """The next client leaves: its upload waits, comes too late, or there is none."""
         task = self.crowd.leave()
-        minutes.barred[task.client] = True
         minutes.gone.append(task)
         age = self.crowd.version - task.version
         if task.failure != Failure.OK:

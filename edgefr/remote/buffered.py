@@ -71,8 +71,16 @@ class Waiting:
 class BufferedBroker(RoundBroker):
     """This hands out rounds that wait for nobody: `terms` say how many are at work, and when a round has enough."""
 
-    def __init__(self, bundles: Mapping[str, str], learning: Learning, items: int, terms: Buffering):
+    def __init__(
+        self,
+        bundles: Mapping[str, str],
+        learning: Learning,
+        items: int,
+        terms: Buffering,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         super().__init__(bundles, learning, items)
+        self._clock = clock
         self.terms, self.stale = terms, 0
         self._may: frozenset[str] = frozenset()
         self._left: set[str] = set()  # who has uploaded in this round, or waits in the buffer: one upload each
@@ -88,7 +96,7 @@ class BufferedBroker(RoundBroker):
         for device, number in started.items():
             content = contents.get(device)
             if content is None:
-                self._at_work[device] = (number, time.monotonic())
+                self._at_work[device] = (number, self._clock())
             else:
                 self._waiting.append(Waiting(device, number, self._read(device, number, content)))
                 self._taken[device] = number, hashlib.sha256(content).digest()
@@ -115,22 +123,22 @@ class BufferedBroker(RoundBroker):
         `started` is told of devices before they hear of their work. Fewer uploads than `fewest` are no sum: they wait.
         `tell` hears how many are there.
         """
-        until, said = time.monotonic() + timeout_s, (-1, -1)
+        until, said = self._clock() + timeout_s, (-1, -1)
         while True:
             if said != (now := (len(self._waiting), len(self._at_work))):
                 said = now
                 tell(now[0], self.terms.buffer, f", {now[1]} at work")
             with self._changed:
-                left = until - time.monotonic()
+                left = until - self._clock()
                 self._changed.wait_for(lambda: self._ended or bool(self._next(timeout_s)), max(min(left, LOOK_S), 0.0))
-                if self._ended or time.monotonic() >= until:
+                if self._ended or self._clock() >= until:
                     return self._take(fewest)
                 found = self._next(timeout_s)
             if found:
                 started(found)
                 with self._changed:
                     self._cohort |= frozenset(found)
-                    self._at_work |= dict.fromkeys(found, (self._number, time.monotonic()))
+                    self._at_work |= dict.fromkeys(found, (self._number, self._clock()))
                     self._asking = {device: at for device, at in self._asking.items() if device not in found}
                 self.heard()
 
@@ -149,7 +157,7 @@ class BufferedBroker(RoundBroker):
 
         Who has been at work for longer than `patience_s` holds up nobody; its upload is taken all the same.
         """
-        now = time.monotonic()
+        now = self._clock()
         free = self.terms.hands - sum(now - since < patience_s for _, since in self._at_work.values())
         there = [device for device, at in self._asking.items() if now - at < ASKED_S and self._free(device)]
         return there[: max(free, 0)]
@@ -181,8 +189,11 @@ class BufferedBroker(RoundBroker):
         """Return the open round once it is this device's turn, as `RoundBroker.task`; until then it is known to ask."""
         self._know(device)
         with self._changed:
-            if self._task is not None and not self._task.done and self._number > after and self._free(device):
-                self._asking[device] = time.monotonic()
+            if self._task is not None and not self._task.done and self._number > after:
+                if self._free(device):
+                    self._asking[device] = self._clock()
+                elif device not in self._may and self._at_work.get(device, (self._number, 0.0))[0] < self._number:
+                    self._at_work.pop(device)  # it never heard of its work, or lost it, and may not start again
                 self._changed.notify_all()
         return super().task(device, after)
 

@@ -292,3 +292,23 @@ def test_a_teacher_of_twelve_layers_is_followed_at_every_third(texts: list[str],
     student = distill(texts, settings, tmp_path)
     assert student.report["layer_map"] == [0, 3, 6, 9, 12]
     assert np.isfinite(list(student.report["loss"].values())).all()
+
+
+def test_a_lesson_has_the_attention_of_the_layers_that_are_named(texts: list[str], teacher: Path) -> None:
+    """Layers count from 1; queries and keys of a layer are made of what the layer below it gives."""
+    model, tokens = open_model(teacher, "cpu", attention="eager"), tokenise(open_tokenizer(teacher), texts, 16)
+    lesson = _lessons(model, tokens, [np.arange(4)], [0, 1, 3], "cpu")(0)
+    with torch.no_grad():
+        states = model(lesson.ids, attention_mask=lesson.mask, output_hidden_states=True).hidden_states
+        for layer, found in zip((1, 3), lesson.attention, strict=True):
+            own = dict(model.named_parameters())
+            heads, below = found.shape[1], states[layer - 1]
+            query, key = (
+                (below @ own[f"{name}.weight"].T + own[f"{name}.bias"]).unflatten(-1, (heads, -1)).transpose(1, 2)
+                for name in (f"encoder.layer.{layer - 1}.attention.self.{part}" for part in ("query", "key"))
+            )
+            scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+            scores = scores.masked_fill(lesson.mask[:, None, None] == 0, -torch.inf)
+            torch.testing.assert_close(found, scores.softmax(-1), atol=1e-5, rtol=1e-4)
+    assert torch.equal(lesson.embedding, states[0])
+    assert torch.equal(lesson.last_hidden, states[-1])

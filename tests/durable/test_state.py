@@ -83,6 +83,8 @@ def test_every_round_can_be_the_last_before_a_stop(changes: tuple[str, ...], tmp
         again: list[Any] = log[: lengths[rounds]]
         resumed = begun(experiment, prepared, again)
         resumed.restore(states[rounds])
+        back = kept(resumed, tmp_path)
+        assert [name for name in back if not same(back[name], states[rounds][name])] == [], "times included"
         resumed.train()
         assert again == log
         found = untimed(kept(resumed, tmp_path))

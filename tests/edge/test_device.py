@@ -22,7 +22,7 @@ from edge.delta import Delta
 from edge.device import Device
 from edge.policy import NAME, Policy
 from edge.releasing import Withheld
-from edge.state import LEDGER, STATE, Store
+from edge.state import LEDGER, STATE, State, Store
 from edge.update import ClientUpdate, read_update
 from privacy import keyed
 from privacy.clip import joint_norms
@@ -507,3 +507,25 @@ def test_what_is_near_is_told_by_vectors_and_never_by_numbers_of_tokens(tmp_path
     device._model.rows = lambda state: {"tokens": rows["tokens"]}  # type: ignore[method-assign]
     with pytest.raises(InputError, match="has no rows of items to compare"):
         device.nearest(9, 3)
+
+
+def test_no_file_of_a_state_is_written_in_place(tmp_path: Path) -> None:
+    """Another name of the old file keeps what was in it; what is there now is of the owner alone."""
+    store, names = Store(tmp_path / "state"), ("state", "previous", "earlier", "ledger")
+
+    def write(number: int) -> None:
+        state = State({"round": number}, {"ledger.round": np.arange(number)})
+        with store.locked():
+            store.write(state, keep_previous=True)
+            store.set_aside()
+
+    write(1)
+    write(2)
+    files = [store.folder / f"{name}.safetensors" for name in names]
+    kept = [(file, tmp_path / file.name, file.read_bytes()) for file in files]
+    for file, other, _ in kept:
+        os.link(file, other)
+    write(3)
+    for file, other, content in kept:
+        assert other.read_bytes() == content != file.read_bytes(), file.name
+        assert file.stat().st_mode & 0o777 == 0o600, file.name

@@ -339,3 +339,15 @@ def test_a_file_with_resolved_settings_is_read_back(tmp_path: Path):
         (tmp_path / "devices.yaml").write_text(json.dumps(spec.model_dump(mode="json", by_alias=True)))
         assert load_fleet(tmp_path / "devices.yaml") == spec
         assert isinstance(spec, FleetFile)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2]])
+def test_a_client_is_not_asked_in_a_round_in_which_it_was_at_work(order: list[int]) -> None:
+    """Client 1 is at work from 0 to 2.5: it is asked neither before that in round 2 nor when it leaves in it."""
+    fleet = Fleet(calm("minipc_n100", {**ASYNC, "buffer": 2, "concurrency": 2}, devices=EVEN), np.ones(3), seed=0)
+    ask, d = only_steps({0: 1000, 1: 2500, 2: 1000}), unit("minipc_n100")
+    first = fleet.step(1, [0, 1, 2], ask, wanted=1)
+    assert (first.clients.tolist(), first.ended / d) == ([0, 2], pytest.approx(2))
+    second = fleet.step(2, order, ask, wanted=1)
+    assert [event["client"] for event in second.events if event["kind"] == "invited"] == [0, 2]
+    assert (second.clients.tolist(), second.ended / d) == ([1, 0], pytest.approx(3))

@@ -13,6 +13,8 @@ from edgefr.methods.f3crec.memory import (
     LABELS,
     ReplayMemory,
     empty,
+    holders,
+    relabel,
     remember_best,
     remember_errors,
     without_repeats,
@@ -124,3 +126,15 @@ def test_an_unknown_strategy_names_the_nearest() -> None:
     with pytest.raises(InputError, match="f3crec"):
         strategy("f3rec")
     assert {"ft", "reg", "kd", "rlp2", "spp", "f3crec"} <= set(STRATEGIES)
+
+
+def test_labels_made_anew_by_the_same_model_are_those_that_are_remembered() -> None:
+    """So whoever has just remembered needs none anew."""
+    state = remembered(size=len(POOL))
+    before = {name: value.clone() for name, value in state.items()}
+    relabel(state, holders(state), scores, POOL)
+    assert holders(state).tolist() == [0, 2, 3]
+    assert all(torch.equal(value, before[name]) for name, value in state.items())
+    relabel(state, np.array([2]), lambda some: -TABLE[some], POOL)
+    np.testing.assert_allclose(state[LABELS][2], 1 - before[LABELS][2], atol=1e-6)
+    assert torch.equal(state[LABELS][[0, 3]], before[LABELS][[0, 3]])

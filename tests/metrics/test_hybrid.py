@@ -86,3 +86,15 @@ def test_texts_that_say_nothing_leave_popularity() -> None:
     plain = replace(TABLE, clock=False)
     found = evaluate(hybrid(nothing, SPLIT, plain), SPLIT, "test", "full").metrics([10])
     assert found == evaluate(references.popularity(SPLIT), SPLIT, "test", "full").metrics([10])
+
+
+def test_recency_is_the_newest_time_whatever_the_order_of_rows() -> None:
+    """Item 0's last row is its oldest: by that it would be older than item 1."""
+    rows = [(0, 0, 50), (0, 2, 60), (0, 3, 70), (1, 1, 30), (1, 2, 80), (1, 3, 90), (2, 0, 10), (2, 3, 91), (2, 2, 92)]
+    table = replace(dataset(rows, users=3, items=4), clock=True)
+    (split,) = LeaveOneOut(negatives=1).apply(table, 0)
+    assert [split.train[u].tolist() for u in range(3)] == [[0], [1], [0]]
+    for order in (np.arange(len(rows)), np.arange(len(rows))[::-1]):
+        moved = replace(table, user=table.user[order], item=table.item[order], time=table.time[order])
+        ranks = np.array([2, 1, 0, 0])
+        np.testing.assert_allclose(recency(split, moved), (ranks - ranks.mean()) / ranks.std())

@@ -235,3 +235,12 @@ def test_seeds_are_counted_and_averaged() -> None:
     cost, private = (next(line for line in lines if line.startswith(name)) for name in ("cost", "privacy"))
     assert re.search(r" s, .* J, .* MB of a typical client in a round; slowest tenth: \w+", cost)
     assert "guaranteed" in private
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "words"), [([2.0, 7.5, 4.0], "epsilon 7.5 guaranteed"), ([2.0, "inf"], "nothing is guaranteed")]
+)
+def test_seeds_are_worth_the_privacy_of_the_worst_of_them(epsilons: list[Any], words: str) -> None:
+    for order in (epsilons, epsilons[::-1]):
+        runs = [summary(privacy={**PRIVACY, "eps_guaranteed": value, "label": ""}) for value in order]
+        assert words in " ".join(line.plain for line in seeds_screen(runs, PLACE))

@@ -141,3 +141,8 @@ def test_ranges_follow_from_whole_batches_alone() -> None:
     trials = [told(n, 0.99, 0.3) for n in range(4 * BATCH)]
     for some in range(len(trials)):
         assert widened([LR], trials[:some], 20, anything) == widened([LR], trials[: some - some % BATCH], 20, anything)
+
+
+def test_later_trials_do_not_widen_what_an_earlier_batch_was_drawn_from() -> None:
+    trials = [told(n, 0.1, 0.2) for n in range(9)] + [told(9, 0.99, 0.3)] + [told(n, 0.1, 0.2) for n in (10, 11)]
+    assert [step.after for step in widened([LR], trials, 20, anything)[1]] == [12]
