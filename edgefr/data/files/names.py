@@ -36,8 +36,8 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     ),
     "time": _each(
         "timestamp timems time utctimestamp unixreviewtime unixtime unixtimestamp datetime date ts createdat created "
-        "eventtime eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate invoicedate "
-        "playedat watchedat listenedat viewedat tdat dateadded day when"
+        "eventtime eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate "
+        "invoicedate playedat watchedat listenedat viewedat tdat dateadded day when"
     ),
     "session": ("sessionid", "session", "sessid", "visitid"),
     "split": ("split", "partition", "subset"),
