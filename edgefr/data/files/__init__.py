@@ -17,6 +17,7 @@ from edgefr.data.files.formats import open_table
 from edgefr.data.files.made import make
 from edgefr.data.files.opened import Opened, bare
 from edgefr.data.files.options import FileOptions
+from edgefr.data.files.parts import open_parts, parts_of
 from edgefr.data.files.rows import read_rows
 from edgefr.data.files.texts import beside, described
 from edgefr.data.interactions import Dataset, Progress
@@ -40,7 +41,8 @@ def look(path: Path, options: FileOptions) -> Found:
     """Open a file or a folder and find its columns; no rows are read. Raises `InputError` for what cannot be used."""
     first, second = tables(path, options)
     plain = options.model_copy(update={"header": None, "separator": None})
-    return found(open_table(first, options), None if second is None else open_table(second, plain), options)
+    table = open_parts(first, options) if first.is_dir() else open_table(first, options)
+    return found(table, None if second is None else open_table(second, plain), options)
 
 
 def found(interactions: Opened, items: Opened | None, options: FileOptions) -> Found:
@@ -91,5 +93,5 @@ def build(name: str, there: Found, options: FileOptions, source: dict[str, Any])
 
 def _digest(files: list[Path]) -> str:
     """Return the digest of one file, or of the digests of several."""
-    digests = [sha256_of(path) for path in files]
+    digests = [sha256_of(part) for path in files for part in (parts_of(path) if path.is_dir() else [path])]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

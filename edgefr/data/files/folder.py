@@ -14,6 +14,7 @@ from edgefr.data.files import names
 from edgefr.data.files.formats import ends, format_of, open_table
 from edgefr.data.files.opened import PACKED, bare, faults
 from edgefr.data.files.options import FileOptions
+from edgefr.data.files.parts import is_part
 from privacy.errors import InputError
 
 INTERACTIONS = (
@@ -42,7 +43,8 @@ def is_file(name: str) -> bool:
 def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
     """Return the file of interactions and that of items, None where there is none.
 
-    Raises `InputError` for a folder in which they cannot be told, and for files that are not there.
+    A table in parts is its folder. Raises `InputError` for a folder in which they cannot be told, and for files that
+    are not there.
     """
     if os.path.isdir(path):
         with faults(str(path)):
@@ -78,13 +80,14 @@ def _roles(head: tuple[str, ...], options: FileOptions) -> set[str]:
 
 
 def _interactions(folder: Path, there: list[Path], heads: dict[Path, tuple[str, ...]], options: FileOptions) -> Path:
-    """Return the one file of a folder that must hold the interactions: by its columns, then by its name."""
+    """Return the file of a folder that must hold the interactions, by columns, then by name; for parts, the folder."""
     files = [path for path in there if not bare(path).endswith(".item")]
     if not files:
         known = ", ".join(ends())
         raise InputError(f"{folder}: no file in it ends with {known} (and {' or '.join(PACKED)} after it); name a file")
     files = [path for path in files if _roles(heads[path], options) == {"user", "item"}] or files
-    _check_parts(folder, files, heads)
+    if len(files) > 1 and all(is_part(path) for path in files):
+        return folder
     atomic = [path for path in files if bare(path).endswith(".inter")]
     called = [path for path in files if _words(path) & set(INTERACTIONS)]
     rest = _without_items(files)
@@ -94,16 +97,6 @@ def _interactions(folder: Path, there: list[Path], heads: dict[Path, tuple[str, 
     best = (atomic or called or rest or files)[0]
     said = ", ".join(path.name for path in files[:10])
     raise InputError(f"{folder}: which of its files has the interactions? Name it by --data {best} (it has: {said})")
-
-
-def _check_parts(folder: Path, files: list[Path], heads: dict[Path, tuple[str, ...]]) -> None:
-    """Refuse files that are parts of one table, of which one would be a part of the data."""
-    numbered = {re.sub(r"[0-9]+.*", "", bare(path)) for path in files if re.match(r"part-[0-9]", bare(path))}
-    if len(files) > 1 and len(numbered) == 1 and len({heads[path] for path in files}) == 1:
-        raise InputError(
-            f"{folder}: its {len(files)} files ({files[0].name}, ...) look like parts of one table; write them as one "
-            "file and name that by --data"
-        )
 
 
 def _without_items(files: list[Path]) -> list[Path]:

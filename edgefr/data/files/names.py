@@ -37,8 +37,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     "time": _each(
         "timestamp timems time utctimestamp unixreviewtime unixtime unixtimestamp datetime date ts createdat created "
         "eventtime eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate "
-        "invoicedate transactiondt transactiondate "
-        "playedat watchedat listenedat viewedat tdat dateadded day when"
+        "invoicedate transactiondt transactiondate playedat watchedat listenedat viewedat tdat dateadded day when"
     ),
     "session": ("sessionid", "session", "sessid", "visitid"),
     "split": ("split", "partition", "subset"),

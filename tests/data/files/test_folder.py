@@ -3,6 +3,7 @@
 import bz2
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from edgefr.data import load
@@ -10,6 +11,7 @@ from edgefr.data.files import names
 from edgefr.data.files.folder import tables
 from edgefr.data.files.options import Columns, FileOptions
 from privacy.errors import InputError
+from tests.data.files.written import write
 
 
 def _folder(path: Path, heads: dict[str, str]) -> Path:
@@ -48,9 +50,23 @@ def test_the_hint_names_a_file_with_users_and_items(tmp_path: Path) -> None:
         tables(_folder(tmp_path, heads), FileOptions())
 
 
-def test_parts_of_one_table_are_not_taken_for_the_whole(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"its 2 files .* parts of one table"):
-        tables(_folder(tmp_path, {"part-00000.csv": "user,item", "part-00001.csv": "user,item"}), FileOptions())
+@pytest.mark.parametrize("end", [".csv", ".parquet", ".jsonl"])
+def test_parts_of_one_table_are_read_one_after_another(tmp_path: Path, end: str) -> None:
+    table = pa.table({"user": ["a", "a", "b", "c"], "item": ["x", "y", "x", "z"], "time": [5, 6, 7, 8]})
+    for number, rows in enumerate((table.slice(0, 2), table.slice(2, 1), table.slice(3))):
+        write(rows, tmp_path / f"part-0000{number}{end}")
+    (tmp_path / "_SUCCESS").write_text("")
+    dataset = load(str(tmp_path))
+    assert dataset.users.tolist() == ["a", "b", "c"]
+    assert dataset.user.tolist() == [0, 0, 1, 2]
+    assert dataset.item.tolist() == [0, 1, 0, 2]
+
+
+def test_parts_of_other_types_are_refused(tmp_path: Path) -> None:
+    write(pa.table({"user": [1], "item": [2]}), tmp_path / "part-0.parquet")
+    write(pa.table({"user": ["a"], "item": [2]}), tmp_path / "part-1.parquet")
+    with pytest.raises(InputError, match=r"part-1\.parquet: its columns have other types than those of part-0"):
+        load(str(tmp_path))
 
 
 @pytest.mark.parametrize(
