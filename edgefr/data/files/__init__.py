@@ -40,7 +40,7 @@ class Found:
 def look(path: Path, options: FileOptions) -> Found:
     """Open a file or a folder and find its columns; no rows are read. Raises `InputError` for what cannot be used."""
     first, second = tables(path, options)
-    plain = options.model_copy(update={"header": None, "separator": None})
+    plain = options.model_copy(update={"header": None, "separator": None, "quote": None})
     table = open_parts(first, options) if first.is_dir() else open_table(first, options)
     return found(table, None if second is None else open_table(second, plain), options)
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from edgefr.data.archive import row_of
 from edgefr.data.files.formats import Format
-from edgefr.data.files.opened import BLOCK, Opened, printable, stream
+from edgefr.data.files.lines import Text, lines_of, wrong_encoding
+from edgefr.data.files.names import plain
+from edgefr.data.files.opened import Opened, printable, stream
 from edgefr.data.files.options import FileOptions
 from privacy.errors import InputError
 
@@ -27,81 +29,135 @@ _TYPES = ("token", "token_seq", "float", "float_seq")
 
 @dataclass(frozen=True)
 class _Layout:
-    """This is how a file is laid out: `columns` are their names, `header` says whether its first row holds them."""
+    """This is how a file is laid out: `columns` are their names, `header` says whether its first row holds them.
 
-    path: Path
-    separator: str
-    quoted: bool
+    `escaped`: a backslash stands before quotes inside quotes. `drop`: rows of another width are left out and told of.
+    """
+
+    text: Text
     columns: tuple[str, ...]
     header: bool = True
     blank: int = 0
+    escaped: bool = False
+    drop: bool = False
 
     def opened(self) -> Opened:
         """Return the table, which counts the header as row 1."""
-        return Opened(str(self.path), self.columns, self._blocks, first=2 if self.header else 1)
+        notes: list[str] = []
+        first = 2 if self.header else 1
+        return Opened(str(self.text.path), self.columns, lambda wanted: self._blocks(wanted, notes), first, notes)
 
-    def _blocks(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of these columns as text; nothing at all is null."""
+    def _blocks(self, columns: Sequence[str], notes: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of these columns as text; nothing at all is null. What is odd about rows goes to `notes`."""
+        names = [str(place) for place in range(len(self.columns))]  # by place: headers may have a name twice
+        row, skipped, inside = (2 if self.header else 1), list[int](), 0
+        for place, block in enumerate(self.text.blocks()):
+            head = int(self.header) if place == 0 else 0
+            before = len(skipped)
+            with _rows(str(self.text.path), 0 if place == 0 else row - 1, self.text):
+                found = self._parsed(block, names, columns, skipped, head, self.blank if place == 0 else 0)
+            inside += lines_of(block) - head - found.num_rows - (len(skipped) - before)
+            yield row, found
+            row += found.num_rows
+        if skipped:
+            notes.append(f"{len(skipped):,} rows have another number of columns (data_options.errors=drop)")
+        if inside:
+            notes.append(
+                f"{inside:,} line breaks stand between quotes (data_options.quote=no reads each line as a row)"
+            )
+
+    def _parsed(
+        self, block: bytes, names: list[str], columns: Sequence[str], skipped: list[int], head: int, blank: int
+    ) -> pa.RecordBatch:
+        """Return the rows of a block. Nothing reads ahead: a reader that is left would outlive its file."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        names = [str(place) for place in range(len(self.columns))]  # by place: headers may have a name twice
+        def skip(row: object) -> str:
+            skipped.append(1)
+            return "skip"
+
         wanted = [names[self.columns.index(name)] for name in columns]
-        row = 2 if self.header else 1
-        with stream(self.path) as file, _rows(str(self.path)):
-            blocks = arrow_csv.open_csv(
-                file,
-                arrow_csv.ReadOptions(
-                    use_threads=False,
-                    block_size=BLOCK,
-                    column_names=names,
-                    skip_rows=self.blank,
-                    skip_rows_after_names=int(self.header),
-                ),
-                arrow_csv.ParseOptions(
-                    delimiter=self.separator,
-                    quote_char='"' if self.quoted else False,
-                    newlines_in_values=self.quoted,
-                ),
-                arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    include_columns=wanted,
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=True,
-                ),
-            )
-            for block in blocks:
-                yield row, pa.RecordBatch.from_arrays(block.columns, names=list(columns))
-                row += block.num_rows
+        table = arrow_csv.read_csv(
+            pa.BufferReader(block),
+            arrow_csv.ReadOptions(
+                use_threads=False,
+                block_size=len(block) + 1,
+                column_names=names,
+                skip_rows=blank,
+                skip_rows_after_names=head,
+            ),
+            arrow_csv.ParseOptions(
+                delimiter=self.text.sign,
+                quote_char='"' if self.text.quoted else False,
+                escape_char="\\" if self.escaped else False,
+                newlines_in_values=self.text.quoted,
+                invalid_row_handler=skip if self.drop else None,
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=wanted,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+            ),
+        )
+        arrays = [column.combine_chunks() for column in table.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 @contextmanager
-def _rows(name: str) -> Iterator[None]:
-    """Turn what the parser raises into an `InputError` that names file and row."""
+def _rows(name: str, before: int, text: Text) -> Iterator[None]:
+    """Turn what the parser raises into an `InputError` that names file and row; `before`: rows of earlier blocks."""
     import pyarrow as pa
 
     try:
         yield
     except pa.ArrowInvalid as error:
         row, what = row_of(str(error))
-        what = "it is not UTF-8; save it as UTF-8" if "invalid UTF8" in what else what
-        raise InputError(f"{name}:{'' if row is None else f' row {row}:'} {what}") from error
+        where = "" if row is None else f" row {row + before}:"
+        if "invalid UTF8" in what:
+            raise wrong_encoding(f"{name}:{where}".rstrip(":"), text.encoding) from error
+        if "Expected" in what:
+            what = f"{what[:200]}; data_options.errors=drop leaves such rows out"
+        raise InputError(f"{name}:{where} {what}") from error
 
 
 def _open_text(path: Path, options: FileOptions, separator: str | None) -> Opened:
-    """Open a table of text with quotes; the separator is found in its first row if nobody says it."""
-    blank, first = _first_lines(path)
+    """Open a table of text; separator and quotes are found in its first rows if nobody says them."""
+    blank, first = _first_lines(path, options.encoding)
     line = first.lstrip("\n").partition("\n")[0]
-    separator = options.separator or separator or max(_SEPARATORS, key=line.count)
-    if options.header is not None:
-        return _Layout(path, separator, True, tuple(options.header), header=False, blank=blank).opened()
-    return _Layout(path, separator, True, _header(path, first, separator), blank=blank).opened()
+    separator = options.separator or separator or _separator(line)
+    quoted = _quotes(first, separator) if options.quote is None else options.quote
+    text = Text(path, options.encoding, separator, quoted and len(separator) == 1)
+    escaped, drop = text.quoted and '\\"' in first, options.errors == "drop"
+    if options.header is None:
+        return _Layout(text, _header(path, first, separator, text.quoted), True, blank, escaped, drop).opened()
+    cells = _header(path, first, separator, text.quoted)
+    if [plain(cell) for cell in cells] == [plain(name) for name in options.header]:
+        raise InputError(f"{path}: its first row holds the names that data_options.header gives: drop the option")
+    return _Layout(text, tuple(options.header), False, blank, escaped, drop).opened()
+
+
+def _separator(line: str) -> str:
+    """Return what most likely stands between the columns of a file's first line."""
+    if line.count("::") > 1:
+        return "::"
+    found = max(_SEPARATORS, key=line.count)
+    return " " if not line.count(found) and " " in line.strip() else found
+
+
+def _quotes(first: str, separator: str) -> bool:
+    """Say whether quotes enclose fields: in files of tabs only where every quote that begins a field ends one, too."""
+    if separator != "\t":
+        return True
+    fields = [field for line in first.splitlines() for field in line.split("\t") if field.startswith('"')]
+    return bool(fields) and all(len(field) > 1 and field.endswith('"') for field in fields)
 
 
 def _open_atomic(path: Path, options: FileOptions) -> Opened:
     """Open an atomic file of RecBole: tabs, no quotes, and a header that names the type of every column."""
-    blank, first = _first_lines(path)
+    blank, first = _first_lines(path, None)
     columns = []
     for column in first.partition("\n")[0].rstrip("\r").split(options.separator or "\t"):
         name, sign, kind = column.rpartition(":")
@@ -111,16 +167,17 @@ def _open_atomic(path: Path, options: FileOptions) -> Opened:
                 f"{', '.join(_TYPES)}; if this is another table, rename it to .tsv"
             )
         columns.append(name)
-    return _Layout(path, options.separator or "\t", False, tuple(columns), blank=blank).opened()
+    text = Text(path, None, options.separator or "\t", False)
+    return _Layout(text, tuple(columns), True, blank, drop=options.errors == "drop").opened()
 
 
-def _first_lines(path: Path) -> tuple[int, str]:
+def _first_lines(path: Path, encoding: str | None) -> tuple[int, str]:
     """Return how many blank lines a file begins with, and the beginning of what follows."""
     with stream(path) as file:
         content = file.read(_LONGEST_HEADER)
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"{path}: it is UTF-16; save it as UTF-8")
-    text = content.decode("utf-8-sig", errors="replace")
+    if encoding is None and content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{path}: it is UTF-16: set data_options.encoding=utf-16")
+    text = content.decode(encoding or "utf-8-sig", errors="replace").removeprefix("\ufeff")
     if "\0" in text.partition("\n")[0]:
         raise InputError(f"{path}: row 1 holds zero bytes: this is not a table of text")
     if not text.strip():
@@ -131,10 +188,14 @@ def _first_lines(path: Path) -> tuple[int, str]:
     return text[: len(text) - len(rest)].count("\n"), rest
 
 
-def _header(path: Path, first: str, separator: str) -> tuple[str, ...]:
+def _header(path: Path, first: str, separator: str, quoted: bool) -> tuple[str, ...]:
     """Return the names of the columns."""
+    how = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     try:
-        names = next(csv.reader(io.StringIO(first, newline=""), delimiter=separator))
+        if len(separator) > 1:
+            names = first.partition("\n")[0].rstrip("\r").split(separator)
+        else:
+            names = next(csv.reader(io.StringIO(first, newline=""), delimiter=separator, quoting=how))
     except csv.Error as error:
         raise InputError(f"{path}: row 1: {error}: this is not the header of a table") from error
     if len(names) > _MOST_COLUMNS:
@@ -144,7 +205,7 @@ def _header(path: Path, first: str, separator: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-_TEXT = ("separator", "header")
+_TEXT = ("separator", "header", "quote", "encoding")
 CSV = Format("csv", (".csv", ".txt", ".dat", ".data"), lambda path, options: _open_text(path, options, None), _TEXT)
 TSV = Format("tsv", (".tsv", ".tab"), lambda path, options: _open_text(path, options, "\t"), _TEXT)
 ATOMIC = Format("atomic", (".inter", ".item"), _open_atomic, ("separator",))

@@ -53,7 +53,7 @@ def open_table(path: Path, options: FileOptions) -> Opened:
         raise InputError(f"{path} {problem}; check the path")
     if not path.stat().st_size:
         raise InputError(f"{path}: the file is empty")
-    for name in ("separator", "header"):
+    for name in ("separator", "header", "quote", "encoding"):
         if getattr(options, name) is not None and name not in entry.reads:
             raise InputError(f"{path}: files of format {entry.name} have no data_options.{name}; drop it")
     opened = entry.open(path, options)

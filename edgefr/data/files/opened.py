@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -35,13 +35,15 @@ class Opened:
     """This is a table that was opened, of which nothing but the names of the columns was read.
 
     `name` is what errors call it. `blocks(columns)` yields (number of the first row, rows) with these columns, as the
-    file has them; rows count from `first`, the header's row included. Numbers may come as text.
+    file has them; rows count from `first`, the header's row included. Numbers may come as text. `notes`: what is told
+    of the rows that were read.
     """
 
     name: str
     columns: tuple[str, ...]
     blocks: Callable[[Sequence[str]], Iterator[tuple[int, pa.RecordBatch]]]
     first: int = 1
+    notes: list[str] = field(default_factory=list)
 
     def read(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the blocks of `blocks`, at most `MOST_ROWS` rows; what a damaged file raises is one `InputError`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Literal
 
@@ -70,11 +71,33 @@ class FileOptions(BaseModel):
     user_core: int = Field(1, ge=1, description="interactions a user needs, repeatedly applied (count)")
     item_core: int = Field(1, ge=1, description="interactions an item needs, repeatedly applied (count)")
     separator: str | None = Field(
-        None, min_length=1, max_length=1, description="what stands between columns of text; by default it is found"
+        None, min_length=1, max_length=8, description="what stands between columns of text; by default it is found"
+    )
+    quote: bool | None = Field(
+        None, description="whether text between double quotes is one field; none: yes, of tabs as the file proves"
+    )
+    encoding: str | None = Field(None, description="how text is written: latin-1, utf-16, ...; none: UTF-8")
+    decimal: Literal[".", ","] = Field(".", description="what stands before the fraction of a number in text")
+    missing: Literal["refuse", "drop", "keep"] = Field(
+        "refuse",
+        description="rows whose user or item is empty, NA, NaN, NULL, None or \\N: refused, left out, or kept as ids",
+    )
+    errors: Literal["refuse", "drop"] = Field(
+        "refuse", description="rows that cannot be read: the first one is refused, or all are left out and counted"
     )
     header: list[str] | None = Field(
         None, min_length=2, max_length=1000, description="names of the columns, for a file of text without a header"
     )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                "".encode(codecs.lookup(value).name)
+        except (LookupError, UnicodeError):
+            raise ValueError("it is no encoding of text; latin-1, cp1252 and utf-16 are some") from None
+        return value
 
     @field_validator("time")
     @classmethod

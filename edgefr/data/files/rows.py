@@ -7,7 +7,7 @@ Owns: reading the interactions, every row checked before any is left out. Does n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from edgefr.data.files.opened import Opened
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.times import Part, Times, joined
-from edgefr.data.files.values import blocks, ids, numbers, parts
+from edgefr.data.files.values import blocks, ids, missing, numbers, parts
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Rows:
     `time` int64 [n] is a clock, of which `per_second` units make a second, or an order where that is None. `session`,
     `domain`, `part` and `block` are None where the table has no such column. `below` rows were rated too low to be
     interactions, out of `read`. `ratings` are the lowest, the mean and the highest of all of them, or nothing. `texts`
-    are columns of texts beside the rows.
+    are columns of texts beside the rows. `notes`: what is told of rows that were left out.
     """
 
     user: Codes
@@ -52,6 +52,7 @@ class Rows:
     below: int
     ratings: tuple[float, ...]
     texts: dict[str, pa.ChunkedArray]
+    notes: list[str] = field(default_factory=list)
 
 
 def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, texts: Sequence[str]) -> Rows:
@@ -71,7 +72,7 @@ def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, text
         )
     if options.time == "none":
         columns = {role: name for role, name in columns.items() if role != "time"}
-    gathered = _Gathered(table, columns, options.positive, Times(options.time), texts)
+    gathered = _Gathered(table, columns, options, texts)
     for first, block in table.read(list(dict.fromkeys([*columns.values(), *texts]))):
         gathered.add(first, block)
     return gathered.rows()
@@ -80,11 +81,12 @@ def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, text
 class _Gathered:
     """Add the rows of a table to it block by block."""
 
-    def __init__(
-        self, table: Opened, columns: dict[str, str], positive: float | None, times: Times, texts: Sequence[str]
-    ):
-        self.table, self.columns, self.positive, self.times = table, columns, positive, times
-        self.read = self.below = 0
+    def __init__(self, table: Opened, columns: dict[str, str], options: FileOptions, texts: Sequence[str]):
+        self.table, self.columns, self.positive = table, columns, options.positive
+        self.times, self.decimal = Times(options.time), options.decimal
+        self.missing, self.errors = options.missing, options.errors
+        self.read = self.below = self.without = 0
+        self.dropped: dict[str, int] = {}
         self.low, self.total, self.high = np.inf, 0.0, -np.inf
         self.ids: dict[str, list[pa.DictionaryArray]] = {role: [] for role in _IDS if role in columns}
         self.when: list[Part] = []
@@ -93,7 +95,56 @@ class _Gathered:
         self.texts: dict[str, list[pa.Array]] = {name: [] for name in texts}
 
     def add(self, first: int, block: pa.RecordBatch) -> None:
-        """Check all rows of a block, of which the first is number `first`, and keep those that are interactions."""
+        """Check all rows of a block, of which the first is number `first`, and keep those that are interactions.
+
+        Rows that are to be left out are counted by the reason. A row that cannot be read is found by halving.
+        """
+        if not block.num_rows:
+            return
+        todo = [(first, self._without_missing(first, block))]
+        while todo:
+            first, block = todo.pop()
+            if not block.num_rows:
+                continue
+            try:
+                self._add(first, block)
+            except InputError as error:
+                if self.errors == "refuse":
+                    raise
+                half = block.num_rows // 2
+                if half:
+                    todo += [(first + half, block.slice(half)), (first, block.slice(0, half))]
+                    continue
+                self.read += 1
+                column = str(error).partition(", column ")[2].partition(":")[0] or "?"
+                self.dropped[column] = self.dropped.get(column, 0) + 1
+
+    def _without_missing(self, first: int, block: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that have a user and an item, and count the others. Raises `InputError` if none may."""
+        import pyarrow as pa
+
+        if self.missing == "keep":
+            return block
+        bad = np.zeros(block.num_rows, bool)
+        for role in ("user", "item"):
+            here = missing(block.column(self.columns[role]))
+            if here.any() and self.missing == "refuse" and self.errors == "refuse":
+                at = int(here.argmax())
+                value = block.column(self.columns[role])[at].as_py()
+                rule = (
+                    f"that is no {role}; data_options.missing=drop leaves such rows out, and keep takes them as one "
+                    f"{role} called so"
+                )
+                raise self.table.fault(first + at, self.columns[role], value, rule)
+            bad |= here
+        if bad.any():
+            self.read += int(bad.sum())
+            self.without += int(bad.sum())
+            block = block.filter(pa.array(~bad))
+        return block
+
+    def _add(self, first: int, block: pa.RecordBatch) -> None:
+        """Check all rows of a block and keep those that are interactions."""
         import pyarrow as pa
 
         def of(role: str) -> tuple[Opened, int, str, pa.Array]:
@@ -108,9 +159,10 @@ class _Gathered:
         if "block" in self.columns:
             found["block"] = pa.array(blocks(*of("block")))
         texts = {name: block.column(name) for name in self.texts}
+        rating = numbers(*of("rating"), _RATING, self.decimal) if "rating" in self.columns else None
         self.read += block.num_rows
-        if "rating" in self.columns:
-            keep = self._liked(numbers(*of("rating"), _RATING))
+        if rating is not None:
+            keep = self._liked(rating)
             found, texts = ({name: values.filter(keep) for name, values in some.items()} for some in (found, texts))
         if "time" in found:
             self.when.append(Part(found["time"].to_numpy(), when.digits))
@@ -140,12 +192,16 @@ class _Gathered:
         """Return all that was kept; nothing of it stays here. Raises `InputError` where that is nothing."""
         import pyarrow as pa
 
-        if self.read == self.below:
-            what = f"no rating is at least {self.positive:g} (data_options.positive)" if self.read else "it has no rows"
+        left_out = self.without + sum(self.dropped.values())
+        if self.read == self.below + left_out:
+            what = (
+                f"no rating is at least {self.positive:g} (data_options.positive)" if self.below else "it has no rows"
+            )
+            what = f"no row is left: {'; '.join(self.notes())}" if left_out else what
             raise InputError(f"{self.table.name}: {what}")
         nobody = (None, pa.array([], pa.string()))
         user, item, session, domain = (_joined(self.ids[role]) if role in self.ids else nobody for role in _IDS)
-        time, per_second = np.arange(self.read - self.below), None
+        time, per_second = np.arange(self.read - self.below - left_out), None
         if self.when:
             whole = joined(self.when)
             self.when.clear()
@@ -162,9 +218,22 @@ class _Gathered:
             block=np.concatenate(self.blocks) if self.blocks else None,
             read=self.read,
             below=self.below,
-            ratings=(float(self.low), self.total / self.read, float(self.high)) if "rating" in self.columns else (),
+            ratings=self._ratings(self.read - left_out),
             texts={name: pa.chunked_array(chunks) for name, chunks in self.texts.items()},
+            notes=self.notes(),
         )
+
+    def _ratings(self, rated: int) -> tuple[float, ...]:
+        return (float(self.low), self.total / rated, float(self.high)) if "rating" in self.columns else ()
+
+    def notes(self) -> list[str]:
+        """Return what is told of rows that were left out, and of the table."""
+        out = []
+        if self.without:
+            out.append(f"{self.without:,} of {self.read:,} rows have no user or no item (data_options.missing)")
+        for column, count in self.dropped.items():
+            out.append(f"{count:,} of {self.read:,} rows cannot be read: column {column} (data_options.errors=drop)")
+        return [*out, *self.table.notes]
 
 
 def _joined(chunks: list[pa.DictionaryArray]) -> tuple[Codes, pa.Array]:

@@ -108,16 +108,57 @@ def _refuse_names(
             raise table.fault(row + at, column, coded[at].as_py(), rule)
 
 
-def numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> npt.NDArray[np.float64]:
+NOTHING = ("", "na", "n/a", "nan", "null", "none", "\\n", "<na>")
+"""What files write, in lower case, where there is no value."""
+
+
+def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Say of every value whether it stands for none, bool [n].
+
+    >>> import pyarrow
+    >>> missing(pyarrow.array(["u1", "NaN", None, " "])).tolist()
+    [False, True, True, True]
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(values.type):
+        inside = missing(values.dictionary)
+        nothing = values.indices.is_null().to_numpy(zero_copy_only=False)
+        codes = values.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return nothing | (inside[codes] if len(inside) else True)
+    if pa.types.is_floating(values.type):
+        return values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    found = values.is_null()
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        try:
+            plain = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+        except pa.ArrowInvalid:  # no UTF-8, which `ids` says
+            return found.to_numpy(zero_copy_only=False)
+        named = pc.is_in(plain, value_set=pa.array(NOTHING, plain.type))
+        found = pc.or_(found, pc.fill_null(named, True))
+    return found.to_numpy(zero_copy_only=False)
+
+
+def numbers(
+    table: Opened, row: int, column: str, values: pa.Array, rule: str, decimal: str = "."
+) -> npt.NDArray[np.float64]:
     """Return numbers, float64 [n]. Raises `InputError` by the `rule` for what is missing, infinite or no number."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     values = decoded(table, row, column, values, rule)
     if values.null_count:
         table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, rule)
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type) or pa.types.is_temporal(values.type):
         raise table.fault(row, column, values[0].as_py(), f"{rule}, and this column is of {values.type}")
-    found = converted(table, row, column, trimmed(values), lambda part: part.cast(pa.float64(), safe=False), rule)
+    plain = trimmed(values)
+    if "string" in str(plain.type):
+        if decimal == ",":
+            plain = pc.replace_substring(plain, ",", ".")
+        elif pc.any(pc.match_substring_regex(plain, r"^[+-]?[0-9]+,[0-9]+$")).as_py():
+            rule = f"{rule}; where fractions follow a comma, set data_options.decimal=,"
+    found = converted(table, row, column, plain, lambda part: part.cast(pa.float64(), safe=False), rule)
     out: npt.NDArray[np.float64] = found.to_numpy(zero_copy_only=False)
     table.refuse(row, column, ~np.isfinite(out), values, rule)
     return out
