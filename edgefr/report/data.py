@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from edgefr.data import READERS, names
 from edgefr.data.files.formats import ends
+from edgefr.data.interactions import Dataset
 from edgefr.report.layout import Sheet
 from edgefr.survey import Survey
 from privacy.errors import InputError
@@ -70,8 +72,12 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
     )
     yield "items", f"{counts['items']:,}"
     yield "interactions", f"{counts['interactions']:,}, of which {counts['repeated_pairs']:,} repeat an item"
+    if source.get("rows"):
+        yield "rows read", f"{source['rows']:,}; what is not among the interactions stands under notes"
     yield "density", f"{counts['density']:.3%} of all pairs of user and item"
     yield "time", _time(found)
+    yield "earliest", _row(found.dataset, int(dataset.moment.argmin()))
+    yield "latest", _row(found.dataset, int(dataset.moment.argmax()))
     texts = f"{counts['items_with_text']:,} of {counts['listed_items']:,} items"
     if source.get("texts"):
         texts += f", of {', '.join(source['texts'])}"
@@ -90,6 +96,17 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
         yield "split", ", ".join(f"{name}: {number:,}" for name, number in parts)
     if source.get("notes"):
         yield "notes", source["notes"]
+
+
+def _row(dataset: Dataset, row: int) -> str:
+    """Return an interaction as it was understood, its time in the file's own unit."""
+    user, item = dataset.users[dataset.user[row]], dataset.catalogue.ids[dataset.item[row]]
+    moment, second = int(dataset.moment[row]), int(dataset.time[row])
+    if not dataset.clock or not second:
+        return f"{user}, {item}, place {moment:,}"
+    digits = round(math.log10(moment / second))
+    fraction = f".{moment - second * 10**digits:0{digits}}" if digits else ""
+    return f"{user}, {item}, {str(np.datetime64(second, 's')).replace('T', ' ')}{fraction} UTC"
 
 
 def _time(found: Survey) -> str:

@@ -44,7 +44,7 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
         ),
     }
     said = [f"{number:,} of {rows.read:,} rows {why}" for why, number in left_out.items() if number]
-    told = {"notes": "; ".join([*rows.notes, *said])}
+    told = {"notes": "; ".join([*rows.notes, *said]), "rows": rows.read}
     newest = _newest_of_ties(rows) if options.ties == "auto" else options.ties
     more = {"ties": newest} if clock and newest == "last" else {}
     low = {"low_rated": options.positive} if rows.below else {}

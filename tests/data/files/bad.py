@@ -85,7 +85,7 @@ BAD: dict[str, Bad] = {
         "r.csv",
         csv(",i1,4,1500000000"),
         {},
-        "row 4, column user: nothing is there; that is no user; data_options.missing=drop",
+        "row 4, column user: nothing is there; that is no user; data",
     ),
     "blank item": ("r.csv", csv("u1,  ,4,1500000000"), {}, "row 4, column item: '.*'; that is no item"),
     "long id": ("r.csv", csv("u" * 65 + ",i1,4,1500000000"), {}, "row 4, column user: 'u{64,65}'; an id is 1 to 64"),
