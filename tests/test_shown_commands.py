@@ -78,7 +78,8 @@ def of_page(path: Path) -> Iterator[tuple[str, bool]]:
         start = r"(?:    |#\s+|!)?" if fenced else r"(?:    +|#  +|!)"
         found = re.match(rf"^{start}(?:pip install [^&]*&& )?\s*(edgefr [a-z-].*)$", line)
         if found:
-            yield found[1].split(" && ")[0].split(" | ")[0], True
+            line = re.sub(r"\$\(.*?\)", "$X", found[1])  # what another command prints
+            yield line.split(" && ")[0].split(" | ")[0], True
     yield from ((inline, False) for inline in re.findall(r"`(edgefr [a-z-][^`\n]*)`", text))
 
 
