@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr.data.files.formats import Format
+from edgefr.data.files.lines import Text
 from edgefr.data.files.opened import BLOCK, Opened, printable, stream
 from edgefr.data.files.options import FileOptions
 from privacy.errors import InputError
@@ -16,7 +17,7 @@ from privacy.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOOKED_AT = 200  # rows that say which columns there are and of which type
+_LOOKED_AT = 20_000  # rows that say which columns there are and of which type
 _LONGEST_LOOK = 1 << 20  # bytes
 
 
@@ -34,24 +35,36 @@ def _open(path: Path, options: FileOptions) -> Opened:
             found[name] = kind if before == pa.null() else (_wider(before, kind) or before)
 
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        from pyarrow import json as arrow_json
-
         kinds = {name: pa.string() if found[name] == pa.null() else found[name] for name in wanted}
-        options = arrow_json.ParseOptions(
-            explicit_schema=pa.schema(list(kinds.items())), unexpected_field_behavior="ignore"
-        )
         row = 1
-        with stream(path) as file:
+        for block in Text(path, None, ",", False).blocks():
+            if not block.strip():
+                continue
             try:
-                for block in arrow_json.open_json(
-                    file, arrow_json.ReadOptions(use_threads=False, block_size=BLOCK), options
-                ):
-                    yield row, block.select(list(wanted))
-                    row += block.num_rows
-            except pa.ArrowInvalid as error:
-                raise _fault(path, row, str(error)) from error
+                rows = _parsed(block, kinds)
+            except pa.ArrowInvalid:
+                kinds = {name: pa.float64() if kind == pa.int64() else kind for name, kind in kinds.items()}
+                try:  # whole numbers came first, and here is another
+                    rows = _parsed(block, kinds)
+                except pa.ArrowInvalid as error:
+                    raise _fault(path, row, str(error)) from error
+            yield row, rows
+            row += rows.num_rows
 
     return Opened(str(path), tuple(found), blocks)
+
+
+def _parsed(block: bytes, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """Return these columns of a block of lines, of these types."""
+    import pyarrow as pa
+    from pyarrow import json as arrow_json
+
+    table = arrow_json.read_json(
+        pa.BufferReader(block),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        arrow_json.ParseOptions(explicit_schema=pa.schema(list(kinds.items())), unexpected_field_behavior="ignore"),
+    ).select(list(kinds))
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], names=list(kinds))
 
 
 def _first_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -163,3 +163,13 @@ def test_a_refused_file_ends_no_process(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "row 1: Expected 3 columns, got 1: 1:; data_options.errors=drop leaves such rows out" in done.stdout
+
+
+def test_columns_and_fractions_that_come_late_in_json_lines(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"user": f"u{n}", "item": "i1", "rating": 3} for n in range(300)]
+    rows += [{"user": "u1", "item": "i2", "rating": 4.5, "timestamp": T0 + n} for n in range(3)]
+    path = write(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert pairs(data.load(path, options={"positive": 4, "columns": {"time": "-"}})) == [("u1", "i2")] * 3
+    with pytest.raises(InputError, match=r"row 1, column timestamp: nothing is there"):
+        data.load(path)
+    assert len(data.load(path, options={"errors": "drop"}).item) == 3
