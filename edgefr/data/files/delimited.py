@@ -190,12 +190,17 @@ def _first_lines(path: Path, encoding: str | None) -> tuple[int, str]:
 
 def _header(path: Path, first: str, separator: str, quoted: bool) -> tuple[str, ...]:
     """Return the names of the columns."""
-    how = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     try:
         if len(separator) > 1:
             names = first.partition("\n")[0].rstrip("\r").split(separator)
         else:
-            names = next(csv.reader(io.StringIO(first, newline=""), delimiter=separator, quoting=how))
+            names = next(
+                csv.reader(
+                    io.StringIO(first, newline=""),
+                    delimiter=separator,
+                    quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+                )
+            )
     except csv.Error as error:
         raise InputError(f"{path}: row 1: {error}: this is not the header of a table") from error
     if len(names) > _MOST_COLUMNS:

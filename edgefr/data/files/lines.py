@@ -60,8 +60,8 @@ class Text:
             return
         text, held = io.TextIOWrapper(file, self.encoding or "utf-8-sig", newline=""), ""
         try:
-            while piece := text.read(BLOCK):
-                held += piece
+            while more := text.read(BLOCK):
+                held += more
                 end = held.rfind("\n") + 1  # no separator goes over the end of a line
                 yield self._recoded(held[:end])
                 held = held[end:]
