@@ -74,7 +74,6 @@ def export_run(
     """
     from edgefr.trained import of_users, open_model
     from export.bundle import Provenance, Targets, export_bundles
-    from export.footprint import Footprints
     from export.learning import unlearnable
     from export.sign import load_private
 
@@ -119,7 +118,6 @@ def export_run(
         text=encoders_of(run, model, progress),
         learning=learning,
         rules=rules_of(experiment.export),
-        footprints=Footprints(run.path / "footprints.json"),
         key=signer,
         progress=progress,
     )

@@ -23,7 +23,6 @@ from export.candidates import candidates
 from export.clients import Users, check
 from export.encoders import Reads
 from export.folder import Kit, Plan, fill, place
-from export.footprint import Footprints
 from export.graphs import VECTORS
 from export.learning import LearningSpec, stage_learning, trained_tables
 from export.model import TrainedModel
@@ -100,7 +99,6 @@ def export_bundles(
     text: Reads | None = None,
     learning: LearningSpec | None = None,
     rules: Rules | None = None,
-    footprints: Footprints | None = None,
     key: Ed25519PrivateKey | None = None,
     progress: Progress = None,
 ) -> list[dict[str, Any]]:
@@ -108,11 +106,11 @@ def export_bundles(
 
     `text`: the encoder whose vectors the program's frozen tables hold (ignored when it holds none). `learning`: how
     devices learn (None: they only recommend). `rules` say what a variant may lose and take; the model's held-out items
-    measure quality (None: not measured), `footprints` measure memory (None: estimated). `key` signs them (None: nobody
+    measure quality (None: not measured). `key` signs them (None: nobody
     does, and devices refuse them by default).
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "f16", "i8", "i4", a student's after its name, or
-    None), memory_mb, memory_from ("measured" or "estimate"), latency_ms and energy_mj (of a recommendation and reading
+    None), memory_mb, latency_ms and energy_mj (of a recommendation and reading
     one text; None: not known), fits, lacks (what the class has too little of, or None), overlap and hr_kept (None: not
     measured), passed_over (better variants and why not), parity_users, max_score_error, top10_equal, encoder_cosine,
     policy_needs (keys and values without which a device's default policy lets no update leave; None: none is made),
@@ -130,7 +128,7 @@ def export_bundles(
         kit, whole = _kit(Staging(scratch), model, everyone, origin, text, learning, staged)
         tell("export", 0, len(classes), "measuring the variants")
         judge = _judge(model, everyone, whole, origin)
-        found = candidates(kit, whole, model.names.read, judge, footprints, scratch / "measured")
+        found = candidates(kit, whole, model.names.read, judge)
         choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
         reference, rows = Reference(model.program, model.shared, everyone, _read(whole)), []
         for done, (plan, choice) in enumerate(_plans(choices, targets)):
@@ -196,8 +194,7 @@ def _plans(choices: Mapping[str, Choice], targets: Targets) -> list[tuple[Plan, 
             Plan(
                 device_class=name,
                 variant=choice.candidate.variant,
-                # never the measured figure: exporting a run again must give the same bundle
-                memory_mb=memory_mb(replace(choice.candidate, footprint=None), targets.classes[name]),
+                memory_mb=memory_mb(choice.candidate, targets.classes[name]),
                 fits=choice.lacks is None,
                 users=[int(user) for user in targets.users_of.get(name, ())],
                 encoder_in=encoder_in,
@@ -215,7 +212,6 @@ def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
     seconds, joules = latency_s(candidate, limits), energy_j(candidate, limits)
     return {
         "memory_mb": memory_mb(candidate, limits),
-        "memory_from": "estimate" if candidate.footprint is None else "measured",
         "latency_ms": None if seconds is None else 1e3 * seconds,
         "energy_mj": None if joules is None else 1e3 * joules,
         "overlap": None if quality is None else quality.overlap,

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +12,7 @@ import numpy.typing as npt
 from edge.manifest import TableType
 from edge.scorer import BLOCK
 from export.encoders import Form, encoder_of
-from export.folder import Kit, Plan, fill
-from export.footprint import Footprint, Footprints
+from export.folder import Kit
 from export.graphs import window_of
 from export.quality import Judge, Quality
 from export.quantise import table_fp16, table_int8
@@ -25,14 +21,12 @@ from export.variants import Candidate, Variant, Work, variants_of
 Tables = Mapping[str, npt.NDArray[Any]]
 
 
-def candidates(
-    kit: Kit, tables: Tables, texts: Sequence[str], judge: Judge | None, footprints: Footprints | None, scratch: Path
-) -> list[Candidate]:
+def candidates(kit: Kit, tables: Tables, texts: Sequence[str], judge: Judge | None) -> list[Candidate]:
     """Return all variants that differ in any file.
 
     `tables`: the unquantised ones, [items, width] each; `texts`: what the encoder read of each item.
 
-    Without `judge` quality is not measured, without `footprints` memory is not. `scratch` is an empty folder.
+    Without `judge` quality is not measured.
     """
     out: list[Candidate] = []
     known = set()
@@ -49,7 +43,6 @@ def candidates(
                 kit.size(variant),
                 (scoring_work(kit, variant), *([] if form is None else [form.work])),
                 _quality(kit, tables, texts, variant, judge) if judge is not None and fit else None,
-                _footprint(kit, variant, footprints, scratch) if footprints is not None and fit else None,
                 None if form is None else form.unfit,
             )
         )
@@ -105,18 +98,3 @@ def _read(kit: Kit, form: Form, table: npt.NDArray[Any], texts: Sequence[str], j
     out = table.copy()
     out[judge.items] = encoder_of(kit.stage, form.record).encode([texts[item] for item in judge.items])
     return out
-
-
-def _footprint(kit: Kit, variant: Variant, footprints: Footprints, scratch: Path) -> Footprint | None:
-    """Measure what a process with the variant's files takes, without any simulated user's state."""
-
-    def make() -> Path:
-        shutil.rmtree(scratch, ignore_errors=True)
-        fill(scratch, replace(kit, expires=None), Plan("any", variant, 0.0, True, [], []))
-        return scratch
-
-    digests = {path: kit.stage.files[path].sha256 for path in kit.paths(variant)}
-    try:
-        return footprints.of(digests, make)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

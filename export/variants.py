@@ -14,7 +14,6 @@ from edge.manifest import TableType
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from export.footprint import Footprint
     from export.quality import Quality
 
 SHARE = 0.8  # of the memory an app may use: the rest is for what is not modelled
@@ -99,7 +98,6 @@ class Candidate:
     size: Size
     works: tuple[Work, ...] = ()
     quality: Quality | None = None
-    footprint: Footprint | None = None
     unfit: str | None = None
 
 
@@ -136,9 +134,11 @@ def variants_of(encoders: Sequence[str]) -> list[Variant]:
 
 
 def memory_mb(candidate: Candidate, limits: ClassLimits) -> float:
-    """Return the peak memory, MB: the class's runtime and what a process adds to it, measured or else estimated."""
-    if candidate.footprint is not None:
-        return limits.runtime_mb + candidate.footprint.grown_mb
+    """Return the memory that a class needs for a variant, MB: its runtime, libraries, files and one text's reading.
+
+    It is computed of sizes alone, so the same run ships the same files from any host. `SHARE` leaves room for what is
+    not in it.
+    """
     encoder = ENCODER_MB if candidate.size.encoder else 0.0
     return limits.runtime_mb + LIBRARIES_MB + candidate.size.files / 1e6 + encoder
 

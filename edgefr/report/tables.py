@@ -143,7 +143,7 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
             "device class": row["class"],
             "variant": row["variant"],
             "MB": short(row["files_mb"]),
-            "RAM MB": f"{'~' if row['memory_from'] == 'estimate' else ''}{row['memory_mb']:.0f}",
+            "RAM MB": f"{row['memory_mb']:.0f}",
             "ms": "-" if row["latency_ms"] is None else short(row["latency_ms"]),
             "kept of\ntop 10": "-" if row["overlap"] is None else f"{row['overlap']:.3f}",
             "kept of\nHR@10": "-" if row["hr_kept"] is None else f"{row['hr_kept']:.3f}",
@@ -156,7 +156,7 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
     ]
     caption = "\n".join(
         [
-            "RAM: the runtime's figure and what a process here grew by over it (~: estimated); ms: derived from the "
+            "RAM: needed to recommend, computed of the runtime's figure and the files' sizes; ms: derived from the "
             "class's figures, for one recommendation and the reading of one new text",
             "kept: beside the model in fp32, on validation items; with an encoder as if it had to read every item",
             "score error and same top 10: the bundle without torch against the simulated model, on its users",

@@ -219,8 +219,6 @@ class Sweep:
             learns = any(change.field == "export.learning" for change in changes)
             with nullcontext() if learns else ships_plainly():
                 (row,) = export_run(run)
-            if (run.path / "footprints.json").exists():  # which take a process each
-                shutil.copy(run.path / "footprints.json", trained)
             manifest = json.loads((Path(row["path"]) / MANIFEST).read_text())
             files = {file["path"]: file["sha256"] for file in manifest["files"] if file["path"] != "MODEL_CARD.md"}
             return {k: row[k] for k in ("class", "variant", "fits", "lacks", "passed_over")} | {"files": files}

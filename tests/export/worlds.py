@@ -198,9 +198,7 @@ def export(
     **others: Any,
 ) -> list[dict[str, Any]]:
     """`export_bundles` of plain values by name, so that a test changes one of them; tests of parity carry users."""
-    asked = {
-        name: others.pop(name) for name in ("learning", "rules", "footprints", "progress", "key") if name in others
-    }
+    asked = {name: others.pop(name) for name in ("learning", "rules", "progress", "key") if name in others}
     model = TrainedModel(names=Names(users, item_ids, titles), pool=offered, **others)
     text = reads if encoder is None else TextEncoders(encoder, POOLINGS[pooling], max_tokens)
     origin = Provenance(created, provenance, seed, expires_days, promise, counted)
