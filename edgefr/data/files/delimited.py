@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefr.data.archive import row_of
+from edgefr.data.files.adjacency import is_adjacency, open_adjacency
 from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
 from edgefr.data.files.names import plain
@@ -126,6 +127,8 @@ def _rows(name: str, before: int, text: Text) -> Iterator[None]:
 def _open_text(path: Path, options: FileOptions, separator: str | None) -> Opened:
     """Open a table of text; separator and quotes are found in its first rows if nobody says them."""
     blank, first = _first_lines(path, options.encoding)
+    if options.header is None and options.separator is None and is_adjacency(first):
+        return open_adjacency(path, first)
     line = first.lstrip("\n").partition("\n")[0]
     separator = options.separator or separator or _separator(line)
     quoted = _quotes(first, separator) if options.quote is None else options.quote

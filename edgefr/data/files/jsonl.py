@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,8 @@ def _open(path: Path, options: FileOptions) -> Opened:
     import pyarrow as pa
 
     found: dict[str, pa.DataType] = {}
-    for row in _first_rows(path):
+    literal = _is_literal(path)
+    for row in _first_rows(path, literal):
         for name, value in row.items():
             if _holds_objects(value):  # nothing here reads these
                 continue
@@ -40,6 +43,7 @@ def _open(path: Path, options: FileOptions) -> Opened:
         for block in Text(path, None, ",", False).blocks():
             if not block.strip():
                 continue
+            block = _as_json(path, row, block) if literal else block
             try:
                 rows = _parsed(block, kinds)
             except pa.ArrowInvalid:
@@ -67,7 +71,32 @@ def _parsed(block: bytes, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], names=list(kinds))
 
 
-def _first_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _is_literal(path: Path) -> bool:
+    """Say whether the rows of a file are dicts as Python writes them, as those of Steam and BeerAdvocate are."""
+    with stream(path) as file:
+        line = file.readline(_LONGEST_LOOK).strip()
+    if not re.match(rb"\{\s*u?['\"]", line):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return isinstance(ast.literal_eval(line.decode("utf-8", "replace")), dict)
+    return False
+
+
+def _as_json(path: Path, first: int, block: bytes) -> bytes:
+    """Return lines of Python literals as lines of JSON; nothing of them is run. Raises `InputError` naming the row."""
+    out = []
+    for number, line in enumerate(filter(bytes.strip, block.splitlines()), first):
+        try:
+            out.append(json.dumps(ast.literal_eval(line.decode()), allow_nan=False))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            raise InputError(f"{path}: row {number} is no dict as Python writes it: {printable(str(error))}") from error
+    return "\n".join(out).encode()
+
+
+def _first_rows(path: Path, literal: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the first rows of a file, as plain values."""
     with stream(path) as file:
         text = file.read(_LONGEST_LOOK)
@@ -84,7 +113,9 @@ def _first_rows(path: Path) -> Iterator[dict[str, Any]]:
         if number > _LOOKED_AT:
             return
         try:
-            row = json.loads(line)
+            row = json.loads(_as_json(path, number, line) if literal else line)
+        except InputError:
+            raise
         except (ValueError, RecursionError) as error:
             why = "an array; write one object a line" if line.lstrip()[:1] == b"[" else printable(str(error))
             raise InputError(f"{path}: row {number} is not a JSON object: {why}") from error

@@ -173,3 +173,28 @@ def test_columns_and_fractions_that_come_late_in_json_lines(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"row 1, column timestamp: nothing is there"):
         data.load(path)
     assert len(data.load(path, options={"errors": "drop"}).item) == 3
+
+
+def test_rows_as_python_writes_them(tmp_path: Path) -> None:
+    """Steam's and BeerAdvocate's lines are dicts of Python; nothing in them is run."""
+    row = (
+        "{u'username': u'%s', u'product_id': u'%s', u'hours': 4.1, u'text': u\"it's \\u2713\", u'found_funny': None}\n"
+    )
+    path = write(tmp_path, "reviews.json", "".join(row % pair for pair in (("u1", "i1"), ("u1", "i2"), ("u2", "i1"))))
+    assert pairs(data.load(path)) == [("u1", "i1"), ("u1", "i2"), ("u2", "i1")]
+    path = write(
+        tmp_path, "evil.json", row % ("u1", "i1") + "{'username': __import__('os').getcwd(), 'product_id': 1}\n"
+    )
+    with pytest.raises(InputError, match="row 2 is no dict as Python writes it"):
+        data.load(path)
+
+
+def test_a_user_and_all_of_their_items_in_a_row(tmp_path: Path) -> None:
+    path = write(tmp_path, "train.txt", "0 4 7 9\n1 2\n5 4 2\n")
+    expected = [("0", "4"), ("0", "7"), ("0", "9"), ("1", "2"), ("5", "2"), ("5", "4")]
+    assert pairs(data.load(path)) == expected
+    path = write(tmp_path, "users.dat", "3 4 7 9\n1 2\n2 4 2\n")
+    assert pairs(data.load(path)) == [(u if u != "5" else "2", i) for u, i in expected]
+    path = write(tmp_path, "bad.dat", "3 4 7 9\n1 2\n" * 2000 + "2 4 x\n9 1\n")
+    with pytest.raises(InputError, match="line 4002 does not begin with the number of its items"):
+        data.load(path)
