@@ -18,6 +18,8 @@ from privacy.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LISTED = ("user", "item")
+"""The columns that such a file comes to."""
 _LINES = 1000  # looked at
 
 
@@ -34,8 +36,8 @@ def is_adjacency(first: str) -> bool:
 
 def open_adjacency(path: Path, first: str) -> Opened:
     """Open such a file. Where every line begins with the number of those that follow, it is of no user: lines are."""
-    rows = [line.split() for line in first.splitlines()[:_LINES] if line.strip()][:-1] or [first.split()]
-    counted = all(int(row[0]) == len(row) - 1 for row in rows)
+    rows = [line.split() for line in first.splitlines()[:_LINES] if line.strip()][:-1]
+    counted = bool(rows) and all(int(row[0]) == len(row) - 1 for row in rows)
 
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         import pyarrow as pa
@@ -57,4 +59,4 @@ def open_adjacency(path: Path, first: str) -> Opened:
             yield line + 1, pa.RecordBatch.from_arrays(arrays, names=list(wanted))
             line += len(found)
 
-    return Opened(str(path), ("user", "item"), blocks)
+    return Opened(str(path), LISTED, blocks)

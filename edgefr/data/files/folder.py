@@ -14,7 +14,7 @@ from edgefr.data.files import names
 from edgefr.data.files.formats import ends, format_of, open_table
 from edgefr.data.files.opened import PACKED, bare, faults
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.parts import is_part
+from edgefr.data.files.parts import is_part, split_of
 from privacy.errors import InputError
 
 INTERACTIONS = (
@@ -86,14 +86,15 @@ def _interactions(folder: Path, there: list[Path], heads: dict[Path, tuple[str, 
         known = ", ".join(ends())
         raise InputError(f"{folder}: no file in it ends with {known} (and {' or '.join(PACKED)} after it); name a file")
     files = [path for path in files if _roles(heads[path], options) == {"user", "item"}] or files
-    if len(files) > 1 and all(is_part(path) for path in files):
+    if len(files) > 1 and (all(map(is_part, files)) or len({split_of(path) for path in files} - {None}) == len(files)):
         return folder
     atomic = [path for path in files if bare(path).endswith(".inter")]
     called = [path for path in files if _words(path) & set(INTERACTIONS)]
     rest = _without_items(files)
     for some in (atomic, files, called, rest):
         if len(some) == 1:
-            return some[0]
+            beside = [p for p in there if split_of(p) and p.suffix == some[0].suffix]
+            return folder if split_of(some[0]) and len(beside) > 1 else some[0]
     best = (atomic or called or rest or files)[0]
     said = ", ".join(path.name for path in files[:10])
     raise InputError(f"{folder}: which of its files has the interactions? Name it by --data {best} (it has: {said})")

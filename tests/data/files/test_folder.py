@@ -90,3 +90,22 @@ def test_bzip2_after_a_name_is_unpacked_to_its_last_stream(tmp_path: Path) -> No
     path = tmp_path / "log.csv.bz2"
     path.write_bytes(bz2.compress(b"user,item\na,x\n") + bz2.compress(b"b,y\nc,z\n"))
     assert load(str(path)).users.tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("ends", [".inter", ".txt"])
+def test_a_split_in_files_of_its_own_is_read_as_one_table(ends: str, tmp_path: Path) -> None:
+    """Of LightGCN's folders the training part alone was read; the hint for RecBole's named the test."""
+    own = {"train": [("1", "10"), ("1", "11"), ("2", "10")], "valid": [("1", "12")], "test": [("1", "13"), ("2", "12")]}
+    for part, rows in own.items():
+        if ends == ".inter":
+            text = "user_id:token\titem_id:token\n" + "".join(f"{u}\t{i}\n" for u, i in rows)
+            (tmp_path / f"set.{part}{ends}").write_text(text)
+        else:
+            users = dict.fromkeys(u for u, _ in rows)
+            text = "".join(f"{u} {' '.join(i for v, i in rows if v == u)}\n" for u in users)
+            (tmp_path / f"{part}{ends}").write_text(text)
+    (tmp_path / "user_list.txt").write_text("org_id remap_id\n7 1\n8 2\n")
+    found = load(str(tmp_path))
+    assert found.part is not None
+    read = sorted(zip(found.users[found.user], found.catalogue.ids[found.item], found.part.tolist(), strict=True))
+    assert read == sorted((u, i, place) for place, rows in enumerate(own.values()) for u, i in rows)
