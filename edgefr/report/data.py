@@ -52,7 +52,7 @@ def print_names(console: Console) -> None:
         rows.append({"name": name, "holds": found.holds, **terms})
     about = (
         "Any other category of Amazon: amazon-CATEGORY, as amazon-digital-music. Your own: a file that ends with "
-        f"{', '.join(ends())} (and .gz, .zst or .bz2), or a folder of such files."
+        f"{', '.join(ends())} (and .gz, .zst, .bz2 or .zip), or a folder of such files."
     )
     console.print(Sheet("data sets", rows, words=["name", "holds", "from", "licence"], caption=about))
 

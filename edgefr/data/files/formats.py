@@ -46,6 +46,8 @@ def open_table(path: Path, options: FileOptions) -> Opened:
     """Open a file of any known format. Raises `InputError` for a file that is missing, empty or of no known format."""
     entry = format_of(path)
     if entry is None:
+        if path.suffix.lower() == ".zip":
+            raise InputError(f"{path}: a zip of one file is called as that with .zip after it; unpack it otherwise")
         packed = " or ".join(PACKED)
         raise InputError(f"{path}: files of data end with {', '.join(ends())} (and {packed} after it); rename it")
     if not path.is_file():

@@ -28,8 +28,9 @@ def _open(path: Path, options: FileOptions) -> Opened:
     import pyarrow as pa
 
     found: dict[str, pa.DataType] = {}
-    literal = _is_literal(path)
+    literal, seen, notes = _is_literal(path), set[str](), list[str]()
     for row in _first_rows(path, literal):
+        seen.update(row)
         for name, value in row.items():
             if _holds_objects(value):  # nothing here reads these
                 continue
@@ -54,8 +55,21 @@ def _open(path: Path, options: FileOptions) -> Opened:
                     raise _fault(path, row, str(error)) from error
             yield row, rows
             row += rows.num_rows
+            late = sorted(_names(block) - seen)
+            seen.update(late)
+            notes.extend(
+                f"column {printable(name, 40)} begins by row {row - 1:,}, too late to be read" for name in late
+            )
 
-    return Opened(str(path), tuple(found), blocks)
+    return Opened(str(path), tuple(found), blocks, notes=notes)
+
+
+def _names(block: bytes) -> set[str]:
+    """Return the columns that the last row of a block has, which was parsed before."""
+    with suppress(ValueError, RecursionError):
+        row = json.loads(block.rstrip().rpartition(b"\n")[2])
+        return set(row) if isinstance(row, dict) else set()
+    return set()
 
 
 def _parsed(block: bytes, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
@@ -138,7 +152,7 @@ def _type(value: Any) -> pa.DataType:
     if isinstance(value, bool):
         return pa.bool_()
     if isinstance(value, int):
-        return pa.int64() if -(2**63) <= value < 2**63 else pa.float64()
+        return pa.int64() if -(2**63) <= value < 2**63 else pa.uint64() if 0 < value < 2**64 else pa.float64()
     if isinstance(value, list):
         inner = next((kind for kind in map(_type, value) if kind != pa.null()), pa.string())
         return pa.list_(inner)
@@ -149,7 +163,9 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type of both numbers, None where one of them is none."""
     import pyarrow as pa
 
-    numbers = (pa.int64(), pa.float64())
+    if {one, other} == {pa.int64(), pa.uint64()}:
+        return pa.uint64()
+    numbers = (pa.int64(), pa.uint64(), pa.float64())
     return pa.float64() if one in numbers and other in numbers and one != other else None
 
 

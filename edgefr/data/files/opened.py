@@ -7,6 +7,8 @@ mean (`names`, `values`).
 from __future__ import annotations
 
 import io
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +28,7 @@ MOST_ROWS = 1 << 30
 _MOST_BYTES = 1 << 36  # of one unpacked file
 _MOST_RATIO = 200  # unpacked to packed, above 64 MB: tables of interactions stay under 20
 _SMALL = 1 << 26
-PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}
 """How files are packed, by the end of their name."""
 
 
@@ -132,9 +134,26 @@ class Bounded(io.RawIOBase):
 @contextmanager
 def stream(path: Path) -> Iterator[BinaryIO]:
     """Open a file as a stream of unpacked bytes, bounded."""
+    with faults(str(path)), _unpacked(path) as unpacked:
+        yield cast(BinaryIO, io.BufferedReader(Bounded(unpacked, path.stat().st_size, str(path))))
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[BinaryIO]:
+    """Open a file as it unpacks; nothing is written. Raises `InputError` for a zip of several files."""
     import pyarrow as pa
 
-    with faults(str(path)):
-        packing = PACKED.get(path.suffix.lower())
+    packing = PACKED.get(path.suffix.lower())
+    if packing != "zip":
         with path.open("rb") as raw, pa.input_stream(raw, compression=packing) as unpacked:
-            yield cast(BinaryIO, io.BufferedReader(Bounded(cast(BinaryIO, unpacked), path.stat().st_size, str(path))))
+            yield cast(BinaryIO, unpacked)
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            files = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+            if len(files) != 1:
+                raise InputError(f"{path}: it has {len(files):,} files; unpack it and name the folder by --data")
+            with archive.open(files[0]) as inner:
+                yield cast(BinaryIO, inner)
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{path}: {printable(str(error), 200)}") from error

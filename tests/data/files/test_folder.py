@@ -1,6 +1,7 @@
 """Tables of a folder are told apart by their columns, and names that public data sets have are found."""
 
 import bz2
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,3 +110,25 @@ def test_a_split_in_files_of_its_own_is_read_as_one_table(ends: str, tmp_path: P
     assert found.part is not None
     read = sorted(zip(found.users[found.user], found.catalogue.ids[found.item], found.part.tolist(), strict=True))
     assert read == sorted((u, i, place) for place, rows in enumerate(own.values()) for u, i in rows)
+
+
+def test_a_zip_of_one_file_is_unpacked_as_it_is_read(tmp_path: Path) -> None:
+    def zipped(name: str, files: dict[str, str]) -> str:
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for inside, text in files.items():
+                archive.writestr(inside, text)
+        return str(tmp_path / name)
+
+    rows = "user,item\nu1,i1\nu1,i2\n"
+    found = load(zipped("ratings.csv.zip", {"../../ratings.csv": rows, "__MACOSX/._ratings.csv": "x"}))
+    assert len(found.item) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ratings.csv.zip"], "nothing was written"
+    with pytest.raises(InputError, match="it has 2 files; unpack it and name the folder by --data"):
+        load(zipped("two.csv.zip", {"a.csv": rows, "b.csv": rows}))
+    with pytest.raises(InputError, match=r"a zip of one file is called as that with \.zip after it"):
+        load(zipped("ml-latest.zip", {"ml/ratings.csv": rows}))
+    with pytest.raises(InputError, match="unpacks to more than"):
+        load(zipped("bomb.csv.zip", {"a.csv": rows + "u1,i1\n" * 12_000_000}))
+    (tmp_path / "bad.csv.zip").write_bytes((tmp_path / "ratings.csv.zip").read_bytes()[:60])
+    with pytest.raises(InputError, match=r"bad\.csv\.zip: "):
+        load(str(tmp_path / "bad.csv.zip"))

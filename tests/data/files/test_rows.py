@@ -198,3 +198,12 @@ def test_a_user_and_all_of_their_items_in_a_row(tmp_path: Path) -> None:
     path = write(tmp_path, "bad.dat", "3 4 7 9\n1 2\n" * 2000 + "2 4 x\n9 1\n")
     with pytest.raises(InputError, match="line 4002 does not begin with the number of its items"):
         data.load(path)
+
+
+def test_json_lines_with_columns_after_all_that_is_looked_at_say_so(tmp_path: Path) -> None:
+    rows = [{"user": 2**64 - 1 - n % 7, "item": f"i{n}", "text": "x" * 60} for n in range(60_000)]
+    late = [{"user": 1, "item": "i1", "timestamp": T0}]
+    path = write(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, *late]))
+    found = data.load(path)
+    assert str(2**64 - 1) in found.users
+    assert notes(found) == "column timestamp begins by row 60,001, too late to be read"
