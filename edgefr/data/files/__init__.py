@@ -84,6 +84,13 @@ def build(name: str, there: Found, options: FileOptions, source: dict[str, Any])
     """Read the tables that were found into a data set."""
     inside = there.texts if there.items is None else ()
     rows = read_rows(there.interactions, there.columns, options, inside)
+    taken = there.columns.get("time")
+    if taken is not None and options.columns.time is None:
+        others = [name for name in names.usual("time", there.interactions.columns) if name != taken]
+        if others:
+            rows.notes.append(
+                f"the time is column {taken}; {', '.join(others)} could be it too (data_options.columns.time=NAME)"
+            )
     source = {**source, "columns": there.columns, "texts": list(there.texts), "ratings": list(rows.ratings)}
     dataset = make(name, rows, options, source)
     if there.items is not None:

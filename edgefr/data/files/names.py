@@ -37,7 +37,8 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     "time": _each(
         "timestamp timems time utctimestamp unixreviewtime unixtime unixtimestamp datetime date ts createdat created "
         "eventtime eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate "
-        "invoicedate transactiondt transactiondate playedat watchedat listenedat viewedat tdat dateadded day when"
+        "invoicedate transactiondt transactiondate eventdate playedat watchedat listenedat viewedat tdat dateadded "
+        "day when"
     ),
     "session": ("sessionid", "session", "sessid", "visitid"),
     "split": ("split", "partition", "subset"),
@@ -78,8 +79,17 @@ def find(role: str, told: str | None, there: Sequence[str], where: str) -> str |
         return None
     if told is not None:
         return named(told, there, f"column of {where} (data_options.columns.{role})")
+    return next(iter(usual(role, there)), None)
+
+
+def usual(role: str, there: Sequence[str]) -> list[str]:
+    """Return the columns that have a usual name of a role, the most telling first.
+
+    >>> usual("time", ["date", "user_id", "time_ms"])
+    ['time_ms', 'date']
+    """
     by_name = {plain(name): name for name in reversed(there)}
-    return next((by_name[name] for name in USUAL[role] if name in by_name), None)
+    return [by_name[name] for name in USUAL[role] if name in by_name]
 
 
 def named(told: str, there: Sequence[str], what: str) -> str:

@@ -207,3 +207,12 @@ def test_json_lines_with_columns_after_all_that_is_looked_at_say_so(tmp_path: Pa
     found = data.load(path)
     assert str(2**64 - 1) in found.users
     assert notes(found) == "column timestamp begins by row 60,001, too late to be read"
+
+
+def test_which_of_two_times_was_taken_is_said(tmp_path: Path) -> None:
+    text = "user_id,item_id,date,time_ms\n" + "".join(f"u,i{n},20220421,{T0 * 1000 - n}\n" for n in range(3))
+    path = write(tmp_path, "log.csv", text)
+    found = data.load(path)
+    assert found.catalogue.ids[found.item].tolist() == ["i2", "i1", "i0"]
+    assert notes(found) == "the time is column time_ms; date could be it too (data_options.columns.time=NAME)"
+    assert notes(data.load(path, options={"columns": {"time": "time_ms"}})) == ""
