@@ -1,4 +1,4 @@
-"""The extras of the package, by the modules that they bring; what needs one that is not installed says so in one line.
+"""These are the extras of the package, by the modules that they bring; what lacks one says so in one line.
 
 Owns: which module is of which extra (pyproject.toml says which packages), and what is said where one is missing.
 Does not own: which command needs which extra (`edgefr.cli.commands`).

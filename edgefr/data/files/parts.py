@@ -1,4 +1,4 @@
-"""A table that was written in parts (part-00000.parquet, ... or train.txt and test.txt) is read as one.
+"""This reads a table that was written in parts as one: part-00000.parquet and so on, or train.txt and test.txt.
 
 Owns: which files are parts, and their rows one after another. Does not own: a format (`formats`).
 """

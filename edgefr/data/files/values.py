@@ -113,7 +113,7 @@ NOTHING = ("", "na", "n/a", "nan", "null", "none", "\\n", "<na>")
 
 
 def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
-    """Say of every value whether it stands for none, bool [n].
+    """Return whether each value stands for none, bool [n].
 
     >>> import pyarrow
     >>> missing(pyarrow.array(["u1", "NaN", None, " "])).tolist()
