@@ -72,8 +72,8 @@ def text_for(schema: type[BaseModel], parts: Sequence[str], text: str) -> Told |
     field = schema.model_fields.get(last)
     if field is None:
         return None
-    kinds = set(get_args(field.annotation)) if isinstance(field.annotation, UnionType) else {field.annotation}
-    if str not in kinds or kinds - {str, NoneType}:
+    kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
+    if not any(kind is str for kind in kinds) or any(kind not in (str, NoneType) for kind in kinds):
         return None
     if text == "null" and NoneType in kinds:
         return Told(None)

@@ -27,7 +27,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "nothing at all": (lambda: edgefr.simulate(), "simulate: missing a required argument: 'experiment'"),
     "an argument": (lambda: edgefr.simulate(answers.experiment(), dta=1), "'dta'; did you mean 'data'"),
     "devices": (lambda: edgefr.simulate(answers.experiment(), 5), "devices should be str | Path | FleetFile, got 5"),
-    "a flag": (lambda: edgefr.simulate(answers.experiment(), bundles="no"), "bundles should be bool, got 'no'"),
+    "a flag": (
+        lambda: edgefr.simulate(answers.experiment(), bundles="no"),
+        r"bundles should be bool \| None, got 'no'",
+    ),
     "no devices": (lambda: edgefr.simulate(answers.experiment(), "none.yaml"), "cannot read none.yaml"),
     "no run": (lambda: edgefr.Run.open("none"), "none is not a run folder"),
     "a number for a run": (lambda: edgefr.Run(5), r"Run: path should be str \| Path, got 5"),

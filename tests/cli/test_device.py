@@ -57,7 +57,7 @@ def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None
     assert release.rows["item"][1].any()
 
     update = tmp_path / "update.safetensors"
-    rows = {"item": (np.arange(ITEMS), np.ones((ITEMS, 8), np.float32))}
+    rows = {"item": (np.arange(ITEMS), np.random.default_rng(0).normal(size=(ITEMS, 8)).astype(np.float32))}
     write_delta(update, Delta(opened.manifest.bundle_id, bundles.ROUND - 1, bundles.ROUND, rows=rows))
     place(update).write_bytes(signature_of("delta", update.read_bytes(), worlds.KEY))
     again = commands.edgefr("device", "learn", *common, "--update", update, "--new-block", "--item", "i3", cache=cache)

@@ -24,7 +24,7 @@ def simulate(cli: Cli, folder: Path, method: str, *more: str, options: tuple[str
 
 
 def test_a_run_over_sessions_whose_scores_no_device_has_is_refused_before_training(cli: Cli, tmp_path: Path) -> None:
-    code, _, err = simulate(cli, tmp_path, "gru4rec", "sessions.history_bonus=2")
+    code, _, err = simulate(cli, tmp_path, "gru4rec", "sessions.history_bonus=2", options=("--bundles",))
     assert (code, err.count("\n")) == (2, 1)
     assert "history_bonus" in err
     assert "--no-bundles" in err

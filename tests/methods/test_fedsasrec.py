@@ -91,7 +91,7 @@ def test_negatives_avoid_held_out_items_where_the_protocol_says_so() -> None:
 
 
 def test_no_bundle_is_made_of_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"fedsasrec reads all that a user has as one: leave bundles out"):
-        edgefr.simulate(experiment(), "devices.yaml", out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"fedsasrec reads all that a user has as one; leave bundles out"):
+        edgefr.simulate(experiment(), "devices.yaml", out=tmp_path / "run", bundles=True)
     with pytest.raises(InputError, match=r"fedsasrec learns from sequence: set protocol\.name="):
         load_experiment(overrides=["method=fedsasrec", "protocol.name=sessions"])
