@@ -32,14 +32,13 @@ _TYPES = ("token", "token_seq", "float", "float_seq")
 class _Layout:
     """This is how a file is laid out: `columns` are their names, `header` says whether its first row holds them.
 
-    `escaped`: a backslash stands before quotes inside quotes. `drop`: rows of another width are left out and told of.
+    `drop`: rows of another width are left out and told of.
     """
 
     text: Text
     columns: tuple[str, ...]
     header: bool = True
     blank: int = 0
-    escaped: bool = False
     drop: bool = False
 
     def opened(self) -> Opened:
@@ -91,7 +90,7 @@ class _Layout:
             arrow_csv.ParseOptions(
                 delimiter=self.text.sign,
                 quote_char='"' if self.text.quoted else False,
-                escape_char="\\" if self.escaped else False,
+                escape_char="\\" if self.text.escaped else False,
                 newlines_in_values=self.text.quoted,
                 invalid_row_handler=skip if self.drop else None,
             ),
@@ -132,14 +131,14 @@ def _open_text(path: Path, options: FileOptions, separator: str | None) -> Opene
     line = first.lstrip("\n").partition("\n")[0]
     separator = options.separator or separator or _separator(line)
     quoted = _quotes(first, separator) if options.quote is None else options.quote
-    text = Text(path, options.encoding, separator, quoted and len(separator) == 1)
-    escaped, drop = text.quoted and '\\"' in first, options.errors == "drop"
+    quoted, drop = quoted and len(separator) == 1, options.errors == "drop"
+    text = Text(path, options.encoding, separator, quoted, quoted and '\\"' in first)
     if options.header is None:
-        return _Layout(text, _header(path, first, separator, text.quoted), True, blank, escaped, drop).opened()
+        return _Layout(text, _header(path, first, separator, text.quoted), True, blank, drop).opened()
     cells = _header(path, first, separator, text.quoted)
     if [plain(cell) for cell in cells] == [plain(name) for name in options.header]:
         raise InputError(f"{path}: its first row holds the names that data_options.header gives: drop the option")
-    return _Layout(text, tuple(options.header), False, blank, escaped, drop).opened()
+    return _Layout(text, tuple(options.header), False, blank, drop).opened()
 
 
 def _separator(line: str) -> str:

@@ -48,7 +48,7 @@ def _open(path: Path, options: FileOptions) -> Opened:
             try:
                 rows = _parsed(block, kinds)
             except pa.ArrowInvalid:
-                kinds = {name: pa.float64() if kind == pa.int64() else kind for name, kind in kinds.items()}
+                kinds = {name: _wide_enough(block, name, kind) for name, kind in kinds.items()}
                 try:  # whole numbers came first, and here is another
                     rows = _parsed(block, kinds)
                 except pa.ArrowInvalid as error:
@@ -70,6 +70,19 @@ def _names(block: bytes) -> set[str]:
         row = json.loads(block.rstrip().rpartition(b"\n")[2])
         return set(row) if isinstance(row, dict) else set()
     return set()
+
+
+def _wide_enough(block: bytes, name: str, kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column of whole numbers, wider where this block has another number in it."""
+    import pyarrow as pa
+
+    if kind != pa.int64():
+        return kind
+    try:
+        _parsed(block, {name: kind})
+    except pa.ArrowInvalid:
+        return pa.float64()
+    return kind
 
 
 def _parsed(block: bytes, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:

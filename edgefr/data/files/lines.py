@@ -22,12 +22,16 @@ INSTEAD = "\x1f"
 
 @dataclass(frozen=True)
 class Text:
-    """This is how a file's text is written: encoding (None: UTF-8), separator, and whether quotes enclose fields."""
+    """This is how a file's text is written: encoding (None: UTF-8), separator, and whether quotes enclose fields.
+
+    `escaped`: a backslash stands before quotes inside quotes.
+    """
 
     path: Path
     encoding: str | None
     separator: str
     quoted: bool
+    escaped: bool = False
 
     @property
     def sign(self) -> str:
@@ -40,7 +44,7 @@ class Text:
         with stream(self.path) as file:
             for piece in self._pieces(file):
                 held += piece
-                end = _end(held, self.quoted)
+                end = _end(held, self.sign.encode(), self.escaped) if self.quoted else _last_line(held)
                 if end:
                     yield held[:end]
                     held = held[end:]
@@ -82,15 +86,52 @@ def wrong_encoding(path: Path | str, encoding: str | None) -> InputError:
     return InputError(f"{path}: it is not {encoding} (data_options.encoding)")
 
 
-def _end(held: bytes, quoted: bool) -> int:
-    """Return where the last whole row ends; 0 where none does."""
-    newline = b"\n" if b"\n" in held else b"\r"
-    if not quoted or b'"' not in held:
-        return held.rfind(newline) + 1
+def _last_line(held: bytes) -> int:
+    """Return where the last line ends; 0 where none does."""
+    return held.rfind(b"\n" if b"\n" in held else b"\r") + 1
+
+
+def _end(held: bytes, sign: bytes, escaped: bool) -> int:
+    """Return where the last whole row ends; 0 where none does. A quote that begins no field encloses nothing.
+
+    >>> _end(b'5" nail,1\\n"two\\nlines",2\\n"open', b",", False)
+    24
+    """
+    if b'"' not in held:
+        return _last_line(held)
     signs = np.frombuffer(held, np.uint8)
-    outside = np.cumsum(signs == ord('"'), dtype=np.int64) % 2 == 0
-    (ends,) = ((signs == newline[0]) & outside).nonzero()
+    quotes = signs == ord('"')
+    edges = np.isin(signs, np.frombuffer(sign + b"\r\n", np.uint8))
+    before, after = np.r_[True, edges[:-1]], np.r_[edges[1:], True]
+    doubled = np.r_[False, quotes[:-1]] | np.r_[quotes[1:], False]
+    if (quotes & ~before & ~after & ~doubled).any():
+        return _end_with_strays(held, sign, escaped)
+    outside = np.cumsum(quotes, dtype=np.int64) % 2 == 0
+    (ends,) = ((signs == (ord("\n") if b"\n" in held else ord("\r"))) & outside).nonzero()
     return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _end_with_strays(held: bytes, sign: bytes, escaped: bool) -> int:
+    """Return the same, quote by quote, where some stand within fields."""
+    newline = b"\n" if b"\n" in held else b"\r"
+    edges, end, at, outside_from = sign + b"\r\n", 0, 0, 0
+    while (opening := held.find(b'"', at)) >= 0:
+        if opening and held[opening - 1] not in edges:
+            at = opening + 1
+            continue
+        end = max(end, held.rfind(newline, outside_from, opening) + 1)
+        closing = held.find(b'"', opening + 1)
+        while closing >= 0:
+            if escaped and held[closing - 1] == ord("\\"):
+                closing = held.find(b'"', closing + 1)
+            elif held[closing + 1 : closing + 2] == b'"':
+                closing = held.find(b'"', closing + 2)
+            else:
+                break
+        if closing < 0:
+            return end
+        at = outside_from = closing + 1
+    return max(end, held.rfind(newline, outside_from) + 1)
 
 
 def lines_of(block: bytes) -> int:

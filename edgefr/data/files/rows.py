@@ -151,15 +151,15 @@ class _Gathered:
             return self.table, first, self.columns[role], block.column(self.columns[role])
 
         found: dict[str, pa.Array] = {role: ids(*of(role)) for role in self.ids}
-        if "time" in self.columns:
-            when = self.times.add(*of("time"))
-            found["time"] = pa.array(when.values)
         if "split" in self.columns:
             found["split"] = pa.array(parts(*of("split")))
         if "block" in self.columns:
             found["block"] = pa.array(blocks(*of("block")))
         texts = {name: block.column(name) for name in self.texts}
         rating = numbers(*of("rating"), _RATING, self.decimal) if "rating" in self.columns else None
+        if "time" in self.columns:
+            when = self.times.add(*of("time"))
+            found["time"] = pa.array(when.values)
         self.read += block.num_rows
         if rating is not None:
             keep = self._liked(rating)

@@ -41,6 +41,11 @@ def joined(parts: Sequence[Part]) -> Part:
     Part(values=array([70, 75]), digits=1)
     """
     digits = max(part.digits for part in parts)
+    while any(abs(int(part.values.max(initial=0))) * 10 ** max(digits - part.digits, 0) >= 2**63 for part in parts):
+        digits -= 1  # no finer unit holds all of them
+    parts = [
+        part if part.digits <= digits else Part(part.values // 10 ** (part.digits - digits), digits) for part in parts
+    ]
     return Part(np.concatenate([part.values * 10 ** (digits - part.digits) for part in parts]), digits)
 
 
@@ -111,14 +116,14 @@ class Times:
         return "a time is a number or an ISO date; name its pattern by data_options.time, as %d/%m/%Y"
 
     def _are_dates(self, values: pa.Array) -> bool:
-        """Say whether times are dates and not numbers; the first of them says it for all."""
+        """Say whether times are dates and not numbers, as most of the first block are."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if pa.types.is_temporal(values.type) or "%" in self.how:
             return True
         text = "string" in str(values.type) and len(values)
-        return bool(text and not pc.match_substring_regex(values.slice(0, 1), _NUMBER)[0].as_py())
+        return bool(text and 2 * pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() < len(values))
 
     def _dates(self, table: Opened, row: int, column: str, values: pa.Array, rule: str) -> Part:
         """Return unix seconds and their fractions; what names no time zone counts as UTC."""
@@ -148,14 +153,13 @@ def _numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) 
         raise table.fault(row, column, values[0].as_py(), f"{rule}, and this column is of {values.type}")
     if pa.types.is_integer(values.type):
         return Part(converted(table, row, column, values, whole, rule).to_numpy(zero_copy_only=False))
-    if not pa.types.is_floating(values.type):
-        try:
-            return Part(whole(values).to_numpy(zero_copy_only=False))
-        except pa.ArrowInvalid:
-            pass
-        exact = _decimals(values)
-        if exact is not None:
-            return exact
+    try:
+        return Part(whole(values).to_numpy(zero_copy_only=False))
+    except pa.ArrowInvalid:
+        pass
+    exact = _decimals(values.cast(pa.string()) if pa.types.is_floating(values.type) else values)
+    if exact is not None:
+        return exact
     numbers = converted(table, row, column, values, lambda part: part.cast(pa.float64(), safe=False), rule)
     found: npt.NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
     table.refuse(row, column, ~(np.abs(found) < 2.0**62), values, rule)
@@ -170,11 +174,11 @@ def _decimals(values: pa.Array) -> Part | None:
     """Return text of numbers with fractions, to the last digit; None where some are none, or have too many digits."""
     import pyarrow as pa
 
-    for digits in (9, 6, 3):
+    for digits in (9, 18, 15, 12, 6, 3):
         try:
             exact = values.cast(pa.decimal128(38, digits))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return None
+            continue
         halves = np.frombuffer(exact.buffers()[1], np.int64)[2 * exact.offset :].reshape(-1, 2)[: len(exact)]
         if (halves[:, 1] == halves[:, 0] >> 63).all():  # 128 bits that 64 hold
             return _shortest(halves[:, 0].copy(), digits)

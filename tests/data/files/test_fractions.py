@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from edgefr import data
+from edgefr.data.files.times import Part, joined
 
 TICKS = [6, 1, 9, 3]
 """Tenths of a second, in the file's order; the item of each is named by it."""
@@ -96,3 +97,26 @@ def test_blocks_of_other_precision_come_to_one_unit(tmp_path: Path) -> None:
     assert found.time[0] == START
     assert found.catalogue.ids[found.item[-1]] == "last"
     assert found.moment[-1] == START * 100 + 100 * count + 25
+
+
+@pytest.mark.parametrize(
+    "values", [["1764234861.1234567", "1764234861.1234569"], ["0.1234567890123", "0.1234567890124"]]
+)
+def test_fine_fractions_are_told_apart_alike_in_every_format(values: list[str], tmp_path: Path) -> None:
+    """Floats lost digits that text kept; both now have what a float has."""
+    found = []
+    rows = [("i2", values[1]), ("i1", values[0])]
+    (tmp_path / "a.csv").write_text("user,item,time\n" + "".join(f"u,{item},{time}\n" for item, time in rows))
+    items, times = [item for item, _ in rows], pa.array([float(time) for _, time in rows])
+    parquet.write_table(pa.table({"user": ["u", "u"], "item": items, "time": times}), tmp_path / "a.parquet")
+    for name in ("a.csv", "a.parquet"):
+        dataset = data.load(str(tmp_path / name))
+        found.append(dataset.catalogue.ids[dataset.item].tolist())
+    assert found == [["i1", "i2"]] * 2
+
+
+def test_parts_that_no_one_unit_holds_lose_digits_and_never_turn_over() -> None:
+    late, fine = Part(np.array([9_999_999_999])), Part(np.array([1_600_000_000_123_456_789]), 9)
+    whole = joined([late, fine])
+    assert whole.digits == 8
+    assert whole.values.tolist() == [999_999_999_900_000_000, 160_000_000_012_345_678]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgefr import data
+from edgefr.data.files.opened import BLOCK
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError
 
@@ -216,3 +217,37 @@ def test_which_of_two_times_was_taken_is_said(tmp_path: Path) -> None:
     assert found.catalogue.ids[found.item].tolist() == ["i2", "i1", "i0"]
     assert notes(found) == "the time is column time_ms; date could be it too (data_options.columns.time=NAME)"
     assert notes(data.load(path, options={"columns": {"time": "time_ms"}})) == ""
+
+
+def test_a_fraction_in_one_column_of_json_lines_leaves_the_others_whole(tmp_path: Path) -> None:
+    """Times in nanoseconds became floats, and 60,000 of them 55,352, where a later rating was 4.5."""
+    first = 1_600_000_000_000_000_001
+    rows = [{"user": 2**60 + n % 7, "item": n, "rating": 3, "time": first + n} for n in range(60_000)]
+    late = {"user": 2**60, "item": 1, "rating": 4.5, "time": first + 60_000}
+    path = write(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, late]))
+    found = data.load(path)
+    assert sorted(found.moment.tolist()) == list(range(first, first + 60_001))
+    assert str(2**60 + 1) in found.users
+
+
+@pytest.mark.parametrize("tail", ["", '"two\nlines",u0,i0\n'])
+def test_a_quote_within_a_field_of_a_long_file_encloses_nothing(tail: str, tmp_path: Path) -> None:
+    rows = "".join(f'5" nail,u{n},i{n}\n' if n == 7 else f"x,u{n},i{n}\n" for n in range(300_000))
+    assert len(rows) > BLOCK
+    found = data.load(write(tmp_path, "a.csv", "text,user,item\n" + rows + tail))
+    assert len(found.item) == 300_000 + bool(tail)
+
+
+def test_a_bad_first_time_says_nothing_of_the_others(tmp_path: Path) -> None:
+    rows = "".join(f"u,i{n},{T0 + n}\n" for n in range(20))
+    found = data.load(write(tmp_path, "a.csv", f"user,item,time\nu,i,soon\n{rows}"), options={"errors": "drop"})
+    assert found.time.tolist() == [T0 + n for n in range(20)]
+    assert notes(found) == "1 of 21 rows cannot be read: column time (data_options.errors=drop)"
+
+
+def test_the_time_of_a_row_that_is_left_out_sets_no_unit(tmp_path: Path) -> None:
+    rows = "".join(f"u,i{n},5,{T0 + n}\n" for n in range(20))
+    text = f"user,item,rating,time\nu,i,bad,{1000 * T0}\n{rows}"
+    found = data.load(write(tmp_path, "a.csv", text), options={"errors": "drop"})
+    assert found.clock
+    assert found.time.tolist() == [T0 + n for n in range(20)]
