@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefr.data.files import names
+from edgefr.data.files import clocks, names
 from edgefr.data.files.folder import tables
 from edgefr.data.files.formats import open_table
 from edgefr.data.files.made import make
@@ -52,6 +52,7 @@ def found(interactions: Opened, items: Opened | None, options: FileOptions) -> F
     if items is not None and own.domain is not None and own.domain not in there and own.domain in items.columns:
         own = own.model_copy(update={"domain": None})  # it is a column of the file of items
     columns = names.interactions(own, there, interactions.name)
+    columns = columns if options.time == "none" else clocks.chosen(interactions, columns, own)
     if items is not None:
         key = names.listed(own.listed, columns["item"], items.columns, items.name)
         return Found(interactions, columns, items, tuple(names.texts(options.texts, items.columns, items.name, (key,))))
@@ -84,13 +85,8 @@ def build(name: str, there: Found, options: FileOptions, source: dict[str, Any])
     """Read the tables that were found into a data set."""
     inside = there.texts if there.items is None else ()
     rows = read_rows(there.interactions, there.columns, options, inside)
-    taken = there.columns.get("time")
-    if taken is not None and options.columns.time is None:
-        others = [name for name in names.usual("time", there.interactions.columns) if name != taken]
-        if others:
-            rows.notes.append(
-                f"the time is column {taken}; {', '.join(others)} could be it too (data_options.columns.time=NAME)"
-            )
+    if options.columns.time is None:
+        rows.notes.extend(clocks.told(there.columns, there.interactions.columns))
     source = {**source, "columns": there.columns, "texts": list(there.texts), "ratings": list(rows.ratings)}
     dataset = make(name, rows, options, source)
     if there.items is not None:

@@ -40,6 +40,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
         "invoicedate transactiondt transactiondate eventdate playedat watchedat listenedat viewedat tdat dateadded "
         "day when"
     ),
+    "clock": _each("timeofday hourmin hhmm hour hours hourofday orderhourofday timeframe milliseconds clock"),
     "session": ("sessionid", "session", "sessid", "visitid"),
     "split": ("split", "partition", "subset"),
     "block": ("block", "blockid", "blockno"),
@@ -105,6 +106,7 @@ def named(told: str, there: Sequence[str], what: str) -> str:
 def interactions(columns: Columns, there: Sequence[str], where: str) -> dict[str, str]:
     """Return the column of every role that the table has. Raises `InputError` where user or item is not found."""
     found = {role: find(role, getattr(columns, role), there, where) for role in USUAL}
+    found["clock"] = None if columns.clock is None else found["clock"]  # `clocks` looks for it beside a day
     for role in ("user", "item"):
         if found[role] is None:
             raise InputError(

@@ -23,6 +23,7 @@ class Columns(BaseModel):
     item: str | None = Field(None, description="which item it was")
     rating: str | None = Field(None, description="how much it was liked (or how often it was used): a number")
     time: str | None = Field(None, description="when that was: a number or a date")
+    clock: str | None = Field(None, description="the time of day, where the time is a day")
     session: str | None = Field(None, description="the session that a row belongs to")
     split: str | None = Field(None, description="train, valid or test: a split of one's own")
     block: str | None = Field(None, description="the block of time that a row is of, from 0 on: blocks of one's own")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.data.files import clocks
 from edgefr.data.files.opened import Opened
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.times import Part, Times, joined
@@ -70,8 +71,10 @@ def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, text
             f"{table.name}: no column has a usual name of a time, so data_options.time has nothing to read; say which "
             "by data_options.columns.time=NAME, or drop it"
         )
+    if "clock" in columns and "time" not in columns:
+        raise InputError(f"{table.name}: data_options.columns.clock needs a day; name it by data_options.columns.time")
     if options.time == "none":
-        columns = {role: name for role, name in columns.items() if role != "time"}
+        columns = {role: name for role, name in columns.items() if role not in ("time", "clock")}
     gathered = _Gathered(table, columns, options, texts)
     for first, block in table.read(list(dict.fromkeys([*columns.values(), *texts]))):
         gathered.add(first, block)
@@ -159,6 +162,9 @@ class _Gathered:
         rating = numbers(*of("rating"), _RATING, self.decimal) if "rating" in self.columns else None
         if "time" in self.columns:
             when = self.times.add(*of("time"))
+            if "clock" in self.columns:  # dates are in seconds, other days are an order
+                unit = 1000 if self.times.dates else clocks.DAY
+                when = Part(when.values * unit + clocks.of_day(*of("clock")), 3)
             found["time"] = pa.array(when.values)
         self.read += block.num_rows
         if rating is not None:

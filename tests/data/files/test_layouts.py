@@ -47,7 +47,14 @@ class Layout:
 
     def _row(self, user: str, item: str, time: int) -> str:
         moment = datetime.fromtimestamp(time, UTC)
-        values = {"u": user, "i": item, "r": 3 + int(item) % 3, "t": time, "ms": 1000 * time + 7}
+        values = {
+            "u": user,
+            "i": item,
+            "r": 3 + int(item) % 3,
+            "t": time,
+            "ms": 1000 * time + 7,
+            "clock": 1000 * (time % DAY),
+        }
         out = self.row
         for name, value in values.items():
             out = out.replace(f"<{name}>", str(value))
@@ -145,6 +152,14 @@ RIGHT = {
     "KuaiRand": Layout(
         "log_standard.csv", "user_id,video_id,date,hourmin,time_ms,is_click", "<u>,<i>,%Y%m%d,%H%M,<ms>,1"
     ),
+    "KuaiRand without milliseconds": Layout(
+        "log_standard.csv", "user_id,video_id,date,hourmin,is_click", "<u>,<i>,%Y%m%d,%H%M,1"
+    ),
+    "Diginetica": Layout(
+        "train-item-views.csv", "session_id;user_id;item_id;timeframe;eventdate", "1;<u>;<i>;<clock>;%Y-%m-%d"
+    ),
+    "a day and a time": Layout("log.csv", "user,item,date,time", "<u>,<i>,%Y-%m-%d,%H:%M:%S"),
+    "a day and an hour": Layout("log.csv", "user,item,hour,day", "<u>,<i>,%H,%Y-%m-%d", inside=False),
     "RetailRocket": Layout("events.csv", "timestamp,visitorid,event,itemid,transactionid", "<ms>,<u>,view,<i>,"),
     "YooChoose": Layout(
         "yoochoose-clicks.dat", None, "<u>,%Y-%m-%dT%H:%M:%S.573Z,<i>,0", named("user", "time", "item", "category")
