@@ -26,6 +26,7 @@ from edgefr.data import (
     hetrec,
     lastfm_1k,
     movielens,
+    public_files,
     retailrocket,
     tmall,
     xing,
@@ -183,6 +184,19 @@ for _reader in (
     _fixed("tmall", tmall.read, tmall.TMALL, texts=False, holds="shopping logs"),
 ):
     READERS.register(_reader)
+
+
+for _about in public_files.SETS:
+    READERS.register(
+        _chosen(
+            _about.name,
+            files.FileOptions,
+            partial(public_files.read, _about),
+            _about.public,
+            partial(public_files.has_texts, _about),
+            _about.holds,
+        )
+    )
 
 
 def names() -> list[str]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edgefr.data import archive as blockwise
 from edgefr.data import load, names
 from edgefr.data.interactions import k_core
+from edgefr.data.public_files import SETS
 from privacy.errors import InputError
 from privacy.plain import plain
 from tests.data.tables import archive
@@ -137,7 +138,8 @@ def test_missing_archives_name_file_page_and_licence(name, tmp_path, monkeypatch
         "xing-2017": "recsys-challenge-2017.zip",
         "lastfm-1k": "lastfm-dataset-1K.zip",
     }
-    file = other.get(name, f"{name}.zip")
+    own = {about.name: about.files[0].replace("*", r"\*") for about in SETS}
+    file = {**other, **own}.get(name, f"{name}.zip")
     monkeypatch.setenv("EDGEFR_DATA", str(tmp_path))
     with pytest.raises(InputError, match=f"{file}.*https?://.*licence: .*--data-dir or EDGEFR_DATA"):
         load(name, options=options)

@@ -88,6 +88,22 @@ def test_the_readmes_command_and_what_follows_it(tmp_path: Path) -> None:
     assert json.loads(swept.read_text())["engine"]["device"] == GPU.type
 
 
+def test_a_search_and_a_teacher_of_ones_own(tmp_path: Path) -> None:
+    """Pre-training, distilling from what it made, tuning and explaining run on the pretended GPU."""
+    (tmp_path / "texts.txt").write_text("".join(f"a small text about topic {n % 7} and {n % 5}\n" for n in range(60)))
+    sizes = ("--layers", "2", "--hidden", "16", "--heads", "2", "--vocabulary", "200", "--steps", "3")
+    run_of(tmp_path, "pretrain", "--texts", "texts.txt", "--out", "teacher", *sizes)
+    small = [
+        f"encoder.distill.{key}" for key in ("teacher=teacher", "layer_map=[2]", "layers=1", "hidden=8", "steps=2")
+    ]
+    run_of(tmp_path, "distill", "--texts", "texts.txt", "--out", "student", *(f"--set={one}" for one in small))
+    few = ("--set", "rounds=1", "--set", "data_options.users=40")
+    run_of(tmp_path, "tune", "fedmf", "--data", "demo", "--trials", "1", *few, "--out", "tuned")
+    run_of(tmp_path, "simulate", "--set", "method=fedcar", *few, "--no-bundles", "--out", "explained")
+    run_of(tmp_path, "explain", "explained", "--user", "u0000003", "--k", "1")
+    assert (tmp_path / "tuned" / "recipes" / "fedmf.yaml").is_file()
+
+
 REAL = {
     "the README's": [],
     **{

@@ -6,6 +6,7 @@ failure: recompute it here.
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -218,3 +219,79 @@ def test_no_number_on_the_first_screen_is_unknown_here(run: Path) -> None:
     numbers = set(re.findall(r"(?<![\w.])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?", shown))
     assert len(numbers) > 15
     assert numbers - figures(run) == set()
+
+
+def cells(page: str) -> str:
+    """Return the text of a page's tables, without drawings and their axes."""
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    assert tables
+    plain = re.sub(r"<svg.*?</svg>|<th.*?</th>", " ", "\n".join(tables), flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]+>", " ", plain))
+
+
+def classes(run: Path) -> dict[int, str]:
+    """Return the class of every client, who is numbered as users are named."""
+    events = events_of(run)
+    own = events[events["client"].notna() & events["class"].notna()]
+    return {int(client): str(name) for client, name in zip(own["client"], own["class"], strict=True)}
+
+
+def of_classes(run: Path) -> set[str]:
+    """Return what tables say of classes: who took part, when, and the metrics of their users."""
+    known, events, kinds = set[str](), events_of(run), classes(run)
+    users = pd.read_parquet(run / "private" / "users.parquet")
+    users = users[(users["stage"] == "federated") & (users["on"] == "main")]
+    users = users.assign(kind=users["user"].str[1:].astype(int).map(kinds))
+    ended = events[events["kind"] == "closed"].set_index("round")["time"]
+    starts = events[events["kind"] == "started"].set_index("round")["time"]
+    lasted = (ended - starts).sort_values()
+    typical = lasted.index[(len(lasted) - 1) // 2]  # the round that took the median time
+    first = events[(events["round"] == typical) & events["client"].notna()]
+    first = first.assign(time=first["time"] - starts[typical])
+    for name in set(kinds.values()):
+        own = events[events["class"] == name]
+        part = (own["kind"] == "uploaded").sum() / own["kind"].isin([*LEFT, "refused"]).sum()
+        known |= {f"{part:.0%}", f"{100 * part:.1f}%", str(sum(kind == name for kind in kinds.values()))}
+        round_ = first[first["class"] == name]
+        known |= {
+            str(len(round_[round_["kind"] != "refused"]["client"].unique())),
+            str((round_["kind"] == "uploaded").sum()),
+        }
+        known |= {
+            f"{round_[round_['kind'] == kind]['time'].median():.3g}" for kind in ("downloaded", "trained", "uploaded")
+        }
+        for _, rows in users.groupby("ranking"):
+            here = rows[rows["kind"] == name]
+            known.add(str(len(here)))
+            for metric in ("HR@10", "NDCG@10"):
+                mean, error = here[metric].mean(), here[metric].std() / math.sqrt(len(here))
+                known |= {f"{mean:.4f}", f"{error:.4f}", f"{mean - rows[metric].mean():+.4f}"}
+    return known
+
+
+def of_costs(run: Path) -> set[str]:
+    """Return what tables say of costs, whose percentiles the tests above hold to the events."""
+    s = summary_of(run)
+    known = set[str]()
+    for row in (s["fleet"], *s["fleet"]["classes"].values()):
+        for quantity in ("seconds", "energy_j", "memory_mb"):
+            known |= {f"{row[quantity][name]:.3g}" for name in ("p10", "p50", "p90")}
+        moved = [sum(row[way][name] for way in ("bytes_down", "bytes_up")) / 1e6 for name in ("p10", "p50", "p90")]
+        known |= {f"{one:.3g}" for one in moved}
+    for row in s["bundles"]:
+        known |= {f"{row['files_mb']:.3g}", f"{row['memory_mb']:.0f}", f"{row['hr_kept']:.3f}"}
+        known |= {f"{row['latency_ms']:.3g}", f"{row['max_score_error']:.2g}"}  # parity's, which export's tests hold
+    return known
+
+
+NAMED = r"95 %|@10|1\+99|1 \+ 99|phone_sd680|speaker_512|laptop_x86|fp32|f\d+|Snapdragon 680|4-6 GB|512 MB|5560"
+
+
+@pytest.mark.parametrize("kind", ["private", "plain"])
+def test_no_number_in_a_table_of_the_page_is_unknown_here(kind: str, made: Callable[[str], Path]) -> None:
+    run = made(kind)
+    shown = re.sub(NAMED, " ", cells((run / "report.html").read_text(encoding="utf-8")))
+    numbers = set(re.findall(r"(?<![\w.])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?", shown))
+    ended = {f"{value:.4f}" for value in ends(run).values()}
+    assert len(numbers) > 40
+    assert numbers - (figures(run) | ended | of_classes(run) | of_costs(run)) == set()

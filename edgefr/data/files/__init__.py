@@ -7,15 +7,16 @@ a name (`edgefr.data`), splits (`edgefr.data.protocols`).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgefr.data.files import clocks, names
 from edgefr.data.files.folder import tables
-from edgefr.data.files.formats import open_table
+from edgefr.data.files.formats import is_folder, open_table
 from edgefr.data.files.made import make
-from edgefr.data.files.opened import Opened, bare
+from edgefr.data.files.opened import Opened, bare, on_disk
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parts import open_parts, parts_of
 from edgefr.data.files.rows import read_rows
@@ -24,7 +25,7 @@ from edgefr.data.interactions import Dataset, Progress
 from privacy.errors import InputError
 from privacy.files import sha256_of
 
-__all__ = ["FileOptions", "Found", "build", "look", "read"]
+__all__ = ["FileOptions", "Found", "build", "digest_of", "look", "look_at", "read"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,15 @@ def look(path: Path, options: FileOptions) -> Found:
     """Open a file or a folder and find its columns; no rows are read. Raises `InputError` for what cannot be used."""
     first, second = tables(path, options)
     plain = options.model_copy(update={"header": None, "separator": None, "quote": None})
-    table = open_parts(first, options) if first.is_dir() else open_table(first, options)
+    table = open_parts(first, options) if is_folder(first) else open_table(first, options)
     return found(table, None if second is None else open_table(second, plain), options)
+
+
+def look_at(tables: Sequence[Path], items: Path | None, options: FileOptions, listed: Sequence[str] = ()) -> Found:
+    """Open files that are known to be parts of one table, and a file of items, whose columns `listed` may name."""
+    table = open_table(tables[0], options) if len(tables) == 1 else open_parts(tables[0].parent, options, tables)
+    own = FileOptions(encoding=options.encoding, errors=options.errors, header=list(listed) or None)
+    return found(table, None if items is None else open_table(items, own), options)
 
 
 def found(interactions: Opened, items: Opened | None, options: FileOptions) -> Found:
@@ -70,11 +78,10 @@ def has_texts(path: Path, options: FileOptions) -> bool:
 def read(path: Path, options: FileOptions, progress: Progress | None = None) -> Dataset:
     """Read the data set of a file or a folder, whole. Raises `InputError` naming file, row and column."""
     there = look(path, options)
-    files = [Path(table.name) for table in (there.interactions, there.items) if table is not None]
     name = bare(path).partition(".")[0] or "data"
     if progress is not None:
         progress("read data", 0, 1, name)
-    source = {"archive": str(path), "url": "", "licence": "", "sha256": _digest(files), "notes": ""}
+    source = {"archive": str(path), "url": "", "licence": "", "sha256": digest_of(_paths(there)), "notes": ""}
     dataset = build(name, there, options, source)
     if progress is not None:
         progress("read data", 1, 1, name)
@@ -94,7 +101,12 @@ def build(name: str, there: Found, options: FileOptions, source: dict[str, Any])
     return beside(dataset, rows.texts, rows.item, rows.items) if inside else dataset
 
 
-def _digest(files: list[Path]) -> str:
-    """Return the digest of one file, or of the digests of several."""
-    digests = [sha256_of(part) for path in files for part in (parts_of(path) if path.is_dir() else [path])]
+def digest_of(files: Sequence[Path]) -> str:
+    """Return the digest of one file, or of the digests of several; of a folder its parts are meant."""
+    parts = (part for path in files for part in (parts_of(path) if is_folder(path) else [path]))
+    digests = [sha256_of(path) for path in dict.fromkeys(map(on_disk, parts))]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _paths(there: Found) -> list[Path]:
+    return [Path(table.name) for table in (there.interactions, there.items) if table is not None]

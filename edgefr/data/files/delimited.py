@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from edgefr.data.archive import row_of
 from edgefr.data.files.adjacency import is_adjacency, open_adjacency
 from edgefr.data.files.formats import Format
+from edgefr.data.files.impressions import is_impressions, open_impressions
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
 from edgefr.data.files.names import plain
 from edgefr.data.files.opened import Opened, printable, stream
 from edgefr.data.files.options import FileOptions
+from edgefr.data.files.prize import is_prize, open_prize
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,8 +128,13 @@ def _rows(name: str, before: int, text: Text) -> Iterator[None]:
 def _open_text(path: Path, options: FileOptions, separator: str | None) -> Opened:
     """Open a table of text; separator and quotes are found in its first rows if nobody says them."""
     blank, first = _first_lines(path, options.encoding)
-    if options.header is None and options.separator is None and is_adjacency(first):
-        return open_adjacency(path, first)
+    if options.header is None and options.separator is None:
+        if is_adjacency(first):
+            return open_adjacency(path, first)
+        if is_prize(first):
+            return open_prize(path)
+        if is_impressions(first):
+            return open_impressions(path)
     line = first.lstrip("\n").partition("\n")[0]
     separator = options.separator or separator or _separator(line)
     quoted = _quotes(first, separator) if options.quote is None else options.quote
@@ -169,6 +176,12 @@ def _open_atomic(path: Path, options: FileOptions) -> Opened:
                 f"{', '.join(_TYPES)}; if this is another table, rename it to .tsv"
             )
         columns.append(name)
+    history = next((name for name in columns if name.removesuffix("_list") in set(columns) - {name}), None)
+    if history is not None:
+        raise InputError(
+            f"{path}: its rows are histories (column {printable(history, 40)}), one for each item that followed; take "
+            "the .inter file that has a row for each interaction"
+        )
     text = Text(path, None, options.separator or "\t", False)
     return _Layout(text, tuple(columns), True, blank, drop=options.errors == "drop").opened()
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgefr.data.files import names
-from edgefr.data.files.formats import ends, format_of, open_table
-from edgefr.data.files.opened import PACKED, bare, faults
+from edgefr.data.files.formats import ends, format_of, is_folder, open_table
+from edgefr.data.files.opened import PACKED, bare, files_of, is_there, on_disk
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parts import is_part, split_of
 from privacy.errors import InputError
@@ -46,15 +46,14 @@ def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
     A table in parts is its folder. Raises `InputError` for a folder in which they cannot be told, and for files that
     are not there.
     """
-    if os.path.isdir(path):
-        with faults(str(path)):
-            there = [p for p in sorted(path.iterdir()) if p.is_file() and format_of(p) is not None]
+    if is_folder(path):
+        there = [p for p in files_of(path) if format_of(p) is not None]
         heads = _heads(there, options)
         chosen = _interactions(path, there, heads, options)
         others = [p for p in there if p != chosen and "user" not in _roles(heads[p], options)]
         items = _called(others, ITEMS) or _atomic_items(chosen) or _only_items(others, heads, options)
     else:
-        if not os.path.exists(path):
+        if not os.path.exists(on_disk(path)):
             raise InputError(f"{path} is not there; --data takes a data set's name, a file or a folder: check the path")
         chosen, items = path, _atomic_items(path)
     return chosen, items if options.items is None else _told(options.items, chosen)
@@ -125,12 +124,13 @@ def _atomic_items(path: Path) -> Path | None:
     if not bare(path).endswith(".inter"):
         return None
     wanted = bare(path).removesuffix(".inter") + ".item"
-    return next((p for p in sorted(path.parent.iterdir()) if p.is_file() and bare(p) == wanted), None)
+    beside = files_of(path.parent if on_disk(path) == path else on_disk(path))
+    return next((p for p in beside if bare(p) == wanted), None)
 
 
 def _told(name: str, beside: Path) -> Path:
     """Return the file of items that the options name."""
-    found = next((path for path in (Path(name), beside.parent / name) if os.path.isfile(path)), None)
+    found = next((path for path in (Path(name), beside.parent / name) if is_there(path)), None)
     if found is None:
         raise InputError(f"data_options.items: {name} is neither there nor beside {beside}; check the path")
     return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefr.data.files.opened import PACKED, Opened, bare
+from edgefr.data.files.opened import PACKED, Opened, bare, is_there, size_of
 from edgefr.data.files.options import FileOptions
 from privacy.errors import InputError
 from privacy.table import Table
@@ -42,18 +43,22 @@ def format_of(path: Path) -> Format | None:
     return next((entry for entry in FORMATS.values() if name.endswith(entry.ends)), None)
 
 
+def is_folder(path: Path) -> bool:
+    """Say whether a path is a folder, or a zip that is called as no table is."""
+    zipped = path.suffix.lower() == ".zip" and os.path.isfile(path) and format_of(path) is None
+    return os.path.isdir(path) or zipped
+
+
 def open_table(path: Path, options: FileOptions) -> Opened:
     """Open a file of any known format. Raises `InputError` for a file that is missing, empty or of no known format."""
     entry = format_of(path)
     if entry is None:
-        if path.suffix.lower() == ".zip":
-            raise InputError(f"{path}: a zip of one file is called as that with .zip after it; unpack it otherwise")
         packed = " or ".join(PACKED)
         raise InputError(f"{path}: files of data end with {', '.join(ends())} (and {packed} after it); rename it")
-    if not path.is_file():
-        problem = "is no ordinary file" if path.exists() else "is not there"
+    if not is_there(path):
+        problem = "is no ordinary file" if os.path.exists(path) else "is not there"
         raise InputError(f"{path} {problem}; check the path")
-    if not path.stat().st_size:
+    if not size_of(path):
         raise InputError(f"{path}: the file is empty")
     for name in ("separator", "header", "quote", "encoding"):
         if getattr(options, name) is not None and name not in entry.reads:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr.data.files.formats import Format
+from edgefr.data.files.leaf import is_leaf, open_leaf
 from edgefr.data.files.lines import Text
 from edgefr.data.files.opened import BLOCK, Opened, printable, stream
 from edgefr.data.files.options import FileOptions
@@ -27,6 +28,9 @@ def _open(path: Path, options: FileOptions) -> Opened:
     """Open a file of JSON lines; its columns are the names that its first rows have."""
     import pyarrow as pa
 
+    with stream(path) as file:
+        if is_leaf(file.read(64)):
+            return open_leaf(path)
     found: dict[str, pa.DataType] = {}
     literal, seen, notes = _is_literal(path), set[str](), list[str]()
     for row in _first_rows(path, literal):

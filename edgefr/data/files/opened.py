@@ -7,9 +7,10 @@ mean (`names`, `values`).
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ class Opened:
     first: int = 1
     notes: list[str] = field(default_factory=list)
 
-    def read(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(self, columns: Sequence[str]) -> Generator[tuple[int, pa.RecordBatch]]:
         """Yield the blocks of `blocks`, at most `MOST_ROWS` rows; what a damaged file raises is one `InputError`."""
         rows = 0
         with faults(self.name):
@@ -135,25 +136,90 @@ class Bounded(io.RawIOBase):
 def stream(path: Path) -> Iterator[BinaryIO]:
     """Open a file as a stream of unpacked bytes, bounded."""
     with faults(str(path)), _unpacked(path) as unpacked:
-        yield cast(BinaryIO, io.BufferedReader(Bounded(unpacked, path.stat().st_size, str(path))))
+        yield cast(BinaryIO, io.BufferedReader(Bounded(unpacked, size_of(path), str(path))))
 
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[BinaryIO]:
-    """Open a file as it unpacks; nothing is written. Raises `InputError` for a zip of several files."""
+    """Open a file, also one in a zip, as it unpacks; nothing is written. Raises `InputError` for a zip of several."""
     import pyarrow as pa
 
-    packing = PACKED.get(path.suffix.lower())
-    if packing != "zip":
+    packing, found = PACKED.get(path.suffix.lower()), _in_zip(path)
+    if found is None and packing != "zip":
         with path.open("rb") as raw, pa.input_stream(raw, compression=packing) as unpacked:
             yield cast(BinaryIO, unpacked)
         return
+    zipped, member = found or (path, None)
+    with _zip(zipped) as archive:
+        if member is None:
+            files = _members(archive)
+            if len(files) != 1:
+                raise InputError(f"{path}: it has {len(files):,} files; call it without .{bare(path).split('.')[-1]}")
+            member = files[0].filename
+        if packing == "zip" and found is not None:
+            raise InputError(f"{path}: a zip within a zip is not read; unpack it")
+        with archive.open(member) as inner:
+            if packing == "zip" or packing is None:
+                yield cast(BinaryIO, inner)
+            else:
+                with pa.input_stream(inner, compression=packing) as unpacked:
+                    yield cast(BinaryIO, unpacked)
+
+
+@contextmanager
+def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip; what a damaged one raises is one `InputError`."""
     try:
         with zipfile.ZipFile(path) as archive:
-            files = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
-            if len(files) != 1:
-                raise InputError(f"{path}: it has {len(files):,} files; unpack it and name the folder by --data")
-            with archive.open(files[0]) as inner:
-                yield cast(BinaryIO, inner)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, KeyError) as error:
         raise InputError(f"{path}: {printable(str(error), 200)}") from error
+
+
+def _members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    return [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+
+
+def _in_zip(path: Path) -> tuple[Path, str] | None:
+    """Return the zip that a path leads into and the name of the file in it, None for another path."""
+    for above in path.parents:
+        if above.suffix.lower() == ".zip" and os.path.isfile(above):
+            return above, path.relative_to(above).as_posix()
+    return None
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a folder, or of a zip as if it were one: their paths lead into it.
+
+    Of a zip the files of every folder in it are meant.
+    """
+    with faults(str(folder)):
+        if not os.path.isfile(folder):
+            return sorted(path for path in folder.iterdir() if path.is_file())
+        with _zip(folder) as archive:
+            return sorted(folder / one.filename for one in _members(archive))
+
+
+def on_disk(path: Path) -> Path:
+    """Return the file itself, or the zip that it is in."""
+    found = _in_zip(path)
+    return path if found is None else found[0]
+
+
+def is_there(path: Path) -> bool:
+    """Say whether a path is a file, or leads to one in a zip."""
+    found = _in_zip(path)
+    if found is None:
+        return os.path.isfile(path)
+    with _zip(found[0]) as archive:
+        return found[1] in archive.namelist()
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file as it lies on the disk."""
+    found = _in_zip(path)
+    if found is None:
+        return os.path.getsize(path)
+    with _zip(found[0]) as archive:
+        info = archive.getinfo(found[1])
+        return min(info.file_size, info.compress_size)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefr.data.files.formats import Format
-from edgefr.data.files.opened import MOST_ROWS, Opened, faults
+from edgefr.data.files.opened import MOST_ROWS, Opened, bare, faults, on_disk
 from edgefr.data.files.options import FileOptions
 from privacy.errors import InputError
 
@@ -23,6 +23,8 @@ def _open(path: Path, options: FileOptions) -> Opened:
     """Open a parquet file; its columns come with their own types, text as dictionaries."""
     from pyarrow import parquet
 
+    if on_disk(path) != path or bare(path) != path.name.lower():
+        raise InputError(f"{path}: a parquet file is read where it lies, not out of another; unpack it")
     with faults(str(path)), parquet.ParquetFile(str(path)) as file:
         columns, rows = tuple(file.schema_arrow.names), file.metadata.num_rows
     if rows > MOST_ROWS or (rows > 1_000_000 and rows > _MOST_PER_BYTE * path.stat().st_size):

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 
 from edgefr.data.files.adjacency import LISTED, open_adjacency
 from edgefr.data.files.formats import format_of, open_table
-from edgefr.data.files.opened import Opened, bare, faults
+from edgefr.data.files.opened import Opened, bare, files_of
 from edgefr.data.files.options import FileOptions
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST = 10_000
+_MOST = 20_000
 SPLITS = ("train", "training", "valid", "validation", "val", "dev", "test")
 """What files of a split of one's own are called."""
 _SPLIT = "split"
 
 
 def is_part(path: Path) -> bool:
-    """Say whether a file's name is that of a part.
+    """Say whether a file's name is that of a part, as Spark writes them or Netflix's prize had them.
 
-    >>> is_part(Path("part-00003-c000.snappy.parquet")), is_part(Path("parts.csv"))
-    (True, False)
+    >>> is_part(Path("part-00003-c000.snappy.parquet")), is_part(Path("mv_0000001.txt")), is_part(Path("parts.csv"))
+    (True, True, False)
     """
-    return re.match(r"part-[0-9]", bare(path)) is not None
+    return re.match(r"(part-|mv_|combined_data_)[0-9]", bare(path)) is not None
 
 
 def split_of(path: Path) -> str | None:
@@ -46,16 +46,15 @@ def split_of(path: Path) -> str | None:
 
 def parts_of(folder: Path) -> list[Path]:
     """Return the parts in a folder: in the order of their names, or training before validation and test."""
-    with faults(str(folder)):
-        there = sorted(path for path in folder.iterdir() if path.is_file() and format_of(path))
+    there = [path for path in files_of(folder) if format_of(path)]
     parts = [path for path in there if is_part(path)]
     split = [path for path in there if split_of(path) and not bare(path).endswith(".item")]
     return parts or sorted(split, key=lambda path: SPLITS.index(str(split_of(path))))
 
 
-def open_parts(folder: Path, options: FileOptions) -> Opened:
-    """Open the parts of a folder as one table. Raises `InputError` where they are not of one schema."""
-    paths = parts_of(folder)
+def open_parts(folder: Path, options: FileOptions, paths: Sequence[Path] = ()) -> Opened:
+    """Open the parts of a folder, or these `paths`, as one table. Raises `InputError` if their columns differ."""
+    paths = paths or parts_of(folder)
     if len(paths) > _MOST:
         raise InputError(f"{folder}: it has {len(paths):,} parts, and {_MOST:,} is the most; write it as fewer files")
     columns = open_table(paths[0], options).columns

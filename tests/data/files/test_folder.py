@@ -1,6 +1,8 @@
 """Tables of a folder are told apart by their columns, and names that public data sets have are found."""
 
 import bz2
+import gzip
+import hashlib
 import zipfile
 from pathlib import Path
 
@@ -123,12 +125,32 @@ def test_a_zip_of_one_file_is_unpacked_as_it_is_read(tmp_path: Path) -> None:
     found = load(zipped("ratings.csv.zip", {"../../ratings.csv": rows, "__MACOSX/._ratings.csv": "x"}))
     assert len(found.item) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ratings.csv.zip"], "nothing was written"
-    with pytest.raises(InputError, match="it has 2 files; unpack it and name the folder by --data"):
+    with pytest.raises(InputError, match=r"it has 2 files; call it without \.csv"):
         load(zipped("two.csv.zip", {"a.csv": rows, "b.csv": rows}))
-    with pytest.raises(InputError, match=r"a zip of one file is called as that with \.zip after it"):
-        load(zipped("ml-latest.zip", {"ml/ratings.csv": rows}))
+    with pytest.raises(InputError, match="the file is empty"):
+        load(zipped("empty.csv.zip", {"a.csv": ""}))
     with pytest.raises(InputError, match="unpacks to more than"):
         load(zipped("bomb.csv.zip", {"a.csv": rows + "u1,i1\n" * 12_000_000}))
     (tmp_path / "bad.csv.zip").write_bytes((tmp_path / "ratings.csv.zip").read_bytes()[:60])
     with pytest.raises(InputError, match=r"bad\.csv\.zip: "):
         load(str(tmp_path / "bad.csv.zip"))
+
+
+def test_a_zip_of_a_folder_is_read_as_the_folder(tmp_path: Path) -> None:
+    rows = "userId,movieId,rating,timestamp\n1,7,4.5,964982703\n1,8,4.0,964981247\n"
+    films = "movieId,title\n7,Seven\n8,Eight\n"
+    path = tmp_path / "ml-latest.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("ml/ratings.csv.gz", gzip.compress(rows.encode()))
+        archive.writestr("ml/movies.csv", films)
+        archive.writestr("ml/README.txt", "words, of no table\n")
+        archive.writestr("__MACOSX/ml/._ratings.csv", "x")
+    for named in (path, path / "ml/ratings.csv.gz"):
+        options = {} if named == path else {"items": "movies.csv"}
+        found = load(str(named), options=options)
+        assert found.catalogue.ids.tolist() == ["7", "8"]
+        assert found.catalogue.title == ["Seven", "Eight"]
+        assert found.source["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(InputError, match=r"ml-latest\.zip/ml/rating\.csv is not there"):
+        load(str(path / "ml/rating.csv"))
+    assert [one.name for one in tmp_path.iterdir()] == ["ml-latest.zip"], "nothing was written"

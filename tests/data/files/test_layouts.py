@@ -194,6 +194,8 @@ RIGHT = {
         named("user", "item", "category", "rating", "helpful", "time"),
     ),
     "RecBole": Layout("x.inter", "user_id:token\titem_id:token\ttimestamp:float", "<u>\t<i>\t<t>.5"),
+    "Netflix": Layout("combined_data_1.txt", None, "<i>:\n<u>,4,%Y-%m-%d"),
+    "MIND": Layout("behaviors.tsv", None, "7\t<u>\t%m/%d/%Y %I:%M:%S %p\tN1 N2\tN3-0 <i>-1 N4-0"),
     "ModCloth": Layout("modcloth.json", None, '{"item_id": "<i>", "size": 7, "user_id": "<u>"}', inside=False),
     "Twitch": Layout(
         "100k_a.csv",
@@ -225,7 +227,6 @@ REFUSED = {
     "Epinions, no header": (Layout("ratings_data.txt", None, "<u> <i> <r>"), "name all by data_options.header"),
     "decimal commas": (Layout("d.csv", "user;item;rating", "<u>;<i>;<r>,5"), "set data_options.decimal=,"),
     "latin-1": (Layout("l.csv", "user,item", "<u>,Café <i>", encoding="latin-1"), "data_options.encoding"),
-    "Netflix": (Layout("combined_data_1.txt", "101:", "<u>,4,%Y-%m-%d"), "data_options"),
 }
 
 
@@ -246,3 +247,24 @@ def test_a_layout_that_is_not_read_is_refused_with_a_way_on(name: str, tmp_path:
         load(layout.write(tmp_path), options=layout.options)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_lists_by_user_in_one_object_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "all_data.json"
+    path.write_text(
+        '{"users": ["11", "12"], "num_samples": [2, 1], "user_data": {"11": {"x": [102, 101], "y": [4, 3.5], '
+        '"timestamp": [9, 8]}, "12": {"x": [101], "y": [5], "timestamp": [1]}}}'
+    )
+    found = load(str(path))
+    rows = zip(found.users[found.user], found.catalogue.ids[found.item], found.moment.tolist(), strict=True)
+    assert sorted(rows) == [("11", "101", 8), ("11", "102", 9), ("12", "101", 1)]
+    path.write_text('{"users": ["11"], "user_data": {"11": {"x": [[1, 2]], "y": [4]}}}')
+    with pytest.raises(InputError, match="an example has to be one item"):
+        load(str(path))
+
+
+def test_histories_are_not_taken_for_interactions(tmp_path: Path) -> None:
+    path = tmp_path / "x.inter"
+    path.write_text("user_id:token\titem_id_list:token_seq\titem_id:token\n1\t5 6 7\t8\n")
+    with pytest.raises(InputError, match=r"its rows are histories \(column item_id_list\)"):
+        load(str(path))
