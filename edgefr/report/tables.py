@@ -143,7 +143,7 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
             "device class": row["class"],
             "variant": row["variant"],
             "MB": short(row["files_mb"]),
-            "RAM MB": f"{row['memory_mb']:.0f}",
+            "RAM MB to\nrecommend": f"{row['memory_mb']:.0f}",
             "ms": "-" if row["latency_ms"] is None else short(row["latency_ms"]),
             "kept of\ntop 10": "-" if row["overlap"] is None else f"{row['overlap']:.3f}",
             "kept of\nHR@10": "-" if row["hr_kept"] is None else f"{row['hr_kept']:.3f}",
