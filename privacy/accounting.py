@@ -54,7 +54,6 @@ def noise_for(
     target: float,
     settings: PrivacySettings,
     rounds: int,
-    sampling: float = 1.0,
     prototypes: Prototypes | None = None,
 ) -> float:
     """Return the smallest absolute noise scale with which `rounds` releases cost at most `target` epsilon.
@@ -72,7 +71,7 @@ def noise_for(
         raise InputError(f"epsilon must be above 0, got {target}")
 
     def spent(scale: float) -> float:
-        released = [(Event.of(settings, scale, sampling), rounds)]
+        released = [(Event.of(settings, scale), rounds)]
         if prototypes is not None:
             released.append(prototypes.under(settings, scale).release)
         return composed(released, settings.delta).epsilon

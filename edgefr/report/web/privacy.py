@@ -91,7 +91,6 @@ def section(facts: Facts) -> Section | None:
             "name": facts.name,
             "sweep": None if facts.summary["data"] == GIVEN else sweep(facts),
             "sat_out": _sat_out(report),
-            "expected": _utility(facts),
         },
     )
 
@@ -211,44 +210,6 @@ def _attack(row: dict[str, Any]) -> Attack:
     proved = "–" if row["eps_lb95"] is None else f"≥ {row['eps_lb95']:.3g} of {_shown(row['claimed'], 'unknown')}"
     asks = ATTACKS.get(row["attack"], row["unit"])
     return Attack(row["attack"], asks, reached, strip, proved, better, row.get("note", ""))
-
-
-@dataclass(frozen=True)
-class Utility:
-    """This is what a model like this run's is expected to be worth: rows by epsilon, and how that is known."""
-
-    rows: tuple[tuple[str, str, Strip | None, str], ...]
-    axis: Axis
-    best: float
-    notes: tuple[str, ...]
-    why: str
-
-
-def _utility(facts: Facts) -> Utility | None:
-    """Return utility at several epsilons by curves of other data sets; None for methods of which there are none."""
-    from edgefr.expected.expect import EPSILONS, Setting, expect
-    from edgefr.expected.points import curves
-    from edgefr.expected.show import METRIC, Plan, name, said
-
-    s = facts.summary
-    report, fleet = s["privacy"], s["fleet"]
-    if s["method"] not in curves() or "continual" in s or len(s["references"]) > 1 or not fleet["rounds"]:
-        return None
-    cohort = fleet["contributed"] // fleet["rounds"]
-    if not cohort or not report.get("values"):
-        return None
-    setting = Setting(s["method"], cohort, s["dataset"]["items"], s["rounds"], report["values"], report["trust"])
-    plan = Plan(setting, expect(setting, EPSILONS))
-    known = [one.share for one in plan.expected if one.share is not None]
-    axis = Axis.over([1.0, *(end for one in known for end in (one.low, one.high))], most=4)
-    rows = []
-    for one in plan.expected:
-        level, words = name(one.epsilon).replace("inf", "∞"), said(one.share)
-        told = f"epsilon {level}: {words} of the best without learning"
-        strip = None if one.share is None else axis.strip(one.share.mean, one.share.low, one.share.high, told)
-        rows.append((level, words, strip, one.verdict))
-    notes = [f"{METRIC} over that of the best reference that needs no learning (dashed)", *plan.notes]
-    return Utility(tuple(rows) if known else (), axis, axis.place(1.0), tuple(notes), plan.expected[0].why)
 
 
 def _sat_out(report: dict[str, Any]) -> str | None:
