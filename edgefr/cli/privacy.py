@@ -106,7 +106,6 @@ def answer(
 
 
 def _print_run(folder: Path, as_json: bool) -> None:
-    from edgefr.audits.record import read_bound
     from edgefr.run import Run
     from edgefr.shippable import check_federated
     from edgefr.spent import Spent
@@ -116,7 +115,7 @@ def _print_run(folder: Path, as_json: bool) -> None:
     report = run.summary.get("privacy")
     if not isinstance(report, dict):
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
-    spent = Spent.of(run, {**report, "eps_lb95": read_bound(folder)})
+    spent = Spent.of(run, report)
     collected = {"collected": spent.collected} if spent.collected else {}
     _print({"privacy": spent.report, **spent.ledgers}, as_json, {**spent.report, **spent.ledgers, **collected})
     for said, rounds in spent.collected.items() if not as_json else ():
@@ -127,7 +126,7 @@ def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None
     """Print the report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
     from edgefr.run import LEDGER
     from privacy.example_plan import render_examples
-    from privacy.report import render, render_ledger
+    from privacy.rows import render, render_ledger
 
     if as_json:
         typer.echo(json.dumps(values, indent=2, allow_nan=False))

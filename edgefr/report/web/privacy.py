@@ -16,7 +16,8 @@ from edgefr.report.web.chart import Axis, Strip, short
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 from privacy.example_plan import render_examples
-from privacy.report import MEANINGLESS, render
+from privacy.report import MEANINGLESS
+from privacy.rows import render
 from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 from privacy.trust import TRUSTS
 
@@ -118,7 +119,7 @@ def _words(report: dict[str, Any]) -> list[str]:
     if nothing_yet(report):
         return [f"{capitals(NOT_YET)}.", f"{capitals(would_cost(report))}."]
     whole = [f"This is of {TOGETHER}: {report['served']} of {report['rounds']}."] if report.get("served") else []
-    return [*in_words(number(report["eps_guaranteed"]), report["delta"], report["trust"]), *whole]
+    return [*in_words(number(report["eps_guaranteed"]), report["delta"], report.get("chance_above")), *whole]
 
 
 def _devices(facts: Facts) -> list[str]:
@@ -127,10 +128,10 @@ def _devices(facts: Facts) -> list[str]:
     return [] if found is None else [f"{capitals(found)}."]
 
 
-def in_words(epsilon: float, delta: float, trust: str) -> list[str]:
-    """Say what an epsilon means to somebody who never heard of one.
+def in_words(epsilon: float, delta: float, above: float | None) -> list[str]:
+    """Say what an epsilon means to somebody who never heard of one. `above`: the chance of a larger privacy loss.
 
-    >>> in_words(math.log(3), 0.0, "central")[0]
+    >>> in_words(math.log(3), 1e-5, 2e-5)[0]
     'Somebody who is 50 % sure of something about a person can become at most 75 % sure by what was released.'
     """
     if not math.isfinite(epsilon):
@@ -143,26 +144,29 @@ def in_words(epsilon: float, delta: float, trust: str) -> list[str]:
     lines = [
         f"Somebody who is 50 % sure of something about a person can become at most {percent} sure by what was released."
     ]
-    if delta:
-        lines.append(f"This holds but for a chance of 1 in {1 / delta:,.0f} (delta).")
-    if sure >= 0.99:
-        lines.append("In the worst case that is hardly a limit; against attackers who know less it protects more.")
+    if above is None:
+        lines.append(f"Rare outcomes may tell more; delta, {delta:g}, limits by how much.")
+    elif above:
+        lines.append(f"This holds but for a chance of 1 in {1 / above:,.0f}, computed from what releases can come to.")
+    lines.append("That is the worst case: an attacker who knows less learns less.")
     return lines
 
 
 def watchers(guaranteed: bool, report: dict[str, Any]) -> list[Watcher]:
     """Say from whom people are protected, and from whom they are not."""
     everybody = "Other devices, and whoever gets the model"
-    server, trust = "The server that adds up the uploads", TRUSTS[report["trust"]]
+    server = "The server that adds up the uploads"
     if not guaranteed:
         why = "nothing limits what an upload tells"
         return [Watcher(server, False, why), Watcher(everybody, False, "nothing limits what the model tells")]
     noise = "simulated noise can be drawn again with the key; real devices draw noise of their own"
     rows = [Watcher(everybody, True, "they see sums that carry noise")]
-    if trust.sees_uploads:
+    if TRUSTS[report["trust"]].sees_uploads:
         rows.append(Watcher(server, True, "every upload carries noise before it leaves the device"))
     else:
-        assumed = "it is trusted with single uploads; only rounds served under masks take that trust away"
+        assumed = (
+            "it adds the noise, so it knows each sum without it; masks (serve --secure-sum) hide single uploads only"
+        )
         rows.append(Watcher(server, False, assumed))
     return [
         *rows,
@@ -182,12 +186,11 @@ def _unit(adjacency: str) -> str:
 
 def _epsilons(report: dict[str, Any], audit: dict[str, Any] | None) -> list[tuple[str, str, str]]:
     """Return the four columns: (kind, value, what it is)."""
-    bound = report.get("eps_lb95") if audit is None else audit["eps_lb95"]
     values = {
         "guaranteed": "nothing yet" if nothing_yet(report) else _shown(report["eps_guaranteed"], "unknown"),
         "nominal": _shown(report["eps_nominal"], "unknown"),
         "hypothetical": _shown(report["eps_hypothetical"], "not measured"),
-        "audited": "not audited" if audit is None and bound is None else f"≥ {_shown(bound, '0')}",
+        "audited": "not audited" if audit is None else f"≥ {_shown(audit['eps_lb95'], '0')}",
     }
     return [(kind, values[kind], about) for kind, about in KINDS.items()]
 
