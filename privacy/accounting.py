@@ -160,7 +160,7 @@ def chance_above(releases: Iterable[tuple[Event, int]], epsilon: float) -> float
     mu = _gaussian_mu(spent)
     if mu is not None:  # the loss is normal, with mean mu^2 / 2 and variance mu^2 (Dong, Roth & Su 2022)
         return float(_library("scipy.special").ndtr(mu / 2 - epsilon / mu))
-    if math.fsum(count * event.pure for event, count in spent) <= epsilon:
+    if math.fsum(event.pure * count for event, count in spent) <= epsilon:
         return 0.0
     if math.fsum(count for _, count in spent) > PLD_MOST or not all(has_pld(event) for event, _ in spent):
         return None
