@@ -71,6 +71,20 @@ FAULTS = (
         '"trust": settings.trust',
         "tests/privacy/test_report.py::test_a_run_without_noise_names_nobody_who_is_trusted_and_no_noise",
     ),
+    Fault(
+        "a figure of a few people is told by difference",
+        "edgefr/report/few.py",
+        "while 0 < sum(",
+        "while 0 > sum(",
+        "tests/fleet/test_fairness.py::test_no_figure_of_a_few_people_is_told_nor_found_by_difference",
+    ),
+    Fault(
+        "a class of a few users has its metrics in the summary",
+        "edgefr/report/fairness.py",
+        "own, mean = shown[device_of[users]]",
+        "own, mean = np.ones(len(users), bool)",
+        "tests/fleet/test_fairness.py::test_every_number_by_hand",
+    ),
     # --- order and time
     Fault(
         "a client that is at work is asked again",
