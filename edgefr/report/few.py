@@ -16,7 +16,7 @@ WHY = f"{FEW}: a figure of so few is not told, nor one that would give theirs by
 
 
 def tellable(people: Sequence[int]) -> list[bool]:
-    """Say of groups of so many people, which together are all of them, whose figures may stand beside that of all.
+    """Return of groups, which together are all people, whether their figures may stand beside that of all.
 
     All less the groups that are told is a figure of the others together. Where these are too few the smallest that is
     told is left out, too.

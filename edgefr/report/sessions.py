@@ -77,7 +77,7 @@ def group_table(summary: dict[str, Any]) -> Sheet:
         f"repeats and new items, best round {summary['sessions']['best_round']}",
         rows,
         words=["targets"],
-        caption=f"targets the user had had: {counts['seen']}; it had not: {counts['new']}; each among sampled negatives",
+        caption=f"targets the user had had: {counts['seen']}; it had not: {counts['new']}; among sampled negatives",
         rules=[0],
         bold=[0],
     )
