@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgefr.fleet.histogram import QUANTITIES
 from edgefr.metrics.groups import Groups, by_group, rank_correlation
 from edgefr.report.few import FEW, FEWEST, WHY, tellable
 from edgefr.report.layout import Sheet
@@ -32,6 +33,9 @@ def with_fairness(fleet: dict[str, Any], sim: Training) -> dict[str, Any]:
     for name, clients, told in zip(names, able.tolist(), tellable(able.tolist()), strict=True):
         rounds = clients * fleet["rounds"]
         classes[name]["participation"] = classes[name]["contributed"] / rounds if rounds and told else None
+        if clients and not told:
+            kept = {key: value for key, value in classes[name].items() if not key.startswith("total_")}
+            classes[name] = {**kept, **dict.fromkeys(QUANTITIES), "few_clients": True}
     users, found = sim.tested()
     took_part = sim.federation.counters.participation[users]
     overall: dict[str, Any] = {}
