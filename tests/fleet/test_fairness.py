@@ -69,6 +69,14 @@ def test_every_number_by_hand() -> None:
     assert whole["participation_correlation"] < 0
 
 
+def test_what_a_round_took_of_a_class_of_a_few_is_not_told() -> None:
+    took = {"seconds": {"p10": 1.0, "p50": 2.0, "p90": 3.0}, "total_seconds": 60.0}
+    classes = {name: {**row, **took} for name, row in SUMMARY["classes"].items()}
+    found = with_fairness({**SUMMARY, "classes": classes}, Run(np.arange(USERS), HIT))["classes"]  # type: ignore[arg-type]
+    assert [row["seconds"] is None for row in found.values()] == [False, False, True, True, False]
+    assert ["total_seconds" in row for row in found.values()] == [True, True, False, False, True]
+
+
 @pytest.mark.parametrize(
     ("people", "told"),
     [
