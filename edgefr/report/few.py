@@ -6,7 +6,8 @@ not own: metrics of single users, which lie in a run's private part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 FEWEST = 10
 """People of whom a figure is at least."""
@@ -16,7 +17,7 @@ WHY = f"{FEW}: a figure of so few is not told, nor one that would give theirs by
 
 
 def tellable(people: Sequence[int]) -> list[bool]:
-    """Return of groups, which together are all people, whether their figures may stand beside that of all.
+    """Say which groups of all people have figures that may stand beside that of everybody.
 
     All less the groups that are told is a figure of the others together. Where these are too few the smallest that is
     told is left out, too.
@@ -28,3 +29,9 @@ def tellable(people: Sequence[int]) -> list[bool]:
     while 0 < sum(number for number, one in zip(people, told, strict=True) if not one) < FEWEST and any(told):
         told[min((number, at) for at, number in enumerate(people) if told[at])[1]] = False
     return told
+
+
+def of_few(summaries: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether any of these runs tested so few users that its own figures are of a few people."""
+    found = (record for one in summaries for split in one.get("learning", {}).values() for record in split.values())
+    return any(record["users"] < FEWEST for record in found)

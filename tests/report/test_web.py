@@ -166,6 +166,18 @@ def test_a_page_holds_nobody(made: Made) -> None:
     assert str(run.path.parent) not in said  # nor where on a machine it was made
 
 
+def test_a_page_of_a_few_users_does_not_say_that_it_holds_nobodys_data(made: Made) -> None:
+    facts = Facts.read(made("plain"))
+    assert "holds no data of single people" in run_page(facts)
+    few = {
+        split: {stage: {**one, "users": 9} for stage, one in found.items()}
+        for split, found in facts.summary["learning"].items()
+    }
+    said = words(run_page(Facts(facts.path, {**facts.summary, "learning": few})))
+    assert "has figures of fewer than 10 users: keep it as you keep their data." in said
+    assert "holds no data of single people" not in said
+
+
 def test_four_epsilons_stand_apart_and_an_audit_adds_its_own(made: Made, tmp_path: Path) -> None:
     said = words((made("private") / "report.html").read_text())
     assert not re.search("not audited", said), "the page is written again after an audit"
